@@ -1,4 +1,4 @@
-"""Access to AWS on the driver and on executors: sessions, masked secrets, and resource usage."""
+"""Access to AWS on the driver and on executors: sessions, masking of secrets, and resource usage."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 # --- Secrets ----------------------------------------------------------------------------------------------------------
-# Masking of secrets of this process, and of secrets in URLs, in all output.
+# Mask the secrets of this process, and secrets in URLs, in all output.
 #
-# The secrets are those of the options and the credentials of signed requests, including all generations of renewed
+# The secrets are those in the options, and the credentials that sign requests, including every generation of renewed
 # temporary credentials. Error texts may contain them: AWS quotes canonical requests, which contain the session token,
 # and a server may quote the request.
 
 _MASK = "****"
 _MIN_LENGTH = 6
-"""The minimum length of a secret: that of passwords of Java's key tool."""
+"""The minimum length of a secret, which is the minimum length of passwords in Java's key tool."""
 
 _ORDINARY = re.compile(
     r"[-+.,:\d]{1,15}\s?[a-z]{0,3}"  # numbers and durations, shorter than any key
@@ -46,13 +46,15 @@ _ORDINARY = re.compile(
     r"|(?-i:[a-z]\w*(\.[a-z]\w*)+\.[A-Z][\w$]*)",  # a Java class
     re.IGNORECASE,
 )
-"""Values that are not secrets even in settings with a secret's name. Masking them would remove words from messages."""
+"""Values that are never secrets, even in settings whose name suggests one. Masking them would make messages
+unreadable."""
 
 # AWS's error texts may quote requests of other processes, such as executors, with tokens that are not registered here.
 _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
 
 _URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s/?#\"<>]*@)?([^\s?#\"<>]*)(\?[^\s#\"<>]*)?", re.IGNORECASE)
-"""Scheme, user, host with path, and query. S3 addresses are excluded: in keys, `@` and `?` have no special meaning."""
+"""A URL's scheme, user, host with path, and query. S3 addresses are excluded: `@` and `?` are ordinary characters
+there."""
 
 _PARAMETER = re.compile(r"([?&])([^=&]*=)?[^&]*")
 
@@ -62,7 +64,7 @@ _spellings: tuple[str, ...] = ()
 
 
 def register_secrets(*secrets: str | None) -> None:
-    """Mask these secrets from now on, in all spellings. Thread-safe. Short and common texts are ignored."""
+    """Mask these secrets in all output from now on, in every spelling. Thread-safe. Ignores short and common texts."""
     global _secrets, _spellings
     new = {secret for secret in secrets if secret is not None and _may_be_secret(secret)}
     if new.issubset(_secrets):
@@ -77,7 +79,8 @@ def register_secrets(*secrets: str | None) -> None:
 def mask_secrets(text: str) -> str:
     """Return the text with secrets replaced by `****`.
 
-    This covers registered secrets, session tokens after their name, and users, passwords and parameter values in URLs.
+    Masks registered secrets, session tokens that follow their header name, and users, passwords and parameter values in
+    URLs.
     """
     for spelling in _spellings:
         text = text.replace(spelling, _MASK)
@@ -96,7 +99,7 @@ def _may_be_secret(text: str) -> bool:
 
 
 def _spelled(secret: str) -> Iterator[str]:
-    """Yield the spellings of a secret in texts: plain, in JSON, as a Python literal, and in a URL."""
+    """Yield the ways in which texts may spell a secret: plain, in JSON, as a Python literal, and in a URL."""
     yield secret
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]
@@ -113,7 +116,7 @@ def _spelled(secret: str) -> Iterator[str]:
 _SESSION_NAME = "airbyte-destination-datalake"
 _MEMBERS = ("CatalogId", "TableCatalogId")
 _CATALOG_ITSELF = "CatalogResource"
-"""Lake Formation's structure whose `Id` is the catalog's."""
+"""The name of Lake Formation's structure whose `Id` member is the catalog ID."""
 _CREATING = ("PutObject", "CreateMultipartUpload", "CopyObject")
 _SESSION_SECONDS = 3600
 _RENEWED_BEFORE_SECONDS = 15 * 60
@@ -121,7 +124,10 @@ _RENEWED_BEFORE_SECONDS = 15 * 60
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """An IAM role, assumed with the environment's credentials. Its credentials are renewed before they expire."""
+    """An IAM role that is assumed with the environment's credentials.
+
+    Its credentials are renewed before they expire.
+    """
 
     arn: str
     external_id: str | None = None
@@ -129,15 +135,15 @@ class Role:
 
     @property
     def renewed_before_seconds(self) -> int:
-        """The time before expiry at which credentials are renewed: a third of their lifetime, at most 15 minutes."""
+        """How long before expiry the role's credentials are renewed: a third of their lifetime, at most 15 minutes."""
         return min(self.session_duration_seconds // 3, 15 * 60)
 
 
 def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], session: Session) -> None:
-    """Set the credentials of `session` to those of `role`, which is assumed with the credentials of `source`.
+    """Make `session` use the credentials of `role`, which is assumed with the credentials of `source`.
 
-    They are renewed. `make_client` receives the name of a service, and the source credentials as keywords. Raises
-    NoCredentialsError (botocore) if `source` has no credentials.
+    The session renews these credentials. `make_client` accepts the name of a service, and the source credentials as
+    keyword arguments. Raises NoCredentialsError (botocore) if `source` has no credentials.
     """
     from botocore.credentials import (
         AssumeRoleCredentialFetcher,
@@ -162,7 +168,7 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
         METHOD = "assume-role"
 
         def load(self) -> RefreshableCredentials:
-            # With botocore's fixed 15 minutes, a session of 15 minutes would be renewed for every request.
+            # botocore's fixed limit of 15 minutes would renew a session that lasts 15 minutes for every request.
             return RefreshableCredentials.create_from_metadata(
                 fetcher.fetch_credentials(),
                 fetcher.fetch_credentials,
@@ -175,9 +181,10 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
 
 
 def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Credentials:
-    """Return session credentials that are renewed on access: those of `session`, or a new session of its keys.
+    """Return session credentials that can be passed to other processes, and that are renewed when they are read.
 
-    Keys of an IAM user are not shared. They create a session of an hour, which does not need a permission
+    If `session` uses session credentials, returns those. If it uses the keys of an IAM user, which must not leave this
+    process, creates a session of one hour from them. Creating that session does not need a permission
     (https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_getsessiontoken.html). Raises
     NoCredentialsError (botocore) if `session` has no credentials, and errors of STS.
     """
@@ -209,10 +216,10 @@ def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Cre
 
 
 def name_catalog(session: Session, catalog_id: str) -> None:
-    """Add the ID of this Data Catalog to requests of future Glue and Lake Formation clients of the session.
+    """Add this Data Catalog's ID to the requests of the session's future Glue and Lake Formation clients.
 
-    It is added to every input with a member for the catalog ID, unless it is set, and in Lake Formation's inputs also
-    to nested resources. Glue's nested structures stay unchanged, because their catalog ID belongs to another object,
+    Sets every top-level member for the catalog ID that the request leaves unset. In Lake Formation's requests, also
+    sets it in nested resources. Glue's nested structures stay unchanged: their catalog ID belongs to another object,
     such as the target of a resource link.
     """
 
@@ -222,7 +229,7 @@ def name_catalog(session: Session, catalog_id: str) -> None:
 
     def name_everywhere(**event: Any) -> None:
         if (shape := event["model"].input_shape) is not None:
-            # Only `params` itself may be modified: nested structures belong to the caller.
+            # Only `params` itself may be modified: the caller owns the nested structures.
             event["params"].update(_with_catalog_id(event["params"], shape, catalog_id))
 
     session.register("before-parameter-build.glue", name_in_input)
@@ -230,9 +237,9 @@ def name_catalog(session: Session, catalog_id: str) -> None:
 
 
 def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
-    """Return a copy of `value` with the catalog ID in each structure that has a member for it."""
+    """Return a copy of `value` with the catalog ID added to each structure that has a member for it."""
     if isinstance(value, dict) and shape.type_name == "structure":
-        # Unknown members stay, so that botocore rejects them with a message.
+        # Keep unknown members, so that botocore rejects them with a message.
         members = {
             name: _with_catalog_id(member, shape.members[name], catalog_id) if name in shape.members else member
             for name, member in value.items()
@@ -244,7 +251,7 @@ def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
 
 
 def _members(shape: Any) -> tuple[str, ...]:
-    """Return the names of a structure's members for the catalog ID."""
+    """Return the names of the members of a structure that contain the catalog ID."""
     if shape.name == _CATALOG_ITSELF:
         return ("Id",)
     return tuple(name for name in _MEMBERS if name in shape.members)
@@ -252,7 +259,7 @@ def _members(shape: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """Encryption with the KMS key `key_arn` (SSE-KMS), or with keys that S3 manages if it is None (SSE-S3).
+    """The encryption of new objects: with the KMS key `key_arn` (SSE-KMS), or with S3's keys if it is None (SSE-S3).
 
     With `bucket_key`, S3 requests one key per bucket from KMS instead of one per object.
     """
@@ -262,7 +269,7 @@ class Encryption:
 
 
 def encrypt_objects(session: Session, encryption: Encryption) -> None:
-    """Add this encryption to requests of future S3 clients of the session that create objects.
+    """Encrypt the objects that the session's future S3 clients create.
 
     The parts of a multipart upload inherit its encryption.
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/specifying-kms-encryption.html
@@ -291,9 +298,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Resource usage. `calls` counts requests, including retries, by service and operation, such as `s3.PutObject`.
+    """Resource usage of one or more processes.
 
-    `peak_bytes` is the peak resident memory of one process.
+    `calls` maps operations, such as `s3.PutObject`, to the number of requests, including retries. `peak_bytes` is the
+    maximum resident memory of a single process.
     """
 
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -302,7 +310,7 @@ class Usage:
 
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
-        """Return the sum of the parts, with the maximum of the peaks."""
+        """Return the sum of the parts. `peak_bytes` is the maximum instead of the sum."""
         calls: Counter[str] = Counter()
         seconds, peak = 0.0, 0
         for part in parts:
@@ -318,7 +326,7 @@ _reported_cpu_seconds = 0.0
 
 
 def _forget_after_fork() -> None:
-    """Reset the state in a forked child. A thread of its parent may have held the lock."""
+    """Reset the counters and the lock in a forked child, because a thread of the parent may have held the lock."""
     global _usage_lock, _reported_cpu_seconds
     _usage_lock = threading.Lock()
     _reported_cpu_seconds = 0.0
@@ -329,7 +337,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def count_calls(session: Session) -> None:
-    """Count each sent request of all clients of a session."""
+    """Count every request that the clients of a session send."""
 
     def count(*, event_name: str = "", **_: object) -> None:
         with _usage_lock:
@@ -339,7 +347,7 @@ def count_calls(session: Session) -> None:
 
 
 def take_usage() -> Usage:
-    """Return the usage of this process since the last call, or since its start."""
+    """Return the usage of this process since the last call of this function, or since the process started."""
     global _reported_cpu_seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     with _usage_lock:
@@ -351,16 +359,16 @@ def take_usage() -> Usage:
 
 
 def metered(work: Callable[..., Iterable[_Result]], *arguments: Any) -> Iterator[_Result | Usage]:
-    """Run the work on an executor. Yield its results, and finally the usage of its process since the last report."""
+    """Run `work` on an executor. Yield its results, and then the usage of the process since it was last reported."""
     yield from work(*arguments)
     yield take_usage()
 
 
 # --- Access -----------------------------------------------------------------------------------------------------------
-# Access to AWS, on the driver and on executors.
+# Clients and sessions for AWS, on the driver and on executors.
 #
-# An `AwsAccess` is a small value that can be pickled. It creates clients in the process that uses it. boto3 is imported
-# with the first client.
+# An `AwsAccess` is a small value that can be pickled. It creates clients in the process that uses it. The first client
+# imports boto3.
 
 
 Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
@@ -368,7 +376,7 @@ Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
-    """The keys of an IAM user, or, with a token, of a session, which are not renewed. `repr` does not show them."""
+    """The keys of an IAM user or, with a token, of a session. They are not renewed, and `repr` does not show them."""
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
@@ -376,7 +384,10 @@ class AccessKeys:
 
     @classmethod
     def of(cls, credentials: Credentials) -> Self:
-        """Return the current keys of `AwsAccess.delegable_credentials`. Raises errors of their renewal."""
+        """Return the current keys of credentials returned by `AwsAccess.delegable_credentials`.
+
+        Raises errors of their renewal.
+        """
         frozen = credentials.get_frozen_credentials()
         keys = cls(str(frozen.access_key), str(frozen.secret_key), str(frozen.token))
         # Executors sign with these keys, and error messages of AWS may quote them.
@@ -392,29 +403,33 @@ class Environment:
 Identity = Role | AccessKeys | Environment
 
 MAX_CONNECTIONS = 256
-"""The number of connections that a client keeps. With fewer than threads, urllib3 often opens new ones, and warns."""
+"""The maximum number of connections per client. With fewer connections than threads, urllib3 often opens new ones and
+logs a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwsAccess:
-    """Identity, regions, endpoint and settings of requests. Equal values share their clients within a process."""
+    """The identity, regions, endpoint and settings of AWS requests.
+
+    Equal values share their clients within a process.
+    """
 
     region: str
     identity: Identity = field(default_factory=Environment)
     endpoint_url: str | None = None
     encryption: Encryption | None = None
-    """The encryption of new objects; None for the bucket's default."""
+    """The encryption of new objects, or None for the bucket's default."""
     glue_region: str | None = None
-    """The region of Glue and Lake Formation; None if it is the bucket's."""
+    """The region of Glue and Lake Formation, or None for the bucket's region."""
     glue_catalog_id: str | None = None
-    """The Data Catalog in Glue and Lake Formation; None for that of the identity's account."""
+    """The ID of the Data Catalog in Glue and Lake Formation, or None for the Data Catalog of the identity's account."""
     attempts: int = 10
-    """The maximum number of attempts of a request by botocore, with exponential backoff."""
+    """The maximum number of times that botocore sends a request, with exponential backoff."""
     connect_timeout_seconds: int = 10
 
     @property
     def has_session_credentials(self) -> bool:
-        """Whether its credentials are session credentials from the driver or vended by a catalog."""
+        """Whether the credentials are session credentials, supplied by the driver or vended by a catalog."""
         return isinstance(self.identity, AccessKeys) and self.identity.session_token is not None
 
     @overload
@@ -441,26 +456,28 @@ class AwsAccess:
                 client = self._boto_session().client(
                     service, self._region(service), endpoint_url=self.endpoint_url, config=self._client_config(service)
                 )
-                # botocore creates a client's exception classes on first use. If two threads created them, an `except`
-                # with the class of one would not catch the other's. Here only one thread creates them.
+                # botocore creates a client's exception classes on first use. If two threads created them at the same
+                # time, an `except` with one thread's class would not catch the other's. The lock ensures that one
+                # thread creates them.
                 _ = client.exceptions
                 _clients[key] = client
             return _clients[key]
 
     def session(self) -> boto3.Session:
-        """Return this process's session, for libraries that create their own Glue clients."""
+        """Return this process's session, for libraries that create their own Glue clients from it."""
         with _clients_lock:
             return self._boto_session()
 
     def delegable_credentials(self) -> Credentials:
-        """Return session credentials of this identity for other processes (see the function of this name).
+        """Return session credentials of this identity that can be passed to other processes.
 
-        Raises NoCredentialsError (botocore) without credentials, and errors of STS.
+        See the function of the same name. Raises NoCredentialsError (botocore) if there are no credentials, and errors
+        of STS.
         """
         return delegable_credentials(self._session(), lambda: self.client("sts"))
 
     def _boto_session(self) -> boto3.Session:
-        """Return the session of this process. The caller holds `_clients_lock`: creating one is not thread-safe."""
+        """Return the session of this process. Creating one is not thread-safe: the caller must hold `_clients_lock`."""
         if self not in _sessions:
             import boto3
 
@@ -489,7 +506,7 @@ class AwsAccess:
         return session
 
     def _source_client(self, source: Session, service: str, **credentials: Any) -> BaseClient:
-        """Return a client for assuming the role with the credentials of `source`."""
+        """Return a client that assumes the role with the credentials of `source`."""
         return source.create_client(
             service,
             region_name=self.region,
@@ -512,7 +529,7 @@ class AwsAccess:
             user_agent_extra="destination-datalake",
         )
         if service == "s3" and self.endpoint_url is not None:
-            # Other stores and emulators do not have a host name per bucket, and many do not support trailing checksums.
+            # Other S3 stores and emulators lack a host name per bucket, and many do not support trailing checksums.
             compatible = Config(
                 s3={"addressing_style": "path"},
                 request_checksum_calculation="when_required",
@@ -528,11 +545,14 @@ _clients: dict[tuple[AwsAccess, Service], object] = {}
 
 
 _MAX_DELEGATED_SESSIONS = 2
-"""Maximum number of delegated sessions with clients. Other tasks may still use the previous one."""
+"""The maximum number of delegated sessions that keep clients: other tasks may still use the previous session."""
 
 
 def _forget_ended_sessions() -> None:
-    """Drop the clients of replaced sessions, which use megabytes each. The caller must hold `_clients_lock`."""
+    """Drop the clients of replaced delegated sessions, each of which uses megabytes.
+
+    The caller must hold `_clients_lock`.
+    """
     delegated = [access for access in _sessions if access.has_session_credentials]
     for access in delegated[:-_MAX_DELEGATED_SESSIONS]:
         del _sessions[access]
@@ -541,7 +561,10 @@ def _forget_ended_sessions() -> None:
 
 
 def _clear_after_fork() -> None:
-    """Reset state that a forked child shares with its parent: connections, and a lock that a thread may hold."""
+    """Discard the connections that a forked child shares with its parent, and replace the lock.
+
+    A thread of the parent may have held the lock.
+    """
     global _clients_lock
     _clients_lock = threading.Lock()
     _sessions.clear()
@@ -552,7 +575,7 @@ os.register_at_fork(after_in_child=_clear_after_fork)
 
 
 def _forget_missing_profile(session: Session) -> None:
-    """Ignore a profile that does not exist on this machine. Its credentials are not needed."""
+    """Ignore the configured AWS profile if it does not exist on this machine: its credentials are not needed."""
     if session.get_config_variable("profile") not in (None, *session.available_profiles):
         session.session_var_map["profile"] = (None, None, None, None)
 
@@ -574,9 +597,9 @@ def _with_hooks(session: Session) -> Session:
 
 
 def _require_content(**call: Any) -> None:
-    """Raise ResponseParserError for a response without any member of the operation's output.
+    """Raise ResponseParserError if a response contains no member of the operation's output.
 
-    botocore parses a truncated response as an empty one, such as a table without properties.
+    botocore parses a truncated response as an empty one, for example as a table without properties.
     """
     from botocore.parsers import ResponseParserError
 
@@ -589,10 +612,10 @@ _SESSION_ARN = re.compile(r"arn:(?P<partition>[a-z-]+):sts::(?P<account>\d+):ass
 
 
 def caller_arn(access: AwsAccess) -> str:
-    """Return the ARN of the caller's IAM user or role, for grants. Raises errors of STS.
+    """Return the ARN of the caller's IAM user or role, for use in grants. Raises errors of STS.
 
-    A session's ARN does not contain the path of its role. For a role with a path, users must add it, unless the options
-    name the role.
+    If the options name no role and the caller is a session of a role with a path, the returned ARN lacks the path,
+    because the session's ARN does. Users must then add it.
     """
     if isinstance(access.identity, Role):
         return access.identity.arn
@@ -605,6 +628,6 @@ def catalog_id(access: AwsAccess) -> str:
 
 
 def role_of_session(arn: str) -> str:
-    """Return the ARN of a session's role without its path, or any other ARN unchanged."""
+    """Return the ARN of the role of a session, without the role's path. Any other ARN is returned unchanged."""
     match = _SESSION_ARN.fullmatch(arn)
     return f"arn:{match['partition']}:iam::{match['account']}:role/{match['role']}" if match else arn

@@ -17,7 +17,7 @@ from destination_datalake.unforeseen import exhaustion, trace_of
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A failed call: service, operation, AWS's error code and text, and HTTP status and bucket if known."""
+    """A failed call: its service, operation, error code and text and, if known, its HTTP status and bucket."""
 
     service: str
     operation: str
@@ -29,7 +29,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The reason, remedy, failure type of Airbyte, and denied permission for an error code."""
+    """How to report an error code: its reason and remedy, Airbyte's failure type, and the denied permission."""
 
     reason: str
     remedy: str
@@ -38,11 +38,12 @@ class _Rule:
 
 
 def explain(error: BaseException, *, doing: str, resource: str) -> Failure | None:
-    """Return the failure for an error on `resource` ("s3://lake/raw", "table shop.orders").
+    """Return the failure to report for an error, or None if its cause is unknown.
 
-    Returns None if neither AWS nor an exhausted resource of this machine caused the error. An error with a known
-    failure keeps it. `doing` completes "Cannot …": "write to", "create". Causes of other libraries' exceptions are
-    examined too. The detail is AWS's code and text with credentials masked.
+    The cause is known if AWS, or an exhausted resource of this machine, caused the error. `doing` and `resource`
+    complete the sentence "Cannot …", such as "write to" and "s3://lake/raw", or "create" and "table shop.orders". The
+    causes of other libraries' exceptions are examined too. If a cause is a ConnectorError, its failure is returned. The
+    detail of the failure contains AWS's error code and text, with credentials masked.
     """
     if not any(_call(cause) for cause in _causes(error)) and (exhausted := exhaustion(error)) is not None:
         return Failure(f"Cannot {doing} {resource}. {exhausted}", trace_of(error), "transient_error")
@@ -55,13 +56,16 @@ def explain(error: BaseException, *, doing: str, resource: str) -> Failure | Non
 
 
 def is_expired(error: BaseException) -> bool:
-    """Return whether AWS rejected a request because of expired credentials. Not detected for HEAD requests."""
+    """Return whether AWS rejected a request because its credentials have expired.
+
+    Cannot detect this for HEAD requests.
+    """
     calls = (call for cause in _causes(error) if (call := _call(cause)) is not None)
     return any(_SYNONYMS.get(call.code, call.code) == "ExpiredToken" for call in calls)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes. Chains of causes may have cycles."""
+    """Yield the error and its chain of causes. Stops at a cycle."""
     yielded: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in yielded:
@@ -110,7 +114,7 @@ _CODES: Mapping[str, _Rule] = {
         "the account's quota in the Glue Data Catalog is reached", "Raise the quota or delete tables."
     ),
     "RequestTimeTooSkewed": _Rule("this machine's clock differs from AWS's by more than 15 minutes", "Set the clock."),
-    # S3 passes on why KMS cannot use a key (KMS API: GenerateDataKey, Decrypt).
+    # S3 reports why KMS cannot use a key (KMS API: GenerateDataKey, Decrypt).
     "KMS.NotFoundException": _Rule(
         "the KMS key does not exist", "Correct kms_key_arn; the key must be in the bucket's region."
     ),
@@ -119,7 +123,7 @@ _CODES: Mapping[str, _Rule] = {
         "the KMS key cannot be used in its current state",
         "Cancel the deletion of the key, import its key material, or set another key.",
     ),
-    # The response to HEAD does not have a body, and so no error code (S3 API: HeadObject).
+    # The response to HEAD has no body, and therefore no error code (S3 API: HeadObject).
     "400": _Rule(
         "S3 rejected the request without a reason, often because of expired credentials",
         "Use credentials that are renewed or do not expire: an IAM role or an IAM user.",
@@ -128,7 +132,7 @@ _CODES: Mapping[str, _Rule] = {
         "STS is disabled in this region", "Activate the region in the account's settings."
     ),
 }
-# STS's code is that of any invalid parameter (STS API: AssumeRole).
+# STS returns the code of any invalid parameter (STS API: AssumeRole).
 _SESSION_TOO_LONG = _Rule(
     "session_duration_seconds exceeds the role's maximum session duration",
     "Lower session_duration_seconds to that maximum, or to 3600 if the role is assumed with another role's "
@@ -191,7 +195,7 @@ _SERVER_ERRORS = frozenset(
 
 
 def _rule(call: _Call) -> _Rule:
-    # Denials of Lake Formation are in responses of Glue, and of S3 if it vends the credentials.
+    # Glue's responses contain denials of Lake Formation. So do S3's if Lake Formation vends the credentials.
     if "lake formation" in call.text.lower() and (call.code in _DENIED or "permission" in call.text.lower()):
         missing = _missing_grant(call.operation, call.text)
         return _Rule(
@@ -219,7 +223,7 @@ def _denied(call: _Call) -> _Rule:
     missing = denied_by_iam(call.operation, call.text)
     action, resource = missing.action, missing.resource or "it"
     if (explicit := _EXPLICIT.search(call.text)) is not None:
-        # Further permissions cannot override it.
+        # Granting permissions cannot override an explicit deny.
         return _Rule(
             f"access denied, {explicit[1].strip()}",
             f"Remove the explicit deny of {action} on {resource} for the connector's identity.",
@@ -287,16 +291,16 @@ def _granted_on(missing: MissingPermission) -> str:
 
 
 def _required(text: str) -> str:
-    """Return the part of Lake Formation's text like "Required Create Table on shop", or else the whole text."""
+    """Return the "Required Create Table on shop" part of Lake Formation's text, or the whole text if it has none."""
     match = re.search(r"[Rr]equired [^.;)]+", text)
     return (match[0] if match else text).strip()
 
 
-# --- The missing permission of a denied call: from AWS's text, or else from the operation.
+# --- The missing permission of a denied call: from AWS's text or, if the text lacks it, from the operation.
 #
-# IAM's texts contain action, resource and kind of policy (IAM: Troubleshoot access denied error messages,
-# https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html). S3 omits them across accounts and
-# in responses without a body. Lake Formation's texts contain its own permission and resource.
+# IAM's texts contain the action, the resource and the kind of policy (IAM: Troubleshoot access denied error messages,
+# https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html). S3 omits them for requests across
+# accounts and in responses without a body. Lake Formation's texts contain its own permission and resource.
 
 _S3 = re.compile(r"(Object|Objects|ObjectsV2|Bucket|Multipart\w*|UploadPart\w*|\w*MultipartUploads?)$")
 _STS = frozenset({"GetCallerIdentity", "AssumeRole"})
@@ -304,7 +308,7 @@ _LAKE_FORMATION_OPERATIONS = re.compile(
     r"LFTag|LakeFormation|DataLakeSettings|(Grant|Revoke|List)Permissions$|EffectivePermissions"
     r"|(Register|Deregister|Describe|Update)Resource$|ListResources$"
 )
-# The names of S3's permissions may differ from the operation's.
+# The name of an S3 permission may differ from the name of the operation.
 _S3_ACTIONS: Mapping[str, str] = {
     "HeadObject": "s3:GetObject",
     "HeadBucket": "s3:ListBucket",
@@ -320,8 +324,8 @@ _S3_ACTIONS: Mapping[str, str] = {
     "ListParts": "s3:ListMultipartUploadParts",
     "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
 }
-# Lake Formation: Lake Formation permissions reference (docs, lf-permissions-reference). A table's location also needs
-# DATA_LOCATION_ACCESS, which Lake Formation's text then contains.
+# Lake Formation: Lake Formation permissions reference (docs, lf-permissions-reference). Operations on a table's
+# location also need DATA_LOCATION_ACCESS. If that is missing, Lake Formation's text names it.
 _GLUE_GRANTS: Mapping[str, str] = {
     "CreateDatabase": "CREATE_DATABASE",
     "GetDatabase": "DESCRIBE",
@@ -352,7 +356,7 @@ _RESOURCE_POLICIES: Mapping[str, str] = {
 
 
 def _service_of(operation: str) -> str:
-    """Return the service of an operation, among the services that the connector uses."""
+    """Return the service of an operation. Covers the services that the connector uses."""
     if operation in _STS:
         return "STS"
     if _LAKE_FORMATION_OPERATIONS.search(operation):
@@ -361,13 +365,16 @@ def _service_of(operation: str) -> str:
 
 
 def denied_by_iam(operation: str, text: str) -> MissingPermission:
-    """Return the permission that IAM denied, from AWS's text. A response of S3 may be about kms:GenerateDataKey."""
+    """Return the permission that IAM denied, according to AWS's text, or else the one that the operation needs.
+
+    For an S3 operation, the denied permission may be kms:GenerateDataKey.
+    """
     match = _DENIED_TEXT.search(text)
     return MissingPermission(match["action"], match["resource"]) if match else MissingPermission(_action(operation))
 
 
 def resource_policy(action: str, text: str) -> str | None:
-    """Return the resource policy that must allow an action according to AWS's text; None if the text has none."""
+    """Return the kind of resource policy that must allow an action, or None if AWS's text names no such policy."""
     if "no resource-based policy allows" not in text:
         return None
     return _RESOURCE_POLICIES.get(action.partition(":")[0], "the resource's policy")

@@ -1,4 +1,4 @@
-"""Objects in S3: their addresses, and how they are read, written, published and deleted."""
+"""Objects in S3: their addresses, and functions to read, write, publish and delete them."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ _PARTITIONS = (
     ("us-isob-", "aws-iso-b"),
     ("us-isof-", "aws-iso-f"),
 )
-"""Prefixes of region codes, with their partitions other than `aws`."""
+"""Prefixes of region codes, and the AWS partitions of these regions, if not `aws`."""
 
 _DIRECTIONS = frozenset(
     ("central", "east", "north", "northeast", "northwest", "south", "southeast", "southwest", "west")
 )
-"""The directions that precede the number in region codes."""
+"""The directions that can precede the number in a region code."""
 
 
 def partition_of(region: str) -> str:
-    """Return the AWS partition of a region, the second part of its ARNs."""
+    """Return the AWS partition of a region, which is the second part of ARNs in that region."""
     return next((name for prefix, name in _PARTITIONS if region.startswith(prefix)), "aws")
 
 
 def is_misspelt(region: str) -> bool:
-    """Return whether a text in the form of a region code cannot be one, even one newer than the SDK."""
+    """Return whether a text in the form of a region code cannot be a region, not even one newer than the SDK."""
     return region.split("-")[-2] not in _DIRECTIONS
 
 
@@ -69,7 +69,7 @@ def known_regions() -> Sequence[str]:
 
 
 def nearest_region(region: str) -> str:
-    """Return the known region with the most similar code, also if letters are in the wrong order."""
+    """Return the known region whose code is most similar. Letters in the wrong order count as similar."""
 
     def similarity(candidate: str) -> float:
         in_order = SequenceMatcher(None, region, candidate).ratio()
@@ -79,14 +79,17 @@ def nearest_region(region: str) -> str:
 
 
 class S3Address(NamedTuple):
-    """A bucket and a key. The key of a folder may end with a slash; the key of the whole bucket is empty."""
+    """The bucket and key of an object or folder.
+
+    A folder's key may end with a slash. The key of a whole bucket is empty.
+    """
 
     bucket: str
     key: str
 
     @classmethod
     def parse(cls, uri: str) -> Self:
-        """Return the bucket and key of `s3://bucket/key`. Hadoop's schemes `s3a` and `s3n` are accepted too.
+        """Return the bucket and key of a URI such as `s3://bucket/key`, or with Hadoop's schemes `s3a` and `s3n`.
 
         Keys are literal: `?`, `#` and `%` have no special meaning. Raises ValueError for any other text.
         """
@@ -98,15 +101,15 @@ class S3Address(NamedTuple):
 
     @property
     def is_of_s3_tables(self) -> bool:
-        """Whether the bucket belongs to a table in Amazon S3 Tables. AWS reserves this suffix.
+        """Whether the bucket belongs to a table in Amazon S3 Tables, for which AWS reserves the suffix `--table-s3`.
 
-        Objects there cannot be listed or deleted. The service removes unreferenced ones
+        Objects in such a bucket cannot be listed or deleted. The service removes those that no table references
         (https://docs.aws.amazon.com/AmazonS3/latest/API/developing-s3-tables-APIs.html).
         """
         return self.bucket.endswith("--table-s3")
 
     def arn(self, partition: str) -> str:
-        """Return the ARN without a trailing slash."""
+        """Return the ARN of the object or folder, without a trailing slash."""
         return f"arn:{partition}:s3:::{self.bucket}/{self.key}".rstrip("/")
 
     def __str__(self) -> str:
@@ -116,7 +119,7 @@ class S3Address(NamedTuple):
 # --- Retries ----------------------------------------------------------------------------------------------------------
 # Retries with exponential backoff and jitter.
 #
-# They are mainly for conflicts of optimistic concurrency: read, plan, and write if nothing has changed since the read.
+# Most of them handle conflicts of optimistic concurrency: read, plan, and write if nothing has changed since the read.
 # botocore retries throttled and failed requests itself (`AwsAccess.attempts`).
 
 
@@ -124,23 +127,23 @@ _Result = TypeVar("_Result")
 
 _SCHEDULE: dict[str, Any] = {
     "stop": stop_after_attempt(8),
-    # 0.1 to 0.2 s after the first attempt, doubled after each further one: 13 to 25 s in total.
+    # The first wait is 0.1 to 0.2 s. Each further wait is twice as long: 13 to 25 s in total.
     "wait": wait_exponential(multiplier=0.1) + wait_random_exponential(multiplier=0.1),
 }
 
 
 def retry_on(failure: type[Exception] | tuple[type[Exception], ...], attempt: Callable[[], _Result]) -> _Result:
-    """Return the result of `attempt`, which is retried if it raises `failure`, up to eight attempts.
+    """Call `attempt` and return its result. If it raises `failure`, call it again, up to eight times in total.
 
-    Raises the last failure, and any other exception immediately.
+    Raises the failure of the last call. Raises any other exception immediately.
     """
     return Retrying(retry=retry_if_exception_type(failure), reraise=True, **_SCHEDULE)(attempt)
 
 
 def retry_until_done(attempt: Callable[[], bool]) -> bool:
-    """Call `attempt` until it returns True, up to eight times. Return whether it did.
+    """Call `attempt` until it returns True, up to eight times. Return whether it returned True.
 
-    Raises exceptions of an attempt immediately.
+    Raises an exception of `attempt` immediately.
     """
     is_false = retry_if_result(lambda result: not result)
     retrying = Retrying(retry=is_false, retry_error_callback=lambda _: False, **_SCHEDULE)
@@ -150,24 +153,27 @@ def retry_until_done(attempt: Callable[[], bool]) -> bool:
 # --- Objects ----------------------------------------------------------------------------------------------------------
 # Objects in S3 by URI: reads, deletions, and uploads that can be published later or discarded.
 #
-# A large object is uploaded in parts while the next part is encoded. With `deferred=True`, an object stays an
-# incomplete multipart upload, invisible to readers, until `PendingUpload.publish` completes it (S3:
-# CompleteMultipartUpload). This adds files to tables without snapshots. A small object stays on the local disk instead
-# (`DeferredUpload`) if the publisher shares it: this needs one request instead of three. Uncommitted files are deleted.
+# A large object is uploaded in parts: one part is sent while the next is encoded. With `deferred=True`, the object
+# stays an incomplete multipart upload, invisible to readers, until `PendingUpload.publish` completes it (S3:
+# CompleteMultipartUpload). Tables without snapshots need this, because their readers see every file in their folder. If
+# the publisher shares the local disk, a small object stays there instead (`DeferredUpload`), which needs one request
+# instead of three. Uncommitted files are deleted.
 
 
 PART_BYTES = 8 * 1024 * 1024
-"""The size of parts. S3 requires at least 5 MiB, except for the last part, and at most 10,000 parts: enough for 80 GB.
-One part is filled while another is sent, so an upload uses twice this memory."""
+"""The size of a part in bytes. S3 requires at least 5 MiB, except for the last part, and accepts at most 10,000 parts,
+which is enough for 80 GB. An upload uses twice this memory, because it fills one part while it sends another."""
 
 CONCURRENT_CALLS = 8
-"""The maximum number of uploads to publish concurrently."""
+"""The maximum number of uploads that are published concurrently."""
 
 MEMBER_BYTES = 16 * 1024 * 1024
-"""The size of a gzip member before compression. Members start with a line, so readers can split a file there."""
+"""The size in bytes of a gzip member before compression. A member starts with a line, so readers can split a file
+there."""
 
 MAX_DEFERRED_BYTES = 1024 * 1024
-"""Maximum size of an object that waits on the shared disk. Larger ones are sent while others are being encoded."""
+"""The maximum size in bytes of an object that waits on the shared disk. A larger object is sent while others are
+encoded."""
 
 
 def get(
@@ -179,11 +185,13 @@ def get(
     version: str | None = None,
     limit: int | None = None,
 ) -> bytes:
-    """Return the bytes of an object from `begin` to before `end`, by default all, optionally of a `version` ID.
+    """Return the bytes of an object from offset `begin` up to, but not including, offset `end`.
 
-    Raises OversizedFile for more than `limit` bytes. With an `etag`, raises a ClientError with status 412 if the object
-    has another one. botocore retries failed requests; this function also retries responses that end early, are reset
-    or stall. Raises the last error.
+    By default, returns the whole object. `version` selects a version ID. Raises OversizedFile if there are more than
+    `limit` bytes. If `etag` is set and the object has a different one, raises a ClientError with status 412.
+
+    botocore retries failed requests. This function also retries responses that end early, are reset or stall, and
+    raises the last error.
     """
     address = S3Address.parse(uri)
     conditions: dict[str, Any] = {} if etag is None else {"IfMatch": etag}
@@ -194,7 +202,7 @@ def get(
 
     def read() -> bytes:
         response = s3.get_object(Bucket=address.bucket, Key=address.key, **conditions)
-        # As a context manager, the body yields the underlying stream, which does not detect an early end.
+        # Used as a context manager, the body would return the underlying stream, which does not detect an early end.
         with contextlib.closing(response["Body"]) as body:
             content = body.read(limit and limit + 1)
             if limit is not None and len(content) > limit:
@@ -205,7 +213,7 @@ def get(
 
 
 def get_or_none(s3: S3Client, uri: str) -> bytes | None:
-    """Return the bytes of an object; None if it does not exist. Raises like `get` and `is_missing`."""
+    """Return the bytes of an object, or None if it does not exist. Raises the errors of `get` and `is_missing`."""
     try:
         return get(s3, uri)
     except s3.exceptions.ClientError as error:
@@ -215,10 +223,11 @@ def get_or_none(s3: S3Client, uri: str) -> bytes | None:
 
 
 def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
-    """Return whether a request failed because the object does not exist. Raises errors of listing its folder.
+    """Return whether a request failed because the object does not exist.
 
-    S3 returns 403 for a missing object, unless the identity may list the whole bucket. The printed policy only allows
-    listing folders, so in this case the folder is listed.
+    S3 returns 403 for a missing object unless the identity may list the whole bucket. The policy that `iam-policy`
+    prints only allows listing folders. For status 403, this function therefore lists the object's folder, and raises
+    errors of that request.
     """
     code = getattr(error, "response", {}).get("Error", {}).get("Code")
     if code in ("NoSuchKey", "404", "NotFound"):
@@ -231,7 +240,10 @@ def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
 
 
 class OversizedFile(ConfigError):
-    """A file, possibly of another program, whose size or uncompressed size exceeds the limit for reads into memory."""
+    """A file is larger than the limit for reads into memory, possibly when uncompressed.
+
+    Another program may have written it.
+    """
 
     def __init__(self, uri: str, limit: int) -> None:
         super().__init__(
@@ -241,11 +253,14 @@ class OversizedFile(ConfigError):
 
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""The maximum uncompressed size of a metadata file, a manifest list, a manifest or a report."""
+"""The maximum uncompressed size in bytes of a metadata file, a manifest list, a manifest or a report."""
 
 
 def body_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of reading a body. botocore is imported with the first client."""
+    """Return the exceptions that reading a response's body can raise.
+
+    They are imported on the first call, because botocore is imported only with the first client.
+    """
     from botocore.exceptions import HTTPClientError, IncompleteReadError
     from urllib3.exceptions import HTTPError
 
@@ -261,13 +276,13 @@ def put(
     if_none_match: bool = False,
     if_match: str | None = None,
 ) -> str:
-    """Put a small object with one request, and return its ETag.
+    """Write a small object with one request, and return its ETag.
 
-    With `if_none_match`, only if it does not exist. With `if_match`, only if the existing object has this ETag. If the
-    condition fails, raises a ClientError for which `is_changed` is true.
+    With `if_none_match`, write only if the object does not exist. With `if_match`, write only if the existing object
+    has this ETag. If the condition fails, raise a ClientError for which `is_changed` returns True.
 
-    The body is a bytearray, because botocore converts bytes to a file, and waits for 100 Continue (HTTP) before it
-    sends a file, which doubles the time.
+    The body is sent as a bytearray. botocore would convert bytes to a file, and wait for HTTP status 100 (Continue)
+    before it sends a file, which doubles the time.
     """
     address = S3Address.parse(uri)
     body = content if isinstance(content, bytearray) else bytearray(content)
@@ -290,13 +305,13 @@ def is_changed(error: Exception) -> bool:
 
 
 def _status(error: Exception) -> int:
-    """Return the HTTP status of AWS's response; 0 without a response."""
+    """Return the HTTP status of AWS's response, or 0 if the error has no response."""
     status: int = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return status
 
 
 def delete(s3: S3Client, uri: str) -> None:
-    """Delete an object, except in Amazon S3 Tables, which deletes objects itself. Idempotent."""
+    """Delete an object. Does nothing in Amazon S3 Tables, which deletes unreferenced objects itself. Idempotent."""
     address = S3Address.parse(uri)
     if address.is_of_s3_tables:
         return
@@ -304,7 +319,7 @@ def delete(s3: S3Client, uri: str) -> None:
 
 
 def listed(s3: S3Client, folder: str) -> Iterator[tuple[str, ObjectTypeDef]]:
-    """Yield the URI and S3's entry of each object in a folder, at any depth.
+    """Yield each object in a folder and its subfolders: its URI and its entry in S3's listing.
 
     `folder` is an S3 URI without a trailing slash.
     """
@@ -315,14 +330,14 @@ def listed(s3: S3Client, folder: str) -> Iterator[tuple[str, ObjectTypeDef]]:
 
 
 def folders_in(s3: S3Client, folder: str) -> list[str]:
-    """Return the names of the folders in a folder, an S3 URI without a trailing slash."""
+    """Return the names of the direct subfolders of `folder`, an S3 URI without a trailing slash."""
     address = S3Address.parse(f"{folder}/")
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.key, Delimiter="/")
     return [entry["Prefix"][len(address.key) : -1] for page in pages for entry in page.get("CommonPrefixes", [])]
 
 
 def delete_folder(s3: S3Client, uri: str) -> None:
-    """Delete all objects below an S3 URI without a trailing slash. Idempotent."""
+    """Delete all objects in a folder, given as an S3 URI without a trailing slash. Idempotent."""
     for object_uri, _ in listed(s3, uri):
         address = S3Address.parse(object_uri)
         s3.delete_object(Bucket=address.bucket, Key=address.key)
@@ -330,9 +345,9 @@ def delete_folder(s3: S3Client, uri: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PendingUpload:
-    """A multipart upload with complete parts, whose object is not visible yet.
+    """A multipart upload whose parts are complete, but whose object is not visible yet.
 
-    With `if_match`, it is published only if the existing object has this ETag.
+    With `if_match`, the upload is published only if the existing object has this ETag.
     """
 
     bucket: str
@@ -342,7 +357,10 @@ class PendingUpload:
     if_match: str | None = None
 
     def publish(self, s3: S3Client) -> None:
-        """Make the object visible. Idempotent. Raises a ClientError with `is_changed` if `if_match` fails."""
+        """Make the object visible. Idempotent.
+
+        Raises a ClientError for which `is_changed` returns True if the existing object does not match `if_match`.
+        """
         conditions: dict[str, Any] = {} if self.if_match is None else {"IfMatch": self.if_match}
         parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(self.etags, start=1)]
         try:
@@ -354,7 +372,7 @@ class PendingUpload:
                 **conditions,
             )
         except s3.exceptions.NoSuchUpload:
-            # A retry after a lost response: the upload no longer exists because the object does.
+            # The response to an earlier attempt was lost: the upload no longer exists because its object does.
             s3.head_object(Bucket=self.bucket, Key=self.key)
 
     def abort(self, s3: S3Client) -> None:
@@ -365,7 +383,7 @@ class PendingUpload:
 
 @dataclass(frozen=True, slots=True)
 class DeferredUpload:
-    """A small object that is not in S3 yet: a file at `path` that only this object uses."""
+    """A small object that is not in S3 yet. Its content is the local file at `path`, which nothing else uses."""
 
     bucket: str
     key: str
@@ -383,7 +401,7 @@ class DeferredUpload:
         Path(self.path).unlink()
 
     def abort(self, s3: S3Client) -> None:  # noqa: ARG002
-        """Delete the file. Idempotent."""
+        """Delete the local file. Idempotent."""
         Path(self.path).unlink(missing_ok=True)
 
 
@@ -392,13 +410,16 @@ Pending = PendingUpload | DeferredUpload
 
 
 def publish_all(uploads: Iterable[Pending], s3: S3Client) -> None:
-    """Publish all uploads, several concurrently. Raises one of the failures; other uploads may be published."""
+    """Publish all uploads, several at a time.
+
+    If some fail, raises one of the failures; other uploads may be published.
+    """
     with ThreadPoolExecutor(CONCURRENT_CALLS, "publish") as pool:
         list(pool.map(lambda upload: upload.publish(s3), uploads))
 
 
 def abort_all(uploads: Iterable[Pending], s3: S3Client) -> None:
-    """Abort every upload, even if others fail. Raises one of the failures, if any."""
+    """Abort every upload, even if aborting another one fails. Raises one of the failures, if any."""
     with contextlib.ExitStack() as steps:
         for upload in uploads:
             steps.callback(upload.abort, s3)
@@ -409,20 +430,20 @@ class Uncommitted(Protocol):
 
     @property
     def uri(self) -> str:
-        """The S3 URI of the file, which may not be visible yet."""
+        """The S3 URI of the file, which readers may not see yet."""
 
     @property
     def pending_upload(self) -> Pending | None:
-        """The upload, published or not; None for an object that was visible immediately."""
+        """The upload of the file, published or not, or None if the object was visible immediately."""
 
 
 def pending_uploads(files: Iterable[Uncommitted]) -> list[Pending]:
-    """Return the uploads of files that were not visible immediately."""
+    """Return the uploads of the files that were not visible immediately."""
     return [file.pending_upload for file in files if file.pending_upload is not None]
 
 
 def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
-    """Delete files that no table references, published or not, even if other deletions fail. Idempotent.
+    """Delete files that no table references, published or not. Continue if a deletion fails. Idempotent.
 
     Raises one of the failures, if any.
     """
@@ -435,9 +456,10 @@ def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
 
 @contextlib.contextmanager
 def rollback_on_error(*steps: Callable[[], None]) -> Iterator[None]:
-    """Run every step if the body raises, and raise the body's error. A failed step adds a note to it.
+    """If the body raises, run every step and re-raise the body's error. Add a note to that error for each failed step.
 
-    If S3 rejects the parts of an upload, it usually rejects aborting the upload too.
+    A failed step does not replace the error: if S3 rejects the parts of an upload, it usually also rejects the request
+    to abort the upload.
     """
     try:
         yield
@@ -451,7 +473,7 @@ def rollback_on_error(*steps: Callable[[], None]) -> Iterator[None]:
 
 
 class ObjectFailed(Exception):
-    """A failed read or write of an object, with its cause in `__cause__`. `doing` and `uri` are for `explain`."""
+    """A failed read or write of an object. `__cause__` is the error; `doing` and `uri` are arguments for `explain`."""
 
     def __init__(self, doing: str, uri: str) -> None:
         super().__init__(uri)
@@ -461,7 +483,7 @@ class ObjectFailed(Exception):
 
 @contextlib.contextmanager
 def naming_object(doing: str, uri: str) -> Iterator[None]:
-    """Convert an error of the body into ObjectFailed, unless it already has a user-facing message."""
+    """Convert an error of the body to ObjectFailed, unless the error already has a user-facing message."""
     try:
         yield
     except ConnectorError:
@@ -471,7 +493,7 @@ def naming_object(doing: str, uri: str) -> Iterator[None]:
 
 
 class Upload:
-    """A write-only file object that becomes one object in S3 on `close`. `abort` removes it."""
+    """A write-only file object. `close` stores its content as one object in S3, and `abort` discards it."""
 
     def __init__(
         self,
@@ -483,10 +505,11 @@ class Upload:
         metadata: Mapping[str, str] | None = None,
         if_match: str | None = None,
     ) -> None:
-        """Create an upload without sending requests. With `deferred`, `close` sets `pending_upload`.
+        """Create an upload without sending requests.
 
-        With `held_in`, a local folder that need not exist, `close` keeps a small object there and sets
-        `pending_upload`. With `if_match`, the object replaces only an object with this ETag.
+        With `deferred`, `close` does not make the object visible, and sets `pending_upload`. With `held_in`, a local
+        folder that need not exist, `close` keeps a small object in that folder and sets `pending_upload`. With
+        `if_match`, the upload only replaces an object that has this ETag.
         """
         self.s3 = s3
         self.uri = uri
@@ -495,7 +518,8 @@ class Upload:
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
         self._held_in = held_in
-        # Two buffers alternate: one is filled while the other is sent. The first one grows, as most objects are small.
+        # Two buffers alternate: one is filled while the other is sent. The first grows on demand, as most objects are
+        # small.
         self._part, self._sent = bytearray(), bytearray()
         self._filled = 0
         self._upload_id: str | None = None
@@ -529,10 +553,10 @@ class Upload:
         return self.written
 
     def flush(self) -> None:
-        """Do nothing: parts have a minimum size."""
+        """Do nothing, because the parts of an upload have a minimum size."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Buffer bytes and send each full part in the background. Raises the error of the previous part."""
+        """Buffer `data`, and send each full part in the background. Raises the error of the part sent before."""
         remaining = memoryview(data).cast("B")  # Arrow's buffers consist of signed bytes.
         while len(remaining) >= (space := PART_BYTES - self._filled):
             self._fill(remaining[:space])
@@ -546,7 +570,7 @@ class Upload:
         return len(data)
 
     def close(self) -> None:
-        """Send the rest. The object is then visible, or `pending_upload` is set."""
+        """Send the remaining bytes. Afterwards, the object is visible or `pending_upload` is set."""
         if self.closed:
             return
         self.closed = True
@@ -560,7 +584,7 @@ class Upload:
             try:
                 put(self.s3, self.uri, self._take(), self._metadata, if_match=self._if_match)
             except Exception as error:
-                # A replaced object need not be restored. A new one may exist although the request failed.
+                # A replaced object need not be restored. A new object may exist although the request failed.
                 self._may_exist = self._if_match is None and not 400 <= _status(error) < 500
                 raise
             return
@@ -574,9 +598,9 @@ class Upload:
             finished.publish(self.s3)
 
     def abort(self) -> None:
-        """Discard buffered bytes, and abort the multipart upload if it was started.
+        """Discard the buffered bytes, and abort the multipart upload if it was started.
 
-        The object is deleted if S3 may have stored it although the request failed.
+        If the request to store the object failed but S3 may have stored it, deletes the object.
         """
         self.closed = True
         self._take()
@@ -602,7 +626,7 @@ class Upload:
         return taken
 
     def _write_to_disk(self, folder: Path) -> DeferredUpload | None:
-        """Write the whole object to the disk. Return None if the disk is full."""
+        """Write the whole object to the local disk. Return None if that fails, for example because the disk is full."""
         path = folder / secrets.token_hex(16)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -615,7 +639,7 @@ class Upload:
         return DeferredUpload(self._bucket, self._key, str(path), self._metadata)
 
     def _wait_for_part(self) -> None:
-        """Wait for the part in flight, if any. Raises its error."""
+        """Wait until the part in flight is sent, if there is one. Raises the error of sending it."""
         if self._in_flight is not None:
             part, self._in_flight = self._in_flight, None
             part.result()
@@ -635,10 +659,10 @@ class Upload:
 
 
 class GzipUpload:
-    """A write-only file object that compresses with gzip into an upload.
+    """A write-only file object that compresses its input with gzip and writes the result to an upload.
 
-    With `member_bytes`, a new member of the file starts after this number of bytes (RFC 1952, 2.2). gzip.GzipFile is
-    not used because its finaliser would write the rest of an aborted upload.
+    With `member_bytes`, starts a new gzip member after this number of uncompressed bytes (RFC 1952, 2.2). gzip.GzipFile
+    is not used because its finaliser would write the rest of an aborted upload.
     """
 
     def __init__(self, upload: Upload, member_bytes: int | None = None) -> None:
@@ -648,7 +672,7 @@ class GzipUpload:
         self._compressor: Any = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Compress bytes. Raises like `Upload.write`."""
+        """Compress `data` into the upload. Raises the errors of `Upload.write`."""
         if self._member_bytes is not None and self._member >= self._member_bytes:
             self.finish()
         if self._compressor is None:
@@ -658,13 +682,13 @@ class GzipUpload:
         self._member += len(data)
 
     def finish(self) -> None:
-        """End the member. Further bytes start a new one (RFC 1952, 2.2). The upload stays open."""
+        """End the current gzip member. Further bytes start a new one (RFC 1952, 2.2). The upload stays open."""
         if self._compressor is not None:
             self._upload.write(self._compressor.flush())
             self._compressor = None
 
     def close(self) -> None:
-        """Write the rest and close the upload."""
+        """Write the remaining compressed bytes and close the upload."""
         self.finish()
         self._upload.close()
 
@@ -672,15 +696,15 @@ class GzipUpload:
 _GZIP_WBITS = 31
 
 _INPUT_BYTES = 256 * 1024
-"""The number of compressed bytes per call. The output stays in the processor's cache until it is copied."""
+"""The number of compressed bytes per call. The output of a call stays in the processor's cache until it is copied."""
 
 
 _MAX_INFLATED = 16 * 1024 * 1024
-"""The maximum output per call. A gzip file may expand to a thousand times its size."""
+"""The maximum number of bytes that a call returns. A gzip file may expand to a thousand times its size."""
 
 
 def _gzip() -> Any:
-    """Return the compression library: ISA-L, which needs a quarter of zlib's time, or zlib if it is not installed."""
+    """Return the compression library: ISA-L, which is four times as fast as zlib, or zlib if ISA-L is not installed."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -691,9 +715,9 @@ def _gzip() -> Any:
 
 
 def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[bytearray]:
-    """Yield each whole member of a gzip file, whose bytes are `pieces`. Raises like `inflated`.
+    """Yield the uncompressed content of each member of a gzip file. `pieces` are the bytes of the file.
 
-    Raises BadGzipFile for a member of more than `limit` bytes.
+    Raises BadGzipFile if a member has more than `limit` bytes. Raises the errors of `inflated`.
     """
     member = bytearray()
     for part, is_end in _inflated(pieces):
@@ -706,7 +730,7 @@ def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[byt
 
 
 def inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the content of a gzip file, whose bytes are `pieces`, in parts of at most 16 MiB.
+    """Yield the uncompressed content of a gzip file, in parts of at most 16 MiB. `pieces` are the bytes of the file.
 
     Raises EOFError if the file ends early, and BadGzipFile if it is damaged or not a gzip file.
     """
@@ -714,11 +738,11 @@ def inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""The size of pieces of lines to request and process. A longer line results in a longer piece."""
+"""The size in bytes of the pieces in which lines are requested and processed. A piece is larger if a line is longer."""
 
 
 def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield pieces of whole lines. The last newline may be missing."""
+    """Combine parts of a file into pieces that end with a whole line. The file's last newline may be missing."""
     buffer = bytearray()
     for part in parts:
         searched = len(buffer)
@@ -731,7 +755,11 @@ def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def unzipped(content: bytes, uri: str, limit: int) -> bytes:
-    """Return the content of a gzip file, or other content unchanged. Raises OversizedFile, and like `inflated`."""
+    """Return the uncompressed content of a gzip file. Content that is not gzip is returned unchanged.
+
+    Raises OversizedFile if the uncompressed content of a gzip file has more than `limit` bytes. Raises the errors of
+    `inflated`.
+    """
     if content[:2] != _GZIP_MAGIC:
         return content
     whole = bytearray()
@@ -746,7 +774,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield parts of the content, each with whether a member ends with it."""
+    """Yield parts of the uncompressed content, and whether each part is the last of its member."""
     library = _gzip()
     inflate = library.decompressobj(wbits=_GZIP_WBITS)
     is_open = False
