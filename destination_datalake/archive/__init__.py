@@ -1,1 +1,1 @@
-"""The archive: RECORD lines as received, from which `replay` rebuilds tables."""
+"""The archive: RECORD lines as received in syncs, from which the command `replay` rebuilds tables."""

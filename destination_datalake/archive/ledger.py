@@ -1,4 +1,4 @@
-"""Write the archive of one sync: publish lines before each commit, and record commits in the journal."""
+"""Write the archive of one sync: publish a batch's lines before its commit, and record the commit in the journal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _REWRITTEN_AFTER_SECONDS = 12 * 3600
-"""Age after which a catalog is rewritten. Lifecycle rules count in days, so half a day is early enough."""
+"""The age in seconds after which an archived catalog is rewritten. The lifecycle rules of a bucket count in days, so
+half a day is early enough."""
 
 _ATTEMPTS = 5
 
@@ -48,11 +49,11 @@ _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
 
 class ArchiveLedger:
-    """Publish and index the archived lines of a sync. Thread-safe: streams share no state.
+    """Publish and index the archived lines of a sync. Thread-safe, because streams share no state.
 
-    `root` is the S3 URI of the archive, without a trailing slash. `streams` maps each stream to its entry in the
-    configured catalog. Without `keeps_lines`, the sync archives no records. It only writes the journals of tables that
-    have an archive, so that a replay can report its rows as missing.
+    `root` is the S3 URI of the archive, without a trailing slash. `streams` contains each stream with its entry in the
+    configured catalog. If `keeps_lines` is false, the sync archives no records. It then only writes the journals of
+    tables that have an archive, so that a replay can report the sync's rows as missing.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ArchiveLedger:
 
         Call this method before all other methods for the stream.
 
-        Raises ConnectorError for known AWS errors, and other errors of the S3 client unchanged.
+        Raises known AWS errors as ConnectorError, and other errors of the S3 client unchanged.
         """
         stream, configured = self._streams[stream_id]
         catalog = _encode_catalog(configured)
@@ -107,17 +108,20 @@ class ArchiveLedger:
         self._locations[stream_id] = location
 
     def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:
-        """Return the sinks that archive the stream's lines; none without `keeps_lines`."""
+        """Return the sinks that archive the stream's lines, or no sinks if `keeps_lines` is false."""
         return (ArchiveSink(self._locations[stream]),) if self.keeps_lines else ()
 
     def publish(self, files: Sequence[LineFile]) -> None:
-        """Make the lines of a batch visible, before its commit. Raises the errors of the S3 client."""
+        """Make the archived lines of a batch visible.
+
+        Call this before the batch is committed. Raises the errors of the S3 client.
+        """
         publish_all([file.pending_upload for file in files], self._access.client("s3"))
 
     def add(self, stream: StreamId, batch: int, files: Sequence[LineFile], position: Position, rows: int) -> None:
-        """Record a committed batch of `rows` rows, before its states are released.
+        """Record that a batch of `rows` rows is committed. Call this before the batch's states are released.
 
-        Does nothing if the stream's table has no journal. Raises as `begin`.
+        Does nothing if the stream's table has no journal. Raises the errors of `begin`.
         """
         if (location := self._locations.get(stream)) is not None and (files or rows):
             objects = tuple(file.content for file in files)
@@ -125,7 +129,9 @@ class ArchiveLedger:
             self._put_entry(location, f"{batch:06d}", entry)
 
     def end(self, stream: StreamId, columns: Sequence[Field], folder: str, position: Position) -> None:
-        """Record that the sync has published the stream's table, with its columns and the folder of its files.
+        """Record that the sync has published the stream's table, and update the description of the table.
+
+        The description contains `columns`, and the folder of the table's files.
 
         Does nothing if the stream's table has no journal. Raises as `begin`.
         """
@@ -142,7 +148,7 @@ class ArchiveLedger:
         try:
             self._put_if_changed(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
         except Exception:
-            # The lines are archived. Only a replay or an erasure of a dropped table needs the description.
+            # The lines are archived. The description is only needed to replay or erase a dropped table.
             _logger.warning(
                 "Cannot update the description of table %s.%s in %s. It lacks the current columns until the next sync.",
                 database,
@@ -152,13 +158,13 @@ class ArchiveLedger:
             )
 
     def delete_uncommitted(self, files: Sequence[LineFile]) -> None:
-        """Delete the lines of an uncommitted batch, published or not."""
+        """Delete the archived lines of an uncommitted batch, published or not."""
         delete_uncommitted(files, self._access.client("s3"))
 
     def _write_catalog(self, uri: str, catalog: bytes) -> None:
-        """Write a catalog unless a recent one exists.
+        """Write a catalog unless a recent copy exists.
 
-        An old catalog is rewritten: a lifecycle rule would delete it before the lines of this sync.
+        An old copy is rewritten, because a lifecycle rule would delete it before the lines of this sync.
         """
         s3 = self._access.client("s3")
         try:
@@ -172,9 +178,10 @@ class ArchiveLedger:
                 put(s3, uri, catalog)
 
     def _put_if_changed(self, uri: str, content: bytes) -> None:
-        """Write an object unless it has this content. Conditional writes prevent lost updates of concurrent writers.
+        """Write an object unless it already has this content.
 
-        Writes first and reads second: without permission to list the folder, S3 denies a read of a missing object.
+        Conditional writes prevent concurrent writers from losing each other's updates. The write precedes the read,
+        because S3 denies reads of missing objects to identities that may not list the folder.
         """
         s3, address = self._access.client("s3"), S3Address.parse(uri)
         etag: str | None = None
@@ -199,7 +206,7 @@ class ArchiveLedger:
 
 @contextmanager
 def _raise_connector_errors(uri: str) -> Iterator[None]:
-    """Raise known AWS errors of writing the journal as ConnectorError."""
+    """Raise known AWS errors from writing the journal as ConnectorError."""
     try:
         yield
     except Exception as error:
@@ -210,9 +217,9 @@ def _raise_connector_errors(uri: str) -> Iterator[None]:
 
 
 def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> None:
-    """Remove the hashes of archived objects from the journal, before an erasure changes the objects.
+    """Remove the hashes of archived objects from the journal. Call this before an erasure changes the objects.
 
-    `folder` is the S3 URI of the table's archive, `objects` are S3 URIs. Raises the errors of the S3 client.
+    `folder` is the S3 URI of the table's archive, and `objects` are S3 URIs. Raises the errors of the S3 client.
     """
     s3, names = access.client("s3"), {uri.removeprefix(f"{folder}/") for uri in objects}
     batches = {tuple(name.rpartition("/")[2].split("-")[:2]) for name in names}
@@ -227,9 +234,10 @@ def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
 
 
 def _encode_catalog(configured: Mapping[str, Any]) -> bytes:
-    """Return the configuration of a stream in JSON. Equal configurations have equal bytes, and therefore equal hashes.
+    """Return the configuration of a stream as JSON, without the IDs of the sync.
 
-    Fields keep their order, because it is the order of columns.
+    Equal configurations have equal bytes, and therefore equal hashes. Fields keep their order, because it determines
+    the order of columns.
     """
     catalog = {name: value for name, value in configured.items() if name not in _IDS}
     return json.dumps(catalog, indent=1).encode()

@@ -1,4 +1,4 @@
-"""Archived lines on executors: read them for a replay, and write them during a sync."""
+"""Read archived lines for a replay and write them during a sync, on executors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 # Read archived lines for a replay, on executors.
 
 MAX_MEMBER_BYTES = 512 * 1024 * 1024
-"""Maximum bytes of a gzip member of an archived object. The writer's members have 1 % of this size, plus one record."""
+"""The maximum uncompressed size in bytes of a gzip member that is read from an archived object. The connector starts a
+new member once the current one has reached 3 % of this size (`MEMBER_BYTES`)."""
 
 
 class ArchiveObjectReplaced(ConnectorError):
@@ -50,7 +51,7 @@ class ArchiveObjectReplaced(ConnectorError):
 
 
 class ArchiveObjectCorrupted(ConnectorError):
-    """An archived object does not have the content that was written."""
+    """The content of an archived object differs from what was written."""
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
@@ -62,10 +63,10 @@ class ArchiveObjectCorrupted(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLines:
-    """An archived object of `size` bytes as a SegmentSource.
+    """An archived object as a SegmentSource. `size` is its size in bytes.
 
-    `line_numbers` are the numbers of the lines to encode; None for all lines. `sha256` is the expected hash of the
-    object's bytes; empty if unknown.
+    `line_numbers` are the numbers of the lines to encode, or None for all lines. `sha256` is the expected hash of the
+    object's bytes, or empty if unknown.
     """
 
     uri: str
@@ -75,9 +76,10 @@ class ArchivedLines:
     sha256: str = ""
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
-        """Yield the members. An erasure leaves empty lines (`files.erase`).
+        """Yield the lines of the object, one gzip member at a time.
 
-        Raises ArchiveObjectReplaced, ArchiveObjectCorrupted, SegmentUnreadable, and the errors of botocore.
+        Skips lines that are not in `line_numbers`, and the empty lines that an erasure leaves (`files.erase`). Raises
+        ArchiveObjectReplaced, ArchiveObjectCorrupted, SegmentUnreadable, and the errors of botocore.
         """
         import numpy as np
 
@@ -95,7 +97,10 @@ class ArchivedLines:
             preceding_lines += len(ends)
 
     def _members(self, access: AwsAccess) -> Iterator[bytearray]:
-        """Yield the members of the object. A member has complete lines. The hash is checked after the last member."""
+        """Yield the gzip members of the object, which consist of complete lines.
+
+        Check the object's hash after the last member.
+        """
         s3 = access.client("s3")
         digest = hashlib.sha256()
 
@@ -118,32 +123,32 @@ class ArchivedLines:
 
 
 # --- Writer -----------------------------------------------------------------------------------------------------------
-# Write the lines of one unit to the archive, on the executor, while they are encoded.
+# Archive the lines of one unit on the executor that encodes them.
 
 
 class _HashedUpload(Upload):
-    """An upload that computes the hash of its content."""
+    """An upload that also computes the SHA-256 hash of the uploaded bytes."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.sha256 = hashlib.sha256()
 
     def write(self, data: Any) -> int:
-        """Hash and send bytes, as `Upload.write`."""
+        """Hash `data`, then buffer and send it like `Upload.write`."""
         self.sha256.update(data)
         return super().write(data)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
-    """Archive the lines of units: a LineSink."""
+    """A LineSink that writes the lines of units to the archive."""
 
     location: ArchiveLocation
 
     def open(
         self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None
     ) -> ArchiveWriter:
-        """Return the writer of a unit's object."""
+        """Return the writer of the archived object of a unit, which consists of `segments`."""
         archived = UnitLines(
             self.location.name(attempt),
             lines=sum(segment.records for segment in segments),
@@ -155,12 +160,15 @@ class ArchiveSink:
 
 
 class ArchiveWriter:
-    """Write an object of gzipped lines. It is published or deleted with the unit's batch."""
+    """Write the lines of one unit to a gzipped object, which is published or deleted with the unit's batch."""
 
     def __init__(
         self, location: ArchiveLocation, archived: UnitLines, s3: S3Client, held_in: str | None = None
     ) -> None:
-        """Prepare the upload. `archived` describes the unit's lines. A small object waits in the folder `held_in`."""
+        """Prepare the upload.
+
+        `archived` describes the unit's lines. A small object waits in the local folder `held_in` until it is published.
+        """
         self._archived = archived
         self._upload = _HashedUpload(
             s3,
@@ -172,12 +180,15 @@ class ArchiveWriter:
         self._gzip = GzipUpload(self._upload, MEMBER_BYTES)
 
     def write(self, lines: bytes | bytearray | memoryview) -> None:
-        """Append complete lines as received. Raises ObjectFailed."""
+        """Append complete lines as they were received. Raises ObjectFailed."""
         with self._naming_object():
             self._gzip.write(lines)
 
     def close(self) -> LineFile:
-        """Complete the upload and return the object, which is durable but not yet visible. Raises ObjectFailed."""
+        """Complete the upload, and return a description of the object, which is durable but not visible yet.
+
+        Raises ObjectFailed.
+        """
         with self._naming_object():
             self._gzip.close()
         assert self._upload.pending_upload is not None
@@ -185,7 +196,7 @@ class ArchiveWriter:
         return LineFile(self._upload.uri, archived, self._upload.pending_upload)
 
     def abort(self) -> None:
-        """Delete the written content, also after `close`."""
+        """Delete everything that was written. This is also possible after `close`."""
         self._upload.abort()
         if self._upload.pending_upload is not None:
             self._upload.pending_upload.abort(self._upload.s3)

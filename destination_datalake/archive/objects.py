@@ -1,4 +1,4 @@
-"""The objects of a table's archive and their names.
+"""The objects in a table's archive, and their names.
 
     _raw/{database}.{table}/dt=2026-11-25/{sync}-{batch}-{part}-{attempt}.jsonl.gz   the lines of a unit
                            /catalog/{sha256}.json                                    the configuration of a stream
@@ -7,11 +7,11 @@
                                                 /end.json                            the sync has published the table
     _schema/{database}/{table}.json                                                  the table's present columns
 
-The entries under `index/` are the journal of the table. A sync publishes lines before it commits their batch, writes
-the batch's entry after the commit, and then releases the batch's states. So the journal has every acknowledged row, and
-lines without an entry belong to a batch that was not acknowledged.
+The entries under `index/` are the table's journal. A sync publishes the lines of a batch, commits the batch, writes the
+batch's entry, and then releases the batch's states. The journal therefore contains every acknowledged row, and lines
+without an entry belong to a batch that was not acknowledged.
 
-Each entry has a position in the table's own history. Positions order the entries independently of clocks.
+Each entry contains a position in the history of its table. Positions order the entries independently of clocks.
 """
 
 from __future__ import annotations
@@ -28,23 +28,27 @@ from destination_datalake.files.plan import COUNTED_DIGITS, UnitLines
 ARCHIVE_FOLDER = "_raw"
 
 SCHEMA_FOLDER = "_schema"
-"""Separate from the archive: a lifecycle rule for old lines must not delete the description of the table."""
+"""The folder of the tables' descriptions. It is separate from the archive, so that a lifecycle rule for old lines does
+not delete them."""
 
 _TEXT_BYTES = 1600
-"""Maximum bytes of names and keys in an object's metadata. S3 allows 2 KB in total, and numbers need space too."""
+"""The maximum number of bytes of names and keys in an object's metadata. S3 allows 2 KB in total, and the metadata also
+contains numbers."""
 
 Position = tuple[str, int]
-"""A state of a table: the table's identifier, and a number that increases with each commit."""
+"""The table's identifier, and a number that increases with each commit to the table."""
 
 
 class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first journal entry of a sync of a stream.
 
-    `sync` is the unique name of the sync. `started` is the time after it prepared the table, in milliseconds since
-    1970-01-01 UTC. `catalog` is the SHA-256 hash of the stream's configuration without the three ids of the sync.
-    `found_empty`: the table had no rows at that time. `table` identifies the table among all tables of the same name;
-    `position` is its position at that time, 0 if unknown, as in entries of earlier versions. A sync without an archive
-    still writes entries, with `keeps_lines` false, if its table has an archive.
+    `sync` is the unique name of the sync. `started` is the time at which it had prepared the table, in milliseconds
+    since 1970-01-01 UTC. At that time, the table was at `position`, and had no rows if `found_empty` is true. `table`
+    identifies the table among all tables that have had the same name. `position` is 0 if unknown, as in entries of
+    earlier versions.
+
+    `catalog` is the SHA-256 hash of the stream's configuration without the three IDs of the sync. If `keeps_lines` is
+    false, the sync did not archive its records: it wrote entries only because its table has an archive.
     """
 
     sync: str
@@ -64,9 +68,9 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     keeps_lines: bool = True
 
     def metadata(self) -> dict[str, str]:
-        """Return the metadata of the sync's objects, in ASCII as S3 requires.
+        """Return the metadata for the sync's archived objects, in ASCII as S3 requires.
 
-        Omits names and keys beyond S3's size limit: the catalog has them.
+        Omits names and keys that exceed S3's size limit. The archived catalog contains them.
         """
         members = {
             name: _encode_ascii(value)
@@ -83,9 +87,9 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Self:
-        """Return the sync from an object's metadata, without `key` and `cursor`.
+        """Return the sync that an object's metadata describes, without `key` and `cursor`.
 
-        `stream` is empty and `namespace` None if the metadata omits them.
+        If the metadata omits the stream's name or namespace, `stream` is empty or `namespace` is None.
         """
         numbers = {
             name: int(metadata[name.replace("_", "-")]) for name in _NUMBERS if name.replace("_", "-") in metadata
@@ -95,9 +99,10 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The entry of a committed batch; `committed` in milliseconds since 1970-01-01 UTC.
+    """The journal entry of a committed batch.
 
-    `position` is the table's position after the commit, `rows` the number of rows written.
+    `committed` is the time of the commit in milliseconds since 1970-01-01 UTC. `position` is the table's position after
+    the commit, and `rows` is the number of rows written.
     """
 
     batch: int
@@ -108,7 +113,11 @@ class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The entry of a sync that published the table, with the table's position after it."""
+    """The journal entry for the publication of the table by a sync.
+
+    `published` is the time in milliseconds since 1970-01-01 UTC. `position` is the table's position after the
+    publication.
+    """
 
     published: int
     position: int = 0
@@ -118,8 +127,8 @@ class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 class ArchiveLocation:
     """The location of one sync in the archive.
 
-    `folder` is the table's folder, an S3 URI without a trailing slash. `day` is the day of the sync's start, YYYY-MM-DD
-    in UTC.
+    `folder` is the S3 URI of the table's folder, without a trailing slash. `day` is the day on which the sync started,
+    as YYYY-MM-DD in UTC.
     """
 
     folder: str
@@ -128,24 +137,24 @@ class ArchiveLocation:
 
     @property
     def index(self) -> str:
-        """Return the S3 URI of the folder of the sync's journal entries."""
+        """Return the S3 URI of the folder that contains the sync's journal entries."""
         return f"{self.folder}/index/{self.sync.started:013d}-{self.sync.sync}"
 
     def name(self, attempt: str) -> str:
-        """Return the object's name for an attempt at a unit."""
+        """Return the name of the object that an attempt at a unit writes, relative to the table's folder."""
         return f"dt={self.day}/{attempt}.jsonl.gz"
 
     def metadata(self, archived: UnitLines) -> Mapping[str, str]:
-        """Return the metadata of an object: its sync, and the numbers of its journal entry."""
+        """Return the metadata of an object: a description of its sync, and the numbers in its journal entry."""
         unit = {name.replace("_", "-"): str(value) for name, value in msgspec.to_builtins(archived).items()}
         del unit["name"], unit["sha256"]  # The hash is known only after the object is written; metadata comes first.
         return {**self.sync.metadata(), **unit}
 
 
 def _encode_ascii(value: object) -> str:
-    """Return printable ASCII text unchanged, and any other value as JSON."""
+    """Return printable ASCII text unchanged, and encode any other value as JSON."""
     plain = isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip() != ""
-    # JSON does not escape the control character DEL, which is not valid in an HTTP header.
+    # JSON does not escape the control character DEL, which is invalid in an HTTP header.
     return str(value) if plain and not str(value).startswith('"') else json.dumps(value).replace("\x7f", "\\u007f")
 
 
@@ -157,15 +166,18 @@ _NOT_IN_METADATA = frozenset(("found_empty", "table", "position", "keeps_lines")
 _NUMBERS = ("started", "generation", "minimum_generation", "sync_id")
 _TEXTS = ("sync", "stream", "catalog", "mode", "namespace")
 _UNBOUNDED_TEXTS = ("stream", "namespace", "key", "cursor")
-"""Fields of unbounded length, most important first."""
+"""Fields of unbounded length, in decreasing order of importance."""
 
 
 def table_folder(root: str, database: str, table: str) -> str:
-    """Return the S3 URI of a table's folder in the archive with the URI `root`."""
+    """Return the S3 URI of a table's folder in an archive. `root` is the URI of the archive."""
     return f"{root}/{database}.{table}"
 
 
 def row_id_prefix(first_id: str) -> str:
-    """Return the common prefix of the raw IDs of a unit; `first_id` is the ID of its first line, without hyphens."""
+    """Return the common prefix of the raw IDs of a unit.
+
+    `first_id` is the raw ID of its first line, without hyphens.
+    """
     digits = first_id[:-COUNTED_DIGITS]
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -1,4 +1,4 @@
-"""Plan a replay of a table's archive: read its journal, order its batches, and store the progress."""
+"""Plan a replay of a table's archive: read the journal, order the batches, and store the progress."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 
 # --- History ----------------------------------------------------------------------------------------------------------
-# Read the archive of a table from S3: the journal of syncs and batches, and lines without an entry.
+# Read the archive of a table from S3: the journal of syncs and batches, and the lines that have no journal entry.
 #
-# An unreadable object is reported by name. The other objects are still read.
+# An unreadable object is reported by name, and the other objects are still read.
 
 CONCURRENT_CALLS = 16
 
 SPACING = 1000
-"""The gap between the sequence numbers of two events, so that batches without an entry can be numbered in between."""
+"""The difference between the sequence numbers of consecutive events. It leaves room to number batches without a journal
+entry in between."""
 
 _ENTRY = re.compile(r"index/(\d+)-([0-9a-f]+)/(begin|end|\d+)\.json")
 _LINES = re.compile(r"(dt=[0-9-]+/([0-9a-f]+)-(\d+)-\d+-[0-9a-f]+\.jsonl\.gz)")
@@ -45,9 +46,9 @@ _Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
 
 @dataclass(frozen=True, slots=True)
 class StoredLines:
-    """An object of archived lines in S3, with its `size` in bytes.
+    """An object of archived lines in S3. `size` is its size in bytes.
 
-    `line_numbers` are the numbers of the lines to replay; None for all lines.
+    `line_numbers` are the numbers of the lines to replay, or None for all lines.
     """
 
     archived: UnitLines
@@ -58,13 +59,13 @@ class StoredLines:
 
     @property
     def unit(self) -> str:
-        """Return the unit's name: the common prefix of the raw IDs of its rows."""
+        """Return the name of the unit: the common prefix of the raw IDs of its rows."""
         return row_id_prefix(self.archived.first_id)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch in the journal: its sequence number, its lines that still exist, and the number of rows written."""
+    """A batch in the journal: its sequence number, its archived lines that still exist, and its number of rows."""
 
     sequence_number: int
     lines: tuple[StoredLines, ...] = ()
@@ -73,11 +74,11 @@ class StoredBatch:
 
 @dataclass
 class StoredSync:
-    """A sync of one stream.
+    """One sync of one stream, as read from the archive.
 
-    `entry` is its first entry in the journal. `batches` are the batches with an entry, and `unindexed` the lines of
-    batches without an entry, by batch number. `begun` and `published` are sequence numbers. `catalog` is the stream's
-    configuration without the ids of the sync.
+    `entry` is the first journal entry of the sync. `batches` contains the batches that have a journal entry, and
+    `unindexed` the lines of batches that have none, both by batch number. `begun` and `published` are sequence numbers.
+    `catalog` is the stream's configuration without the IDs of the sync.
     """
 
     entry: ArchivedSync
@@ -88,7 +89,7 @@ class StoredSync:
     published: int | None = None
 
     def __str__(self) -> str:
-        """Return the sync's name and time, for messages."""
+        """Return the name and time of the sync, for messages."""
         return f"{self.name} of {time_text(self.entry.started)}"
 
     @property
@@ -103,13 +104,13 @@ class StoredSync:
 
     @cached_property
     def stream(self) -> Stream:
-        """Return the stream as configured for the sync. Raises ConfigError if the catalog has none."""
+        """Return the stream as configured for the sync. Raises ConfigError if `catalog` cannot be parsed."""
         [stream] = parse_catalog({"streams": [self.configured]})
         return stream
 
     @property
     def configured(self) -> Mapping[str, Any]:
-        """Return the stream's entry in the configured catalog of the sync."""
+        """Return the stream's entry in the sync's configured catalog."""
         ids = {
             "generation_id": self.entry.generation,
             "minimum_generation_id": self.entry.minimum_generation,
@@ -118,7 +119,11 @@ class StoredSync:
         return {**self.catalog, **{name: value for name, value in ids.items() if value is not None}}
 
     def configure(self, catalog: Mapping[str, Any]) -> None:
-        """Set the stream's configuration. It also gives the names that were too long for an object's metadata."""
+        """Set the stream's configuration.
+
+        The configuration also supplies the stream's name and namespace, if they did not fit in the S3 objects'
+        metadata.
+        """
         self.catalog = catalog
         if not self.entry.stream:
             stream = catalog["stream"]
@@ -126,7 +131,7 @@ class StoredSync:
             self.entry = msgspec.structs.replace(self.entry, **names)
 
     def lines(self) -> Iterator[StoredLines]:
-        """Yield the lines of all batches."""
+        """Yield the archived lines of all batches, with or without a journal entry."""
         for batch in self.batches.values():
             yield from batch.lines
         for unindexed in self.unindexed.values():
@@ -135,11 +140,12 @@ class StoredSync:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All syncs in the order in which they began.
+    """The syncs in a table's archive, in the order in which they began, and the objects that cannot be replayed.
 
-    `missing` are the names of objects of lines that the journal lists but S3 does not have, or whose catalog S3 does
-    not have. `unreadable` describes unreadable entries. `foreign` describes copies, and objects that do not belong to
-    this archive. A description begins with the object's name.
+    `missing` contains the names of objects with archived lines that cannot be replayed: the journal lists them but S3
+    does not contain them, or the catalog of their sync is missing or unreadable. `unreadable` describes unreadable
+    entries and catalogs. `foreign` describes copies, and objects that do not belong to this archive. Each description
+    starts with the object's name.
     """
 
     syncs: Sequence[StoredSync]
@@ -149,7 +155,7 @@ class History:
 
 
 def read_history(folder: str, access: AwsAccess) -> History:
-    """Read the archive of the table with this folder, an S3 URI. Raises the errors of the S3 client."""
+    """Read the archive of a table. `folder` is the S3 URI of its folder. Raises the errors of the S3 client."""
     listing = {uri.removeprefix(f"{folder}/"): object_ for uri, object_ in listed(access.client("s3"), folder)}
     reader = _Reader(folder, listing)
     entries = {name: match for name in listing if (match := _ENTRY.fullmatch(name)) is not None}
@@ -176,7 +182,7 @@ def read_history(folder: str, access: AwsAccess) -> History:
 
 
 class _Reader:
-    """Assemble a history from the objects of a folder."""
+    """Assemble the history of a table from the objects in the folder of its archive."""
 
     def __init__(self, folder: str, listing: Mapping[str, ObjectTypeDef]) -> None:
         self._folder = folder
@@ -190,13 +196,13 @@ class _Reader:
         self.foreign: list[str] = []
 
     def add_sync(self, name: str, content: bytes) -> None:
-        """Add the first entry of a sync."""
+        """Add the sync that begins with the journal entry `content`."""
         entry = self._entry(name, content, ArchivedSync)
         if entry is not None:
             self._add(entry)
 
     def add_event(self, name: str, match: re.Match[str], content: bytes) -> None:
-        """Add the entry of a batch or of a publication."""
+        """Add the journal entry of a batch or a publication."""
         sync = self.syncs[match[2]]
         if match[3] == "end":
             if (end := self._entry(name, content, ArchivedEnd)) is not None:
@@ -219,7 +225,7 @@ class _Reader:
         self._events.append((sync, batch.position, batch.committed, commit))
 
     def add_unindexed(self, match: re.Match[str], metadata: Mapping[str, str]) -> None:
-        """Add lines without an entry, as described by their object's metadata."""
+        """Add archived lines that have no journal entry. The metadata of their object describes them."""
         name = match[1]
         try:
             described = ArchivedSync.from_metadata(metadata)
@@ -236,7 +242,7 @@ class _Reader:
         sync.unindexed.setdefault(int(match[3]), []).append(lines)
 
     def assign_sequence_numbers(self) -> None:
-        """Number the events in the order of their table, their position in the table, and their time."""
+        """Number the events, ordered by the first event of their table, then by position, then by time."""
         table_starts: dict[str, int] = {}
         for sync, _, milliseconds, _ in self._events:
             table_starts[sync.entry.table] = min(milliseconds, table_starts.get(sync.entry.table, milliseconds))
@@ -245,7 +251,7 @@ class _Reader:
             set_sequence_number(number * SPACING)
 
     def configure(self, sync: StoredSync, catalog: bytes | None) -> bool:
-        """Set a sync's catalog; return False if it is missing or cannot be read."""
+        """Set the catalog of a sync. Return False if the catalog is missing or cannot be read."""
         if catalog is None:
             return False
         try:
@@ -278,7 +284,7 @@ class _Reader:
 
 
 def time_text(milliseconds: int) -> str:
-    """Return a time, in milliseconds since 1970-01-01 UTC, as text."""
+    """Return a time as text, from milliseconds since 1970-01-01 UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
@@ -299,23 +305,23 @@ def _read_metadata(folder: str, names: Sequence[str], access: AwsAccess) -> Iter
 
 
 # --- Plan -------------------------------------------------------------------------------------------------------------
-# Plan a replay: which archived batches to replay, and in which order. Pure: performs no I/O.
+# Plan which archived batches a replay writes, and in which order. Performs no I/O.
 #
 # Each sync prepares the table with its own catalog, commits its batches and publishes. The steps follow the order of
-# the journal, also for overlapping syncs. The plan skips the batches that the last refresh replaced, but keeps the
-# columns of their syncs.
+# the journal, even if syncs overlap. The plan skips the batches that the last refresh replaced, but keeps the columns
+# of their syncs.
 
 
 _MAX_NAMES = 20
-"""Maximum number of missing objects listed by name."""
+"""The maximum number of missing objects that are listed by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
     """The state of a table after the syncs that wrote to it.
 
-    `published_by` is the sync that published the last overwrite, None if unknown. `has_pending`: the table has pending
-    rows. `commits_whole`: commits of batches are atomic.
+    `published_by` is the sync that published the last overwrite, or None if unknown. `has_pending` is true if the table
+    has pending rows. `commits_whole` is true if a commit publishes its batch atomically.
     """
 
     published_by: str | None
@@ -324,7 +330,7 @@ class TableFacts:
 
 
 class StepKind(IntEnum):
-    """The kind of a step, in the order of steps with the same sequence number."""
+    """The kind of a step. Steps with the same sequence number are ordered by kind."""
 
     BEGIN = 0
     BATCH = 1
@@ -333,7 +339,7 @@ class StepKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """A step of a sync: prepare the table, commit the batch with this number, or publish."""
+    """A step of a sync: prepare the table, commit the batch numbered `batch`, or publish."""
 
     sequence_number: int
     sync: str
@@ -345,9 +351,10 @@ class Step:
 class Plan:
     """The steps of a replay, in order.
 
-    `columns` are the streams of skipped syncs, in append mode without ids: preparing the table for them adds their
-    columns. `gaps` are sentences about rows of the table that the archive lacks; `notes` are other sentences for the
-    user. `skipped` are the URIs of lines of uncommitted batches: the next sync has sent their records again.
+    `columns` contains the streams of skipped syncs, in append mode and without the IDs of the syncs. Preparing the
+    table for them adds their columns. `gaps` are sentences about rows of the table that are missing from the archive.
+    `notes` are other sentences for the user. `skipped` contains the URIs of the lines of uncommitted batches. These
+    lines are not needed, because the next sync has sent their records again.
     """
 
     steps: Sequence[Step]
@@ -357,11 +364,11 @@ class Plan:
     notes: Sequence[str]
     skipped: Sequence[str]
     replaced_batches: Mapping[str, Sequence[int]]
-    """The numbers of batches whose rows a refresh replaced, by sync."""
+    """For each sync, the numbers of the batches whose rows a refresh replaced."""
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the archive has all rows of the table, since its creation or since a refresh."""
+        """Return whether the archive contains all rows of the table since its creation or since a refresh."""
         return bool(self.syncs) and not self.gaps
 
     @property
@@ -375,21 +382,25 @@ class Plan:
         return sum(stored.archived.bytes for stored in self.lines(self.steps))
 
     def lines(self, steps: Iterable[Step]) -> list[StoredLines]:
-        """Return the lines of the steps."""
+        """Return the archived lines of the batches among these steps."""
         batches = (self.syncs[step.sync].batches[step.batch] for step in steps if step.kind is StepKind.BATCH)
         return [stored for batch in batches for stored in batch.lines]
 
 
 def unindexed_units(history: History) -> frozenset[str]:
-    """Return the units of lines without an entry. Only the table's rows show whether they were committed."""
+    """Return the units whose lines have no journal entry.
+
+    Only the rows of the table show whether they were committed.
+    """
     batches = (lines for sync in history.syncs for lines in sync.unindexed.values())
     return frozenset(stored.unit for lines in batches for stored in lines)
 
 
 def build_plan(history: History, state: TableFacts | None, committed_rows: Mapping[str, BitMap]) -> Plan:
-    """Return the plan. `state` is None if there is no table; `committed_rows` are the table's rows of unindexed units.
+    """Return the plan of a replay.
 
-    Raises ConfigError for a catalog that cannot be parsed.
+    `state` is None if the table does not exist. `committed_rows` maps each unit without a journal entry to the rows of
+    the unit that the table contains. Raises ConfigError for a catalog that cannot be parsed.
     """
     syncs = [
         replace(sync, batches={**sync.batches}, published=sync.published or _published_without_entry(sync, state))
@@ -425,7 +436,10 @@ def _steps(sync: StoredSync) -> Iterator[Step]:
 
 
 def _published_without_entry(sync: StoredSync, state: TableFacts | None) -> int | None:
-    """Return the sequence number of a publication without an entry, as of a killed sync; None if there was none."""
+    """Return the sequence number for a publication that has no journal entry, or None if the sync did not publish.
+
+    A sync leaves such a publication if it is killed before it writes the entry.
+    """
     if state is None or not (sync.stream.overwrites_table or sync.stream.dedup):
         return None
     is_published = state.published_by == sync.name if sync.stream.overwrites_table else not state.has_pending
@@ -439,9 +453,11 @@ def _add_committed_unindexed(
     committed_rows: Mapping[str, BitMap],
     skipped: list[str],
 ) -> None:
-    """Add the lines without an entry that the table has as rows. Add the URIs of the other lines to `skipped`.
+    """Add the lines that have no journal entry but exist as rows in the table.
 
-    Their batches follow all batches of the sync, and the sequence number `replaced_until`.
+    Add the URIs of the other lines to `skipped`.
+
+    The added batches follow all batches of the sync, and have sequence numbers greater than `replaced_until`.
     """
     for number, unindexed in sorted(sync.unindexed.items()):
         for lines in unindexed:
@@ -455,7 +471,7 @@ def _add_committed_unindexed(
 
 
 def _gaps(history: History, selected: Mapping[str, StoredSync], has_refresh: bool) -> Iterator[str]:
-    """Yield sentences about rows of the table that the archive lacks."""
+    """Yield sentences about rows of the table that are missing from the archive."""
     sync_names = {stored.name for stored in history.syncs}
     if not has_refresh:
         for stored in _first_of_each_table(history):
@@ -481,9 +497,10 @@ def _notes(history: History) -> Iterator[str]:
 
 
 def _first_of_each_table(history: History) -> list[StoredSync]:
-    """Return the first sync of each table of this name, in order.
+    """Return the first sync of each table that has had this name, in the order of the tables.
 
-    Entries of earlier versions do not identify their table: it is assumed to be the table of the next entries.
+    The entries of earlier versions do not identify their table. They are assumed to belong to the same table as the
+    next entries.
     """
     first: dict[str, StoredSync] = {}
     for stored in history.syncs:
@@ -494,9 +511,9 @@ def _first_of_each_table(history: History) -> list[StoredSync]:
 
 
 def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
-    """Return the syncs of the last published refresh, and the sequence number of its first publication.
+    """Return the syncs of the last published refresh, and the sequence number of the refresh's first publication.
 
-    Without a refresh, returns no syncs and 0.
+    If no refresh was published, return no syncs and 0.
     """
     published = [sync for sync in syncs if sync.stream.overwrites_table and sync.published is not None]
     if not published:
@@ -512,17 +529,19 @@ def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
 
 
 def _is_missing(lines: str, selected: Mapping[str, StoredSync], has_refresh: bool, syncs: Collection[str]) -> bool:
-    """Return whether the table has rows of missing lines, according to the name of the lines.
+    """Return whether the table contains rows of a missing object of archived lines.
 
-    Batches that are not selected have no rows in the table: a refresh has replaced them. Lines of an unknown sync are
-    missing unless there was a refresh.
+    The object's name identifies its batch.
+
+    Batches that are not selected have no rows in the table, because a refresh has replaced them. The lines of an
+    unknown sync count as missing unless there was a refresh.
     """
     sync, batch, *_ = lines.rpartition("/")[2].split("-")
     return int(batch) in selected[sync].batches if sync in selected else not has_refresh and sync not in syncs
 
 
 def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
-    """Return the stream in append mode, without the ids of a sync."""
+    """Return the stream in append mode, without the IDs of a sync. With `dedup`, keep the stream's primary key."""
     return replace(
         stream,
         overwrite=False,
@@ -535,7 +554,7 @@ def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
 
 
 # --- Progress ---------------------------------------------------------------------------------------------------------
-# Store the progress of a replay in an object beside the archive, so that a killed replay resumes.
+# Store the progress of a replay in an object in the archive, so that a killed replay can resume.
 #
 # All writes are conditional. A new replay claims the object. An older replay that still runs then fails to write the
 # object, and stops. The new replay finds the commits of the older one in the table.
@@ -550,7 +569,7 @@ class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
 
 
 class CompletedSteps(msgspec.Struct, omit_defaults=True):
-    """The completed steps of a replay. Its table was empty at `started`, in seconds since 1970-01-01 UTC."""
+    """The completed steps of a replay. Its target table was empty at `started`, in seconds since 1970-01-01 UTC."""
 
     run: str
     started: float
@@ -558,7 +577,7 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
     state: Literal["replaying", "taking over", "complete"] = "replaying"
 
     def add(self, steps: Iterable[Step]) -> None:
-        """Record completed steps."""
+        """Mark these steps as completed."""
         for step in steps:
             sync = self.syncs.setdefault(step.sync, CompletedSyncSteps())
             match step.kind:
@@ -582,7 +601,7 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
 
 
 class ReplayProgress:
-    """Read and write the progress object at `uri`. A write fails if another replay has written the object."""
+    """The progress object of a replay at the S3 URI `uri`. A write fails if another replay has written the object."""
 
     def __init__(self, uri: str, access: AwsAccess) -> None:
         self._uri = uri
@@ -593,7 +612,8 @@ class ReplayProgress:
         """Claim the object for this run and return the completed steps of earlier runs. Raises ConnectorError."""
         completed = CompletedSteps(run, now)
         try:
-            # Write first, read second: without permission to list the folder, S3 denies a read of a missing object.
+            # The write precedes the read, because S3 denies reads of missing objects to identities that may not list
+            # the folder.
             self._etag = put(self._s3, self._uri, msgspec.json.encode(completed), if_none_match=True)
         except self._s3.exceptions.ClientError as error:
             if not is_changed(error):
