@@ -1,1 +1,1 @@
-"""The command `replay`: rebuild a table from its archive by re-running the archived syncs."""
+"""The `replay` command: rebuild a table from its archive by re-running the archived syncs."""

@@ -45,9 +45,9 @@ _TABLE = re.compile(r"[a-z0-9_]{1,255}")
 
 
 def run_replay(arguments: Sequence[str], spark: Engine | None = None) -> int:
-    """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
+    """Run the command with `arguments`, which exclude the command's name. Return the exit code: 0, 1 or 143.
 
-    Uses `spark` if given, otherwise starts an engine when it needs one. Raises SystemExit with code 2 for an invalid
+    Uses `spark` if given; otherwise starts an engine when one is needed. Raises SystemExit with code 2 for an invalid
     command line, and with code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
@@ -91,7 +91,10 @@ def _replay(config: Config, options: argparse.Namespace, termination: Terminatio
 
 
 def _require_no_erasure(name: TableName, config: Config) -> None:
-    """Raise ConfigError if an erasure is unfinished: the table may have rows that a replay suppresses."""
+    """Raise ConfigError if an erasure of the table is unfinished.
+
+    The table may still contain rows that the erasure has not deleted yet, but that a replay suppresses.
+    """
     ledger = config.uri(DELETIONS_FOLDER)
     if requests := unfinished(ledger, str(name), aws_access(config).client("s3")):
         raise ConfigError(
@@ -102,7 +105,7 @@ def _require_no_erasure(name: TableName, config: Config) -> None:
 
 
 def _find_archive(stream: str, config: Config) -> tuple[TableName, History]:
-    """Return a stream's table and its archive. Raises ConfigError if the stream has no archive."""
+    """Return the table of a stream and the history in its archive. Raises ConfigError if the stream has no archive."""
     access = aws_access(config)
     for name, stream_id in TableNaming.of(config).candidates(stream).items():
         history = read_history(table_folder(config.uri(ARCHIVE_FOLDER), *name), access)

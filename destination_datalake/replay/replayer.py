@@ -1,7 +1,7 @@
-"""Replay the archived syncs of one table.
+"""Re-run the archived syncs of one table.
 
-Each sync is re-run: the replay reads its batches from the archive, then encodes and commits them as a sync does. A
-progress object records the completed steps, so that an interrupted replay resumes.
+For each sync, the replay reads the batches from the archive, then encodes and commits them as a sync does. A progress
+object records the completed steps, so that an interrupted replay can resume.
 """
 
 from __future__ import annotations
@@ -63,25 +63,26 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import Table
 
 _TASK_BYTES = 1024 * MiB
-"""Maximum bytes of one job, per concurrent task. A job encodes consecutive batches of one sync, which are committed
-together. One task reads an object, and a batch can be a single object: a job of one batch would leave cores idle."""
+"""The maximum number of bytes of one job, per concurrent task. A job encodes consecutive batches of one sync, which are
+committed together. Jobs of a single batch would leave cores idle: a batch can consist of a single object, which one
+task reads."""
 
 _MAX_REPLACEMENT_AGE_SECONDS = 24 * 3600
-"""Maximum age of an unfinished replacement; an older one restarts. Maintenance deletes files that no table references
-some days later, as orphans."""
+"""The maximum age of an unfinished replacement. An older one restarts, because maintenance deletes files that no table
+references, as orphans, some days after they were written."""
 
 _MAX_STEP_ATTEMPTS = 3
-"""Maximum number of attempts at the steps while another replay takes the table's fencing token."""
+"""The maximum number of times that the steps are run if another replay takes the table's fencing token meanwhile."""
 
 _MAX_LISTED_SYNCS = 5
-"""Maximum number of syncs listed with their number of rows."""
+"""The maximum number of syncs that are listed with their number of rows."""
 
 _MAX_REPLACE_ATTEMPTS = 10
-"""Maximum number of attempts at a replacement. An attempt fails if a sync commits to the table meanwhile."""
+"""The maximum number of attempts at a replacement. An attempt fails if a sync commits to the table in the meantime."""
 
 
 class ArchiveStaging:
-    """Stage segments that are archived objects. Jobs exchange intermediate files through `staging`."""
+    """A staging whose segments are archived objects. Jobs exchange intermediate files through `staging`."""
 
     uses_files = True
 
@@ -91,31 +92,31 @@ class ArchiveStaging:
         self.shared_folder = staging.shared_folder
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Do nothing: archived segments have no local files."""
+        """Do nothing, because archived segments have no local files."""
 
     def begin(self, segment: Segment) -> None:
-        """Do nothing: the archived object exists."""
+        """Do nothing, because the archived object already exists."""
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Return the archived object."""
+        """Return the archived object as a staged segment."""
         assert isinstance(segment, ArchivedSegment)
         assert segment.location is not None
         return replace(segment.staged(segment.location), first_id=segment.first_id)
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Do nothing: archived objects are kept."""
+        """Do nothing, because archived objects are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSegment(Segment):
-    """A segment with its lines in an archived object."""
+    """A segment whose lines are in an archived object."""
 
     location: ArchivedLines | None = None
     first_id: bytes = b""
 
     @classmethod
     def of(cls, stream: StreamId, lines: StoredLines) -> ArchivedSegment:
-        """Return the segment of archived lines."""
+        """Return the segment for an object of archived lines."""
         archived = lines.archived
         line_numbers = None if lines.line_numbers is None else BitMap(lines.line_numbers)
         location = ArchivedLines(lines.uri, lines.etag, lines.size, line_numbers, archived.sha256)
@@ -131,16 +132,16 @@ class ArchivedSegment(Segment):
 
 
 class DiscardingRejectLedger(RejectLedger):
-    """Delete rejects instead of publishing them: the original syncs have published the same rejects."""
+    """A reject ledger that deletes rejects, because the original syncs published the same rejects."""
 
     def publish(self, files: Sequence[RejectFile]) -> None:
-        """Delete the rejects of a batch."""
+        """Delete the files with the rejects of a batch."""
         self.delete_uncommitted(files)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayContext:
-    """The objects that all syncs of one replay share. They also share the run's fencing token."""
+    """The objects that all syncs of one replay share. The syncs also share the fencing token of the run."""
 
     engine: Engine
     staging: Staging
@@ -149,14 +150,14 @@ class ReplayContext:
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
     suppressed: SuppressionRules = field(default_factory=dict)
-    """Suppression rules, by table. The encoding skips matching records, whatever the time of their archival."""
+    """The suppression rules of each table. A replay skips matching records regardless of when they were archived."""
 
 
 class SyncReplay:
-    """Re-run one archived sync. Raises every failure as a ConnectorError."""
+    """The re-run of one archived sync. Its methods raise every failure as a ConnectorError."""
 
     def __init__(self, context: ReplayContext, stream: Stream, number: int) -> None:
-        """Prepare the table. `number` is the sync's number in this replay, from 1."""
+        """Prepare the table. `number` is the number of the sync in this replay, starting at 1."""
         self._stream = stream.id
         self._outcomes: list[BatchOutcome] = []
         self._batches = 0
@@ -174,7 +175,7 @@ class SyncReplay:
             raise ConnectorError(failure)
 
     def land(self, lines: Sequence[StoredLines]) -> RejectCounts:
-        """Encode lines and commit them as one batch; return the number of rejects."""
+        """Encode archived lines, and commit them as one batch. Return the number of rejects."""
         self._batches += 1
         segments = tuple(ArchivedSegment.of(self._stream, stored) for stored in lines)
         self._landing.land([Batch(self._stream, self._batches, segments)])
@@ -187,18 +188,18 @@ class SyncReplay:
                 raise AssertionError("a replay releases no states, so it skips no batch")
 
     def publish(self) -> None:
-        """Publish the table."""
+        """Publish the table of the sync."""
         for failure in self._landing.publish([self._stream]).values():
             raise ConnectorError(failure)
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads of the sync."""
         self._landing.close(lambda: False)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """The table whose archive is replayed; `folder` is the S3 URI of the archive."""
+    """The table whose archive is replayed. `folder` is the S3 URI of the archive."""
 
     config: Config
     access: AwsAccess
@@ -208,7 +209,10 @@ class ReplaySource:
 
 
 class Replayer:
-    """Replay an archive into `target_table`. `print_line` prints a line for the user; `is_stopped` requests a stop."""
+    """Replay an archive into `target_table`.
+
+    `print_line` prints a line for the user. `is_stopped` returns whether the replay must stop.
+    """
 
     def __init__(
         self,
@@ -230,12 +234,12 @@ class Replayer:
 
     @property
     def summary(self) -> str:
-        """Return the totals of the replay as a sentence without a period."""
+        """Return the totals of the replay as a sentence, without a final period."""
         totals = f"{self._records:,} records ({self._bytes / 1e6:,.1f} MB) of {len(self._replayed_syncs)} syncs"
         return f"Replayed {totals}: {self._rejected:,} rejected, {self._skipped} objects skipped"
 
     def describe(self, history: History) -> Plan:
-        """Print what the archive contains and what the replay includes; return the plan."""
+        """Print what the archive contains and what the replay would write. Return the plan."""
         plan = self._plan(history, self._rebuild().state(self._source.name))
         batches = sum(step.kind is StepKind.BATCH for step in plan.steps)
         since = time_text(min((stored.entry.started for stored in history.syncs), default=0))
@@ -257,9 +261,9 @@ class Replayer:
         return plan
 
     def describe_difference(self, plan: Plan) -> None:
-        """Print the numbers of rows that a replacement would lose and regain, compared by raw ID.
+        """Print how many rows a replacement would remove from the table and add to it, compared by raw ID.
 
-        Without a replay, suppressed rows cannot be excluded from the rows that it would regain.
+        Only a replay can tell which rows suppression excludes, so the number of added rows is an upper bound.
         """
         name, lines = self._source.name, plan.lines(plan.steps)
         if (state := self._rebuild().state(name)) is None:
@@ -281,7 +285,7 @@ class Replayer:
             self._print_line("These numbers exclude deduplicated syncs: replay into another table to compare by key.")
 
     def run(self, history: History, run: str, *, replace: bool, accept_gaps: bool = False) -> bool:
-        """Replay the archive; with `replace`, replace the content of the source table.
+        """Replay the archive into the target table. With `replace`, then replace the content of the source table.
 
         Returns False if the replay was stopped. Raises ConnectorError and the errors of the AWS libraries.
         """
@@ -323,7 +327,7 @@ class Replayer:
             return True
 
     def _context(self, engine: Engine, staging: Staging, jobs: Jobs, run: str, *, replace: bool) -> ReplayContext:
-        """Return the context of the syncs. A replacement discards rejects: their objects exist already."""
+        """Return the context of the syncs. A replacement discards rejects, because their objects already exist."""
         config, access = self._source.config, self._source.access
         ledger = DiscardingRejectLedger if replace else RejectLedger
         day = datetime.now(UTC).date().isoformat()
@@ -354,7 +358,7 @@ class Replayer:
         return {} if state is None or not units else self._rows(state.written, units, name).lines
 
     def _rows(self, files: Sequence[SourceFile], units: Collection[str], name: TableName) -> TableRows:
-        """Return the rows in some files of a table."""
+        """Return the rows in these files of the table `name`, grouped by unit."""
         if not files:
             return TableRows({})
         engine = self._engine()
@@ -362,7 +366,7 @@ class Replayer:
         return merge_row_ids(results_or_raise(engine.run(find_by_row_id, tasks)), units)
 
     def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
-        """Return the rebuild of the source table. Only a replacement needs `jobs` and `plan`: it opens the table."""
+        """Return the rebuild of the source table. Only a replacement opens the table, which needs `jobs` and `plan`."""
 
         def open_source() -> Table:
             assert jobs is not None
@@ -376,7 +380,8 @@ class Replayer:
     def _table_opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
         config = self._source.config
         if in_place:
-            # A delete file applies by the sequence numbers of its staging table; the content moves to another table.
+            # A delete file applies by the sequence numbers of its staging table, but the content moves to another
+            # table.
             config = config.model_copy(update={"dedup": config.dedup.model_copy(update={"deletes": "copy_on_write"})})
         context = TableContext(run, self._source.access, self._source.catalog, jobs)
         return lambda stream: open_table(
@@ -388,7 +393,7 @@ class Replayer:
     def _resume_or_start(
         self, progress: ReplayProgress, rebuild: Rebuild, run: str, *, replace: bool
     ) -> CompletedSteps:
-        """Return the completed steps of an earlier run, or create an empty target table if none can resume."""
+        """Return the steps that an earlier run completed, or create an empty target table if no run can resume."""
         now = time.time()
         completed = progress.claim(run, now)
         exists = rebuild.state(self._target_table) is not None
@@ -412,7 +417,7 @@ class Replayer:
         return completed
 
     def _add_columns(self, plan: Plan, context: ReplayContext) -> None:
-        """Add the columns of skipped syncs, by preparing the table for them."""
+        """Add the columns of skipped syncs to the table, by preparing the table for each of their streams."""
         for stream in plan.columns:
             try:
                 self._start_sync(stream, context).close()
@@ -424,10 +429,10 @@ class Replayer:
     def _run_steps_with_retries(
         self, plan: Plan, context: ReplayContext, rebuild: Rebuild, progress: ReplayProgress, completed: CompletedSteps
     ) -> bool:
-        """Run the remaining steps; return False if the replay was stopped.
+        """Run the remaining steps. Return False if the replay was stopped.
 
-        An older, displaced replay can take the table's fencing token before it notices the displacement and stops. The
-        steps of this replay then fail as fenced, and are repeated.
+        An older replay that this one has displaced can take the table's fencing token before it notices and stops. The
+        steps of this replay then fail as fenced, and are run again.
         """
         for _ in range(_MAX_STEP_ATTEMPTS - 1):
             try:
@@ -444,7 +449,7 @@ class Replayer:
     ) -> bool:
         self._discard_unresumable(plan, completed)
         remaining = [step for step in plan.steps if not completed.includes(step)]
-        # Only a resumed run can find rows that an earlier run has committed without recording the step.
+        # Only a resumed run can find rows that an earlier run committed without recording the step.
         present: Mapping[str, BitMap] | None = None if completed.syncs and not self._sync_replays else {}
         for group in _group_batches(
             remaining, plan, lambda: _TASK_BYTES * min(context.engine.parallelism(), MAX_TASKS)
@@ -456,7 +461,8 @@ class Replayer:
                 self._sync_replays[sync.name] = self._start_sync(sync.stream, context)
                 progress.require(completed.run)
             if present is None:
-                # Read after the table's fencing token was taken: an earlier replay can no longer commit.
+                # This must follow the start of the sync, which takes the table's fencing token: an earlier replay can
+                # then no longer commit.
                 present = self._find_committed_rows(remaining, plan, rebuild)
             if group[0].kind is StepKind.BATCH:
                 self._land(sync, group, plan, present)
@@ -479,7 +485,7 @@ class Replayer:
         self._print_line(f"Sync {sync}: {records:,} records of {counted(len(group), 'batch', 'es')}.")
 
     def _discard_unresumable(self, plan: Plan, completed: CompletedSteps) -> None:
-        """Discard completed steps of unfinished overwrites without a generation: no later run can resume them."""
+        """Forget the completed steps of unfinished overwrites without a generation: no later run can resume them."""
         for name, sync in plan.syncs.items():
             steps = completed.syncs.get(name)
             lacks_generation = sync.stream.overwrites_table and sync.stream.overwrite_generation is None
@@ -487,9 +493,9 @@ class Replayer:
                 del completed.syncs[name]
 
     def _find_committed_rows(self, remaining: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, BitMap]:
-        """Return the rows of the remaining steps that the table has.
+        """Return the rows of the remaining steps that are already in the target table.
 
-        A kill between a commit and the write of the progress object leaves such rows.
+        They exist if an earlier run was killed between a commit and the write of the progress object.
         """
         state = rebuild.state(self._target_table)
         lines = {stored.unit: stored.archived.lines for stored in plan.lines(remaining)}
@@ -516,7 +522,7 @@ class Replayer:
         *,
         accept_gaps: bool,
     ) -> bool:
-        """Replay the syncs that were archived meanwhile, then replace the content of the source table.
+        """Replay the syncs that were archived in the meantime, then replace the content of the source table.
 
         Returns False if the replay was stopped. Raises ConfigError if the table would lose or regain rows.
         """
@@ -553,7 +559,7 @@ class Replayer:
         raise ConnectorError(Failure(message, "concurrent commits to the table", "transient_error"))
 
     def _merge_pending(self, plan: Plan, context: ReplayContext, rebuild: Rebuild) -> None:
-        """Merge the pending rows of deduplicated streams."""
+        """Merge the pending rows of the target table, if the plan contains deduplicated streams."""
         state = rebuild.state(self._target_table)
         deduplicated = [sync.stream for sync in plan.syncs.values() if sync.stream.dedup]
         if state is not None and state.has_pending and deduplicated:
@@ -561,9 +567,10 @@ class Replayer:
                 sync_replay.publish()
 
     def _compare(self, history: History, state: TableState, target_state: TableState) -> list[str]:
-        """Return sentences about the rows that only one of the two tables has, compared by raw ID.
+        """Return sentences about rows that exist in only one of the two tables, compared by raw ID.
 
-        While the source table has pending rows, its additional rows are not reported: the merge may replace them.
+        Rows that exist only in the source table are not reported while that table has pending rows, because the merge
+        may replace them.
         """
         syncs = {stored.unit: sync for sync in history.syncs for stored in sync.lines()}
         source = self._rows(state.sources, syncs, self._source.name)
@@ -592,7 +599,10 @@ class Replayer:
 
 
 def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], int]) -> Iterator[Sequence[Step]]:
-    """Yield groups of steps: consecutive batches of one sync up to `max_bytes`, and all other steps individually."""
+    """Yield the steps in groups.
+
+    Consecutive batches of one sync form groups of up to `max_bytes`; other steps stay single.
+    """
     group: list[Step] = []
     group_bytes = 0
     for step in steps:
@@ -608,7 +618,7 @@ def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], in
 
 
 def _exclude_present(lines: StoredLines, present: BitMap | None) -> StoredLines | None:
-    """Return the lines that are not `present` as rows of the table; None if all are."""
+    """Return the lines without those that already exist as rows (`present`), or None if no lines remain."""
     if not present:
         return lines
     numbers = set(range(lines.archived.lines) if lines.line_numbers is None else lines.line_numbers) - set(present)
