@@ -1,1 +1,1 @@
-"""The command `delete-rows`: erase rows by ID from everything the connector has written, and verify the result."""
+"""The `delete-rows` command: erase rows by ID from everything that the connector has written, and verify the result."""

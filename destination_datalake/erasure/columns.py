@@ -1,4 +1,4 @@
-"""Map a table's column to the fields of its records, by the catalog and by the schemas of archived streams."""
+"""Map a table's column to the fields of its records, using the catalog and the archived stream configurations."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The columns of a table: from the catalog, or from the archive's description if the table was dropped.
+    """The columns of a table. They come from the catalog, or from the archive's description if the table was dropped.
 
-    `present` are the columns with their names in the table; their paths are the fields in records. `archived` has the
-    columns of each archived stream configuration. `naming` maps names of fields to names of columns.
+    `present` contains the columns by their names in the table. Their paths are the fields in records. `archived`
+    contains the columns of each archived stream configuration. `naming` maps the names of fields to the names of
+    columns.
     """
 
     present: tuple[Field, ...]
@@ -71,17 +72,21 @@ class TableColumns:
         return cls(present, naming, tuple(_archived(table, request, naming, sources, record, types)))
 
     def in_table(self, column: str) -> Field | None:
-        """Return a column or nested field by its dotted path. The result's path is the path in a row of the table."""
+        """Return a column or nested field by its dotted path, or None.
+
+        The path of the result is the path in a row of the table.
+        """
         rows = [_as_keys(replace(column, source=column.name, parents=())) for column in self.present]
         field = field_at(rows, column.split("."))
         return None if field is None else replace(field, type=_scalar(field.type, column))
 
     def in_records(self, column: str) -> Sequence[Field]:
-        """Return the fields of records that the values of a column or nested field come from."""
+        """Return the record fields that supply the values of a column or nested field."""
         path = column.split(".")
         present = field_at([*map(_as_keys, self.present)], path)
         archived = [field for columns in self.archived if (field := field_at(columns, path)) is not None]
-        # Nested fields can have other names in records than in the table: only archived schemas have them.
+        # Nested fields can have other names in records than in the table. Only archived configurations contain those
+        # names.
         fields = [present, *archived] if present is not None and (not archived or "." not in column) else archived
         type_ = present.type if present is not None else fields[0].type if fields else None
         distinct = {field.path: replace(field, type=_scalar(type_, column)) for field in fields if type_ is not None}
@@ -89,7 +94,7 @@ class TableColumns:
 
 
 def redirected_columns(table: TableName, request: Request) -> list[str]:
-    """Return the columns that values of the request's column were redirected to because of their type."""
+    """Return the columns to which values of the request's column were redirected because of their type."""
     first, *nested = request.column.split(".")
     columns = TableColumns.of(table, request).present
     return [
@@ -108,7 +113,10 @@ def _scalar(type_: ColumnType, column: str) -> ColumnType:
 
 
 def _as_keys(column: Field) -> Field:
-    """Return a column whose nested fields have their names as keys: the catalog does not record the original keys."""
+    """Return a column whose nested fields use their names as keys.
+
+    The catalog does not record the original keys.
+    """
     return replace(column, type=_names_as_keys(column.type))
 
 
@@ -139,16 +147,18 @@ def _archived(
 
 
 def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
-    """Return the description of the table by its last archived sync; empty without one. Raises AWS errors."""
+    """Return the description of a table that its last archived sync wrote, or an empty mapping. Raises AWS errors."""
     uri = f"{request.config.uri(SCHEMA_FOLDER)}/{table.database}/{table.table}.json"
     schema: Mapping[str, Any] = json.loads(get_or_none(request.access.client("s3"), uri) or b"{}")
     return schema
 
 
 def with_zone_of(arrow_type: Any, columns: Iterable[Field]) -> tuple[Field, ...]:
-    """Give timestamp columns the time zone of an Arrow type, if it is a timestamp.
+    """Return the columns with the time zone of `arrow_type`.
 
-    Glue has one type for timestamps with and without a zone; Iceberg has two.
+    If `arrow_type` is no timestamp, return the columns unchanged.
+
+    Glue has only one timestamp type, while Iceberg has one with and one without a zone.
     """
     if arrow_type is None or not pa.types.is_timestamp(arrow_type):
         return tuple(columns)

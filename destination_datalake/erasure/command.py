@@ -72,9 +72,9 @@ command line; 143 after SIGTERM."""
 
 
 def run_delete_rows(arguments: Sequence[str], spark: Engine | None = None) -> int:
-    """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
+    """Run the command with `arguments`, which exclude the command's name. Return the exit code: 0, 1 or 143.
 
-    Uses `spark` if given, otherwise starts an engine. Raises SystemExit with code 2 for an invalid command line, and
+    Uses `spark` if given; otherwise starts an engine. Raises SystemExit with code 2 for an invalid command line, and
     with code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
@@ -130,7 +130,7 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
         if report is None:
             return EXIT_TERMINATED
         try:
-            # Write the file before printing: a closed output pipe would end the command.
+            # The file is written before the report is printed, because a closed output pipe would end the command.
             if options.report is not None:
                 as_page = options.report.lower().endswith((".html", ".htm"))
                 Path(options.report).write_bytes(report.page().encode() if as_page else report.encoded())
@@ -143,7 +143,7 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
 
 
 def _require_writable(path: Path) -> None:
-    """Raise ConfigError if the report cannot be written. Removes the file if the test created it."""
+    """Raise ConfigError if the report cannot be written to `path`. Leaves no new file behind."""
     is_new = not path.exists()
     if path.is_fifo():
         return  # Closing it here would signal the end of the report to its reader.
@@ -162,8 +162,8 @@ def _unwritable(path: object, error: OSError, remedy: str) -> ConfigError:
 def encrypting(config: Config) -> Config:
     """Return the configuration with Spark's encryption of local files enabled.
 
-    Spark writes the broadcast IDs to local files, which remain after a kill. Only the memory of its processes has the
-    key.
+    Spark writes the broadcast IDs to local files, which remain if a process is killed. The key to these files exists
+    only in the memory of Spark's processes.
     """
     conf = {"spark.io.encryption.enabled": "true", **config.spark.conf}
     return config.model_copy(update={"spark": config.spark.model_copy(update={"conf": conf})})
@@ -178,7 +178,7 @@ def _target(options: argparse.Namespace) -> tuple[str, ...]:
 def _tables(options: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[TableName]:
     """Return the requested tables, the tables that replays created from them, and dropped tables with an archive.
 
-    Raises ConfigError without any.
+    Raises ConfigError if there are none.
     """
     if not (tables := [*_requested_tables(options, config, catalog)]):
         raise ConfigError("This configuration has no tables. Nothing was changed.")
@@ -215,7 +215,7 @@ def _requested_tables(options: argparse.Namespace, config: Config, catalog: Tabl
 
 @dataclass(slots=True)
 class Erasure:
-    """Run the steps of the command. Nothing is changed before all targets have passed their preconditions."""
+    """The steps of the command `delete-rows`. Nothing is changed before all targets have passed their checks."""
 
     targets: Sequence[ErasureTarget]
     tables: Sequence[TableName]
@@ -227,7 +227,7 @@ class Erasure:
     _reports: list[TargetReport] = field(default_factory=list)
 
     def dry_run(self) -> Report:
-        """Return what would be erased. Raises ConnectorError and the errors of the AWS libraries."""
+        """Return a report of what would be erased. Raises ConnectorError and the errors of the AWS libraries."""
         self._require()
         for target in self.targets:
             objects = [replace(object_, outcome="found") for object_ in target.find()]
@@ -235,9 +235,9 @@ class Erasure:
         return self._report(dry_run=True)
 
     def run(self) -> Report | None:
-        """Erase the rows, search again, and return the report; None if stopped.
+        """Erase the rows, search again, and return the report. Return None if the command was stopped.
 
-        Raises ConnectorError and errors of the AWS libraries.
+        Raises ConnectorError and the errors of the AWS libraries.
         """
         self._require()
         types = {str(name): self.request.types[name] for name in self.tables if name in self.request.types}
@@ -270,9 +270,9 @@ class Erasure:
         return report
 
     def _displace_replay(self, name: TableName) -> None:
-        """Stop a running `replay --replace`, and drop its unfinished table, which may have the rows.
+        """Stop a running `replay --replace` of a table, and drop its unfinished table, which may contain such rows.
 
-        The next replay starts again and suppresses the rows.
+        The next replay starts from the beginning and suppresses these rows.
         """
         config, catalog, access = self.request.config, self.request.catalog, self.request.access
         unfinished = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
@@ -311,11 +311,14 @@ class Erasure:
         afterwards: Sequence[ErasedObject] | None,
         found_earlier: Mapping[str, int],
     ) -> None:
-        """Add the report of a target. `found_earlier` maps objects that any attempt found to their rows."""
+        """Add the report of a target.
+
+        `found_earlier` maps each object that any attempt found to its number of rows.
+        """
         mask, stats = self.request.mask or str, target.stats
         report = target_report(target.name, objects, afterwards, found_earlier, self._mask, mask)
         report.objects_searched, report.objects_read = stats.objects, stats.objects_read
-        # Another attempt or writer has removed objects: their distinct rows are unknown.
+        # The distinct rows of objects that another attempt or writer has removed are unknown.
         earlier = [object_ for object_ in report.objects if object_.reason == REMOVED_EARLIER]
         if afterwards is not None and not any(object_.rows_found > 0 for object_ in earlier):
             report.distinct_rows = stats.distinct_rows

@@ -1,4 +1,4 @@
-"""The IDs to erase: read them from a file, and mask them in all output."""
+"""The IDs to erase: functions to read them from a file, and to mask them in all output."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.files.ids import Ids, digests_of
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
-# Read the file of IDs to erase: one ID per line, in UTF-8, converted to the column's type.
+# Read the IDs to erase from a file with one ID per line, in UTF-8, and convert them to the column's type.
 #
-# An ID that the column's type cannot represent exactly is an error, reported by its line number: messages never contain
-# an ID. IDs stay in memory and travel with Spark jobs, never in files or objects. Their number is therefore limited.
+# An ID that the column's type cannot represent exactly is an error. Messages never contain an ID, and report the line
+# number instead. IDs stay in memory and are sent to executors with Spark jobs, but are never written to files or
+# objects. Their number is therefore limited.
 
 _LINES = 65_536
 _MAX_LINE_BYTES = 64 * 1024
-"""Maximum bytes of a line."""
+"""The maximum number of bytes of a line."""
 
 MAX_IDS = 1_000_000
 MAX_BYTES = 64 * 1024 * 1024
-"""Maximum size of a file."""
+"""The maximum size of the file in bytes."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -47,12 +48,15 @@ _DESCRIPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class IdsFile:
-    """A file of IDs. Empty lines are skipped. A carriage return at the end of a line is ignored; spaces are not."""
+    """A file of IDs, one per line.
+
+    Empty lines are skipped. A carriage return at the end of a line is ignored, but spaces are part of the ID.
+    """
 
     path: Path
 
     def require(self) -> int:
-        """Return the number of IDs. Raises ConfigError if the file has no IDs, or is not valid."""
+        """Return the number of IDs. Raises ConfigError if the file contains no IDs, or is not valid."""
         count = sum(len(block) for _, block in self._blocks())
         if not count:
             raise ConfigError(f"--ids-file {self.path}: the file has no ids. Nothing was changed.")
@@ -61,12 +65,15 @@ class IdsFile:
     def typed(self, type_: pa.DataType, column: str) -> Ids:
         """Return the IDs as values of a column's type.
 
-        Raises ConfigError for an ID that the type cannot represent exactly, and for a type that IDs cannot have.
+        Raises ConfigError for an ID that the type cannot represent exactly, and for a type that does not support IDs.
         """
         return Ids.of(pa.concat_arrays([pa.array([], type_), *self._typed(type_, column)]))
 
     def representable(self, type_: pa.DataType, column: str) -> Ids:
-        """Return the IDs that a column's type can represent exactly. Raises ConfigError for an unsupported type."""
+        """Return the IDs that a column's type can represent exactly, and skip the others.
+
+        Raises ConfigError for a type that does not support IDs.
+        """
         parse, values = self._require_parser(type_, column), [pa.array([], type_)]
         for _, texts in self._blocks():
             blocks = [texts] if _all_exact(parse, texts) else [texts.slice(index, 1) for index in range(len(texts))]
@@ -74,11 +81,11 @@ class IdsFile:
         return Ids.of(pa.concat_arrays(values))
 
     def values(self, type_: pa.DataType, column: str) -> list[Any]:
-        """Return the IDs as Python values, which need much more memory than Arrow's. Raises as `typed`."""
+        """Return the IDs as Python values, which need much more memory than Arrow's. Raises the errors of `typed`."""
         return [value for values in self._typed(type_, column) for value in values.to_pylist()]
 
     def digests(self, type_: pa.DataType, column: str, salt: bytes) -> Iterator[bytes]:
-        """Yield the salted hash of each ID (`files.ids.digests_of`). Raises as `typed`."""
+        """Yield the salted hash of each ID (`files.ids.digests_of`). Raises the errors of `typed`."""
         for values in self._typed(type_, column):
             yield from digests_of(values, salt)
 
@@ -88,7 +95,7 @@ class IdsFile:
         return parse
 
     def _typed(self, type_: pa.DataType, column: str) -> Iterator[pa.Array[Any]]:
-        """Yield blocks of IDs as non-null values."""
+        """Yield the IDs in blocks, as non-null values of the column's type."""
         parse = self._require_parser(type_, column)
         for lines, texts in self._blocks():
             try:
@@ -103,7 +110,7 @@ class IdsFile:
             yield values
 
     def _blocks(self) -> Iterator[tuple[np.ndarray[Any, Any], pa.Array[Any]]]:
-        """Yield blocks of line numbers, from 1, and the IDs of these lines as texts."""
+        """Yield the IDs in blocks, as texts, with their line numbers. The first line has number 1."""
         try:
             if self.path.stat().st_size > MAX_BYTES:
                 raise self._too_many()
@@ -148,7 +155,8 @@ class IdsFile:
 
 
 _Parse = Callable[["pa.Array[Any]"], "tuple[pa.Array[Any], Any]"]
-"""Returns the values of texts, and a mask of the texts with an exact value. Raises Arrow's errors."""
+"""A function that converts texts to values. It also returns a mask, which is true for the texts that were converted
+exactly. Raises Arrow's errors."""
 
 
 def _parser(type_: pa.DataType) -> _Parse | None:
@@ -171,7 +179,7 @@ def _parse_exact_text(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Arra
 
 
 def _parse_exact_number(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Array[Any], Any]:
-    """Return the values, and for each value whether its shortest decimal form is the same number as its text."""
+    """Convert texts to values. A value is exact if its shortest decimal form is the same number as its text."""
     values: Any = texts.cast(type_)
     shortest: Any = values.cast(pa.string())
     pairs: Any = zip(shortest.to_pylist(), texts.to_pylist(), strict=True)
@@ -187,7 +195,7 @@ def _is_same_number(shortest: str, text: str) -> bool:
 
 
 def _first_invalid(parse: _Parse, texts: pa.Array[Any], lines: np.ndarray[Any, Any]) -> int:
-    """Return the line number of the first text without an exact value."""
+    """Return the line number of the first text that cannot be converted exactly."""
     invalid = (index for index in range(len(texts)) if not _all_exact(parse, texts.slice(index, 1)))
     return int(lines[next(invalid, 0)])
 
@@ -204,15 +212,16 @@ def _describe(type_: pa.DataType) -> str:
 
 
 # --- Masks ------------------------------------------------------------------------------------------------------------
-# Mask IDs in the names of objects, in user-facing output and in the ledger.
+# Mask the IDs in the names of objects, in user-facing output and in the ledger.
 
 
 @dataclass(slots=True)
 class Mask:
-    """Mask IDs in URIs: path segments that equal an ID, and values of partitions that reveal one.
+    """Mask the IDs in URIs: path segments that equal an ID, and the values of partitions that reveal one.
 
-    `fields` are lower-case names of partition fields that reveal the column's values. `dropped` are folders of dropped
-    tables. Their partition fields are unknown, so that all partition values are masked.
+    `fields` contains the lower-case names of partition fields that reveal values of the column. `dropped` contains the
+    folders of dropped tables. In these folders, all partition values are masked, because the partition fields are
+    unknown.
     """
 
     column: str
@@ -221,11 +230,11 @@ class Mask:
     dropped: set[str] = field(default_factory=set)
 
     def __call__(self, text: str) -> str:
-        """Return the text with the IDs in its URIs masked."""
+        """Mask the IDs in all S3 URIs of a text."""
         return _URI.sub(lambda match: self.uri(match[0]), text)
 
     def uri(self, uri: str) -> str:
-        """Return the URI with its IDs masked."""
+        """Mask the IDs in a URI."""
         is_dropped = uri.startswith(tuple(f"{folder}/" for folder in self.dropped))
         *start, path = uri.split("/", 3) if _URI.match(uri) else (uri,)
         segments = (self._segment(segment, is_dropped=is_dropped) for segment in path.split("/"))

@@ -1,7 +1,7 @@
-"""Store the ledger of a request in S3: the request, salted hashes of its IDs, and its progress.
+"""Store the ledger of an erasure request in S3: the request, salted hashes of its IDs, and its progress.
 
-The name of a folder such as `user_id=42/` contains an ID. The ledger therefore identifies objects by salted hashes of
-their URIs, and reports mask the values of partitions.
+The name of a folder, such as `user_id=42/`, can contain an ID. The ledger therefore identifies objects by salted hashes
+of their URIs, and reports mask the values of partitions.
 """
 
 from __future__ import annotations
@@ -42,18 +42,21 @@ _TEXT = pa.string()
 
 @dataclass(slots=True)
 class Ledger:
-    """The ledger of one request. All its attempts use the same ledger."""
+    """The ledger of one erasure request. All attempts at the request use the same ledger."""
 
     record: RequestRecord
     folder: str
     access: AwsAccess
     _marked: set[bytes] = field(default_factory=set)
     _unfinished: Sequence[Ledger] = ()
-    """Ledgers of other unfinished requests. Objects that they marked for deletion are not live either."""
+    """The ledgers of other unfinished requests. Objects that those requests marked for deletion are not live either."""
 
     @classmethod
     def open(cls, column: str, target: Sequence[str], file: IdsFile, config: Config, access: AwsAccess) -> Self:
-        """Return the ledger of an unfinished identical request, or a new ledger, which is not yet written."""
+        """Return the ledger of an unfinished identical request.
+
+        If there is none, return a new ledger, without writing it.
+        """
         root = config.uri(DELETIONS_FOLDER)
         records = [record for record in requests(root, access.client("s3")) if record.finished is None]
         ledgers = [cls(record, f"{root}/{record.id}", access) for record in records]
@@ -72,13 +75,15 @@ class Ledger:
 
     @property
     def salt(self) -> bytes:
-        """Return the salt of all hashes."""
+        """Return the salt of all hashes in the ledger."""
         return base64.b64decode(self.record.salt)
 
     def begin(self, types: Mapping[str, pa.DataType], file: IdsFile, *, suppress: bool) -> None:
-        """Write the request and the hashes of its IDs. `types` maps each table with the column to the column's type.
+        """Write the request and the hashes of its IDs.
 
-        From now on, replays suppress these rows. With `suppress`, syncs do too.
+        `types` maps the tables that contain the column to the column's type.
+
+        From now on, replays suppress the rows with these IDs. With `suppress`, syncs also do.
         """
         record = self.record
         for type_ in {*types.values()}:
@@ -91,23 +96,23 @@ class Ledger:
         self._write(replace(self.record, finished=now()))
 
     def mark_for_deletion(self, uris: Sequence[str]) -> None:
-        """Mark objects for deletion, before they are deleted."""
+        """Mark objects for deletion. Call this before they are deleted."""
         if hashes := {self._hash(uri) for uri in uris} - self._marked:
             self._marked |= hashes
             self._put_new("doomed", b"".join(sorted(hashes)), "bin")
 
     def are_marked(self, uris: Sequence[str]) -> list[bool]:
-        """Return for each object whether this or another unfinished request marked it for deletion."""
+        """Return for each object whether this request or another unfinished one marked it for deletion."""
         ledgers = [ledger for ledger in (self, *self._unfinished) if ledger._marked]
         return [any(ledger._hash(uri) in ledger._marked for ledger in ledgers) for uri in uris]
 
     def append(self, kind: str, lines: Iterable[Any]) -> None:
-        """Store values (of structs or dataclasses) for the report of a resumed attempt."""
+        """Store structs or dataclasses, so that a resumed attempt can add them to its report."""
         if content := b"".join(msgspec.json.encode(line) + b"\n" for line in lines):
             self._put_new(kind, content, "jsonl")
 
     def lines(self, kind: str) -> Iterator[Any]:
-        """Yield the stored values of all attempts."""
+        """Yield the values that all attempts have stored with `append`."""
         for content in self._contents(kind):
             yield from map(msgspec.json.decode, content.splitlines())
 
@@ -140,7 +145,10 @@ class Ledger:
 
 
 def _checksum(file: IdsFile, salt: bytes) -> tuple[str, int]:
-    """Return the sum of the salted hashes of all IDs as texts, and the number of IDs. Their order has no effect."""
+    """Return the sum of the salted hashes of all IDs as texts, and the number of IDs.
+
+    The order of the IDs does not affect the result.
+    """
     total = count = 0
     for digest in file.digests(_TEXT, "", salt):
         total += int.from_bytes(digest, "big")

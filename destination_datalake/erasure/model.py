@@ -23,23 +23,27 @@ if TYPE_CHECKING:
 
 
 # --- Targets ----------------------------------------------------------------------------------------------------------
-# Define the interface between the command and its targets, and the values of the report.
+# The interface between the command `delete-rows` and its targets, and the values of the report.
 #
-# A target is one table, or one folder of objects of one kind. The command calls `require` of all targets before it
-# changes anything. Then it calls `erase` of all targets. Finally it calls `find` of all targets: this second search
-# must find nothing.
+# A target is one table, or one folder of objects of one kind. Before the command changes anything, it calls `require`
+# of every target. It then calls `erase` of every target, and finally `find` of every target: this second search must
+# find nothing.
 
 Outcome = Literal["found", "rewritten", "removed", "left", "kept"]
-"""The outcome of an object: "rewritten" without the rows; "removed"; "left" unchanged, because the erasure failed; or
-"kept" because of `Request.keep_history`. "found" is the result of a search alone."""
+"""The outcome of an object that contains rows of the IDs:
+
+"rewritten" without these rows; "removed"; "left" unchanged, because the erasure failed; or "kept" because of
+`Request.keep_history`. "found" is the outcome if the command only searched.
+"""
 
 
 class ErasedObject(msgspec.Struct, frozen=True):
-    """An object with rows of the IDs, and its outcome.
+    """An object that contains rows of the IDs, and its outcome.
 
-    `rows_found` is -1 if the rows cannot be counted (bounds in metadata). `new` are the objects that its other rows
-    were written to. An object that is "left" has a `reason`: a clause about the object, with the date of its expiry if
-    known. `versions_deleted` is the number of older versions of the object that were also deleted.
+    `rows_found` is -1 if the rows cannot be counted, for example if metadata contains an ID as a bound. `new` contains
+    the objects that the remaining rows were written to. If the object is "left", `reason` is a clause about the object,
+    with the date of its expiry if known. `versions_deleted` is the number of older versions of the object that were
+    also deleted.
     """
 
     uri: str
@@ -53,10 +57,11 @@ class ErasedObject(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to erase the rows with one of the IDs in `column`, a name or the dotted path of a field.
+    """A request to erase the rows whose `column` contains one of the IDs.
 
-    `id` identifies the request, and names its folder in the ledger. A resumed request keeps its ID. With
-    `keep_history`, the snapshots of this number of days are kept.
+    `column` is the name of a column or the dotted path of a nested field. `id` identifies the request, and is the name
+    of its folder in the ledger. A resumed request keeps its `id`. If `keep_history` is set, the snapshots of this
+    number of days are kept.
     """
 
     id: str
@@ -69,22 +74,22 @@ class Request:
     keep_history: float | None = None
     drop_tags: bool = False
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
-    """The type of the column, by searched table."""
+    """The type of the column in each searched table."""
 
     mask: Mask | None = None
-    """Masks IDs in user-facing output. Targets add the names of their partition fields."""
+    """Masks IDs in user-facing output. Targets add the names of their partition fields to the mask."""
 
     redirected_from: str | None = None
-    """The column whose values were redirected to `column` because of their type. IDs that the type of `column` cannot
-    represent are skipped."""
+    """The column whose values were redirected to `column` because of their type, or None. If it is set, IDs that the
+    type of `column` cannot represent are skipped."""
 
     searched: list[Ids] = field(default_factory=list)
-    """The IDs as values of each searched type."""
+    """The IDs, once as values of each searched type."""
 
     _ids: dict[pa.DataType, Ids] = field(default_factory=dict)
 
     def ids(self, type_: pa.DataType, table: TableName) -> Ids:
-        """Return the IDs as values of a table's column of this type. Raises ConfigError."""
+        """Return the IDs as values of `type_`, the type of the column in `table`. Raises ConfigError."""
         self.types.setdefault(table, type_)
         if type_ not in self._ids:
             convert = self.file.typed if self.redirected_from is None else self.file.representable
@@ -93,59 +98,59 @@ class Request:
         return self._ids[type_]
 
     def display_name(self, name: str) -> str:
-        """Return the display name of a target, with the column if it differs from the option --column."""
+        """Return `name`, and the column if it differs from the option --column."""
         return name if self.redirected_from is None else f"{name}, column {self.column}"
 
     def redirected_to(self, column: str) -> Request:
-        """Return the request for a column to which values of this request's column were redirected."""
+        """Return the request for a column that contains redirected values of this request's column."""
         return replace(self, column=column, redirected_from=self.column, types={}, _ids={})
 
 
 @dataclass(slots=True)
 class ErasureStats:
-    """Statistics of a target besides its objects."""
+    """The statistics of a target, apart from the outcomes of its objects."""
 
     snapshots_expired: int = 0
     objects: int = 0
     objects_read: int = 0
-    """Number of objects whose column was read. Bounds and partitions exclude other objects."""
+    """The number of objects whose column was read. The others were excluded by bounds or partitions."""
     distinct_rows: int | None = None
-    """Number of distinct rows among the erased rows; None if unknown."""
+    """The number of distinct rows among the erased rows, or None if unknown."""
     notes: list[str] = field(default_factory=list)
-    """Sentences about skipped objects, with the reason."""
+    """Sentences that say which objects were skipped, and why."""
 
     def note(self, text: str) -> None:
-        """Add a note unless it exists."""
+        """Add a note, unless `notes` already contains it."""
         if text not in self.notes:
             self.notes.append(text)
 
 
 class ErasureTarget(Protocol):
-    """A table, or a folder of objects of one kind, that may have rows of the IDs."""
+    """A table, or a folder of objects of one kind, that may contain rows of the IDs."""
 
     @property
     def name(self) -> str:
-        """Return the name in the report, such as "Iceberg table shop.orders"."""
+        """Return the name of the target in the report, such as "Iceberg table shop.orders"."""
 
     @property
     def stats(self) -> ErasureStats:
-        """Return the statistics so far."""
+        """Return the statistics of the target so far."""
 
     def require(self) -> None:
-        """Raise ConnectorError if rows cannot be erased here. Changes nothing."""
+        """Raise ConnectorError if rows cannot be erased from this target. Changes nothing."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the objects that have rows of the IDs now, as "found" or "kept". Changes nothing."""
+        """Yield the objects that currently contain rows of the IDs, as "found" or "kept". Changes nothing."""
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows; yield the objects that had rows, each as soon as its outcome is final.
+        """Erase the rows. Yield each object that contained such rows, as soon as its outcome is final.
 
-        Idempotent: an earlier attempt may have been killed at any point.
+        Idempotent, because an earlier attempt may have been killed at any point.
         """
 
 
 # --- Report -----------------------------------------------------------------------------------------------------------
-# Report an erasure: the objects found, their outcomes, and the result of the second search.
+# The report of an erasure: the objects found, their outcomes, and the result of the second search.
 
 
 NEVER = (
@@ -154,16 +159,17 @@ NEVER = (
     "The source: the next sync writes rows again that the source still has.",
     "Values of other columns: the command erases rows by the value of one column.",
 )
-"""Data that the command never changes, as listed in the report."""
+"""The data that the command never changes. The report lists them."""
 
 _WRITTEN_MEANWHILE = "written while the command ran; run the command again"
 REMOVED_EARLIER = "removed by an unfinished attempt or by another writer"
 
 
 class TargetReport(msgspec.Struct, kw_only=True):
-    """The report of one target. `found_afterwards` is the number of objects that the second search found.
+    """The report of one target.
 
-    `rows_found` and `rows_removed` count every copy of a row; `distinct_rows` counts a row once, if known.
+    `found_afterwards` is the number of objects that the second search found. `rows_found` and `rows_removed` count
+    every copy of a row, while `distinct_rows` counts each row once, or is None if unknown.
     """
 
     place: str
@@ -181,7 +187,10 @@ class TargetReport(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The report of an erasure. `complete`: the second search found nothing, and no object is "left" or "kept"."""
+    """The report of an erasure.
+
+    `complete` is true if the second search found nothing, and no object is "left" or "kept".
+    """
 
     request: str
     connector: str
@@ -191,7 +200,8 @@ class Report(msgspec.Struct, kw_only=True):
     target: tuple[str, ...]
     ids: int
     ids_with_rows: int
-    """Number of IDs with rows, or with values in metadata, in this run. A killed attempt may have erased other rows."""
+    """The number of IDs for which this run found rows or values in metadata. A killed attempt may have erased other
+    rows."""
     started: str
     ended: str
     dry_run: bool
@@ -200,17 +210,17 @@ class Report(msgspec.Struct, kw_only=True):
     found_afterwards: int | None
     places: tuple[TargetReport, ...]
     suppress: bool = False
-    """Later syncs reject records with these ids."""
+    """Whether later syncs reject records with these IDs."""
     never_touched: tuple[str, ...] = NEVER
 
     @property
     def is_left(self) -> bool:
-        """Return whether an object still has rows, apart from the kept history."""
+        """Return whether any object still contains rows of the IDs, apart from the kept history."""
         return any(object_.outcome == "left" for place in self.places for object_ in place.left)
 
     @property
     def verdict(self) -> str:
-        """Return the result as a sentence without a period."""
+        """Return the result as a sentence, without a final period."""
         if self.dry_run:
             return "Nothing was changed"
         if self.complete:
@@ -222,11 +232,11 @@ class Report(msgspec.Struct, kw_only=True):
         return "Complete except for the history that --keep-history keeps: the rows can still be read there"
 
     def objects(self, outcomes: Sequence[str]) -> list[tuple[TargetReport, ErasedObject]]:
-        """Return the objects with one of these outcomes, and the target of each."""
+        """Return each object that has one of these outcomes, and its target."""
         return [(place, object_) for place in self.places for object_ in place.objects if object_.outcome in outcomes]
 
     def page(self) -> str:
-        """Return the report as one HTML file, without scripts and external resources."""
+        """Return the report as one HTML file, without scripts or external resources."""
         from destination_datalake.reports.page import templates
 
         rows = sum(target.rows_found if self.dry_run else target.rows_removed for target in self.places)
@@ -241,7 +251,7 @@ class Report(msgspec.Struct, kw_only=True):
         return template.render(report=self, kpis=kpis, verdict=self.verdict)
 
     def encoded(self) -> bytes:
-        """Return the report in indented JSON."""
+        """Return the report as indented JSON."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
@@ -253,11 +263,12 @@ def target_report(
     mask_uri: Callable[[str], str],
     mask_text: Callable[[str], str],
 ) -> TargetReport:
-    """Return the report of a target without its statistics.
+    """Return the report of a target, without its statistics.
 
-    `objects` are the erased objects; in a dry run, the found objects. `afterwards` are the objects of the second
-    search. `found_earlier` maps the objects that any attempt found to their rows. An object of `found_earlier` that is
-    in neither list was removed by an unfinished attempt or by another writer.
+    `objects` are the erased objects or, in a dry run, the found objects. `afterwards` are the objects that the second
+    search found, or None in a dry run. `found_earlier` maps each object that any attempt found to its number of rows.
+    An object that is in `found_earlier`, but in neither list, was removed by an unfinished attempt or by another
+    writer. `mask_uri` and `mask_text` mask the IDs in URIs and texts.
     """
     by_uri = {object_.uri: object_ for object_ in objects}
     for object_ in afterwards or ():

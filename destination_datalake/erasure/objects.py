@@ -1,6 +1,6 @@
-"""Search and rewrite objects outside of snapshots by jobs, several objects per task.
+"""Search and rewrite objects outside of snapshots in Spark jobs, with several objects per task.
 
-A run stores no progress, and searches all objects again. A killed erasure is completed by another run.
+A run stores no progress. A run after a killed one searches all objects again, and completes the erasure.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 _MAX_BATCH = 5_000
-"""Maximum number of groups of objects per job, which limits memory to a few MB."""
+"""The maximum number of groups of objects per job, which limits memory to a few MB."""
 
 _TASKS_PER_CORE = 4
-"""Number of tasks per core. Objects differ in size: several small tasks balance better than one large task."""
+"""The number of tasks per core. Objects differ in size, so several small tasks balance the load better than one large
+task."""
 
 _ATTEMPTS = 10
-"""Maximum number of searches while concurrent writers replace objects."""
+"""The maximum number of searches if concurrent writers replace objects."""
 
 Group = tuple[StoredObject, ...]
 
 
 @dataclass(slots=True)
 class _Search:
-    """The result of a search: objects with rows, and objects that cannot be read."""
+    """The result of a search: the objects that contain rows of the IDs, and the objects that cannot be read."""
 
     hits: set[StoredObject] = field(default_factory=set)
     failed: list[NotErased] = field(default_factory=list)
     was_replaced: bool = False
-    """Another writer deleted or replaced an object before the search read it."""
+    """Whether another writer deleted or replaced an object before the search read it."""
 
     def add(self, result: EraseResult) -> None:
-        """Add the result of one object."""
+        """Add the result for one object."""
         if isinstance(result, NotErased):
             self.failed.append(result)
             return
@@ -59,13 +60,13 @@ class _Search:
 
 
 class Objects(ABC):
-    """Search and rewrite objects with one kind of content and the same names of the column."""
+    """A target that consists of objects with the same kind of content and the same names for the column."""
 
     content: Content
     table: TableName
-    """The table that the rows belong to or were written to."""
+    """The table that contains the rows, or that they were written to."""
     has_metadata = False
-    """The folders also have metadata, which can reveal an ID."""
+    """Whether the folders also contain metadata, which can reveal an ID."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         self.request = request
@@ -78,37 +79,40 @@ class Objects(ABC):
 
     @abstractmethod
     def columns(self) -> tuple[Field, ...]:
-        """Return the column under all its present and former names, with one type; empty if no object has it."""
+        """Return the column under all its present and former names, with one type.
+
+        Returns an empty tuple if no object contains the column.
+        """
 
     @property
     @abstractmethod
     def folders(self) -> Sequence[str]:
-        """Return the folders of present and former objects, as S3 URIs without a trailing slash."""
+        """Return the folders that contain or contained objects of the target, as S3 URIs without a trailing slash."""
 
     @abstractmethod
     def groups(self) -> Iterator[Group]:
-        """Yield the current objects, in the groups of `EraseTask`."""
+        """Yield the current objects, grouped as `EraseTask` requires."""
 
     def includes(self, uri: str) -> bool:  # noqa: ARG002
-        """Return whether an object in the folders can have rows of this target."""
+        """Return whether an object in one of the folders can contain rows of this target."""
         return True
 
     def reveals_id(self, stored: StoredObject) -> bool:  # noqa: ARG002
-        """Return whether an object in the folders is metadata that reveals an ID. Raises AWS errors."""
+        """Return whether an object in one of the folders is metadata that reveals an ID. Raises AWS errors."""
         return False
 
     @property
     def access(self) -> AwsAccess:
-        """Return the access to the objects."""
+        """Return the AWS access for the target's objects."""
         return self.request.access
 
     def require(self) -> None:
-        """Raise ConnectorError if the IDs are not valid for the column's type."""
+        """Raise ConnectorError if an ID is not valid for the column's type."""
         if self._columns:
             _ = self._ids
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each object with rows of the IDs."""
+        """Yield each object that contains rows of the IDs, or that cannot be read."""
         self._search = None
         search = _Search()
         for result in self._searched():
@@ -120,10 +124,10 @@ class Objects(ABC):
         self._search = search
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite objects without the rows; yield the objects that had such rows.
+        """Rewrite the objects without the rows of the IDs. Yield the objects that contained such rows.
 
-        The first attempt uses the search of a preceding `find`: a conditional write replaces an object only if it is
-        unchanged.
+        If `find` was called before, the first attempt uses its result. This is safe, because a conditional write
+        replaces an object only if it is unchanged.
         """
         previous, self._search = self._search, None
         if not self._columns:
@@ -137,13 +141,13 @@ class Objects(ABC):
                 yield from self._rewrite(search, batch)
             yield from map(_as_left, search.failed)
             previous = None
-            # Finish also an incomplete attempt: a concurrent sync must not copy the files that it rewrote.
+            # Also finish an incomplete attempt: a concurrent sync must not copy the files that the attempt rewrote.
             if self.finish() and not search.hits and not search.was_replaced:
                 return
         raise self._retries_exhausted()
 
     def _rewrite(self, search: _Search, batch: Sequence[Group]) -> Iterator[ErasedObject]:
-        """Rewrite the objects of a batch that the search found, and remove them from its hits."""
+        """Rewrite the objects in the batch that the search found, and remove them from the search's hits."""
         hits = [group for group in batch if not search.hits.isdisjoint(group)]
         search.hits -= {stored for group in hits for stored in group}
         for result in self._run(hits, write=True):
@@ -155,7 +159,7 @@ class Objects(ABC):
             search.was_replaced |= isinstance(result, Erased) and result.is_gone
 
     def finish(self) -> bool:
-        """Finish an attempt that has rewritten all hits; return False if the objects must be searched again."""
+        """Complete an attempt that has rewritten all hits. Return False if the objects must be searched again."""
         return True
 
     # Jobs
@@ -172,7 +176,7 @@ class Objects(ABC):
         return self.request.ids(arrow_type(widest(self._columns[0].type)), self.table)
 
     def _searched(self) -> Iterator[EraseResult]:
-        """Yield the result of each object. Search the objects again that a writer replaces meanwhile."""
+        """Yield the search result of each object. If a writer replaces an object in the meantime, search it again."""
         if not self._columns:
             return
         groups = self.groups()
@@ -231,7 +235,7 @@ def _in_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
 
 
 def stored_in(access: AwsAccess, folder: str) -> Iterator[StoredObject]:
-    """Yield the non-empty objects in a folder, at any depth. Raises AWS errors."""
+    """Yield the non-empty objects in a folder and its subfolders. Raises AWS errors."""
     for uri, entry in listed(access.client("s3"), folder):
         if entry["Size"]:
             yield StoredObject(uri, entry["ETag"], entry["Size"])

@@ -1,4 +1,4 @@
-"""Erase rows from tables: Hive tables, Iceberg tables, and files of dropped Iceberg tables."""
+"""Erase rows from Hive tables, from Iceberg tables, and from the files of dropped Iceberg tables."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 # --- Hive tables ------------------------------------------------------------------------------------------------------
 # Erase rows from Hive tables: rewrite every file in the table's folders, visible or not, without the rows.
 #
-# A file keeps its name, so that readers see it either before or after, and the table keeps its location, its partitions
-# and concurrent writes. A sync that copies files, to widen a column or to adopt a pending overwrite, may have read a
-# file before its rewrite. It is fenced; the next sync continues.
+# A file keeps its name, so readers see it either before or after the rewrite. The table keeps its location and its
+# partitions, and concurrent writes continue. A sync that copies files, to widen a column or to adopt a pending
+# overwrite, may have read a file before its rewrite. Such a sync is fenced, and the next sync continues.
 
 
 class HiveTarget(Objects):
-    """All files of a Hive table: current and former content, a pending overwrite, leftovers of failed syncs."""
+    """All files of a Hive table: current and former content, a pending overwrite, and leftovers of failed syncs."""
 
     content = "rows"
 
@@ -71,11 +71,14 @@ class HiveTarget(Objects):
 
     @property
     def access(self) -> AwsAccess:
-        """Return the access to the table's files."""
+        """Return the AWS access for the table's files."""
         return self.request.catalog.access_of(self.table)
 
     def require(self) -> None:
-        """Raise ConfigError also for a partition column: its values are in the names of folders."""
+        """Raise ConfigError if the column partitions the table, because names of folders then contain its values.
+
+        Also raises ConnectorError if an ID is not valid for the column's type.
+        """
         table_input, column = self._glue_table.find(), self.request.column
         if table_input is not None and (key := _revealing_key(table_input, column)) is not None:
             raise ConfigError(
@@ -87,13 +90,13 @@ class HiveTarget(Objects):
         super().require()
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as in the table's rows."""
+        """Return the column as it occurs in the table's rows."""
         column = TableColumns.of(self.table, self.request).in_table(self.request.column)
         return () if column is None else (column,)
 
     @property
     def folders(self) -> Sequence[str]:
-        """Return the folders of present and former files; no folder contains another."""
+        """Return the folders that contain or contained files of the table. No folder contains another one."""
         table_input = self._glue_table.find()
         folders = outermost(self._folders(table_input))
         if table_input is None and self.request.mask is not None:
@@ -101,12 +104,12 @@ class HiveTarget(Objects):
         return folders
 
     def groups(self) -> Iterator[Group]:
-        """Yield the files, one per group."""
+        """Yield the files, each as a group of its own."""
         for folder in self.folders:
             yield from ((file,) for file in stored_in(self.access, folder) if self.includes(file.uri))
 
     def finish(self) -> bool:
-        """Fence a sync that may copy files it read before their rewrite; return False if there was one."""
+        """Fence a sync that may copy files that it read before their rewrite. Return False if there was such a sync."""
 
         def fence(table_input: TableInput) -> bool:
             parameters = table_input["Parameters"]
@@ -128,7 +131,7 @@ class HiveTarget(Objects):
     # Folders
 
     def _folders(self, table_input: TableInput | None) -> Iterator[str]:
-        """Yield the folders, as S3 URIs, that have or may have files of the table."""
+        """Yield the S3 URIs of all folders that may contain files of the table."""
         config = self.request.config
         stream = stream_of(self.table, table_input, self.request)
         if stream is not None:
@@ -145,19 +148,22 @@ class HiveTarget(Objects):
                 yield from self._partition_folder(location_of(entry), location)
 
     def _partition_folder(self, folder: str, location: str) -> Iterator[str]:
-        """Yield the folder of a partition if it is in the table's location or in the connector's prefix."""
+        """Yield the folder of a partition, if it is inside the table's location or the connector's prefix."""
         if folder.startswith((f"{location}/", self.request.config.uri(""))):
             yield folder
         else:
             self.stats.note("Skipped a partition with a folder outside the table: other programs write to that folder.")
 
     def includes(self, uri: str) -> bool:
-        """Return whether an object is outside the connector's other folders, which the table's location may contain."""
+        """Return whether an object belongs to the table.
+
+        The table's location may contain the connector's other folders.
+        """
         return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in TAKEN_FOLDERS))
 
 
 def stream_of(table: TableName, table_input: TableInput | None, request: Request) -> StreamId | None:
-    """Return the stream that a table was created for; None if unknown."""
+    """Return the stream that a table was created for, or None if it is unknown."""
     if table_input is not None:
         owner = TableOwner.of(table_input["Parameters"])
         return None if owner is None else owner.stream
@@ -166,7 +172,7 @@ def stream_of(table: TableName, table_input: TableInput | None, request: Request
 
 
 def outermost(folders: Iterable[str]) -> list[str]:
-    """Return the folders that are not inside another one of the folders."""
+    """Return the folders that are not inside any other of these folders."""
     outer: list[str] = []
     for folder in sorted(set(folders), key=lambda folder: f"{folder}/"):
         if not outer or not f"{folder}/".startswith(f"{outer[-1]}/"):
@@ -175,7 +181,7 @@ def outermost(folders: Iterable[str]) -> list[str]:
 
 
 def _revealing_key(table_input: TableInput, column: str) -> str | None:
-    """Return the partition key that reveals values of a column, if any. Buckets are hashes and do not reveal values."""
+    """Return the partition key that reveals values of a column, or None. A bucket is a hash, and reveals no values."""
     keys = {key["Name"].lower(): key["Name"] for key in table_input.get("PartitionKeys") or ()}
     scheme = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *known_columns(table_input)))
     for key in scheme.folders.keys if scheme is not None else ():
@@ -185,32 +191,33 @@ def _revealing_key(table_input: TableInput, column: str) -> str | None:
 
 
 # --- Iceberg tables ---------------------------------------------------------------------------------------------------
-# Erase rows from Iceberg tables: from their branches and snapshots, and from unreferenced files.
+# Erase rows from Iceberg tables: from branches and snapshots, and from unreferenced files.
 
 
 _MAX_PARTITION_VALUES = 10_000
-"""Maximum number of IDs that are compared with the values of partitions. With more IDs, all partitions are searched."""
+"""The maximum number of IDs that are compared with partition values. For more IDs, all partitions are searched."""
 
 
 @dataclass(slots=True)
 class IcebergTarget:
-    """An Iceberg table."""
+    """An Iceberg table, with its branches, snapshots and unreferenced files."""
 
     table: TableName
     request: Request
     ledger: Ledger
     may_lack_column: bool = False
-    """Whether the column may be absent. Otherwise an absent column is an error, because its name may be misspelled."""
+    """Whether the table may lack the column. If not, a missing column is an error, because its name may be
+    misspelled."""
     stats: ErasureStats = field(default_factory=ErasureStats)
     _erasure: TableErasure | None = None
 
     @property
     def name(self) -> str:
-        """Return the name in the report."""
+        """Return the name of the table in the report."""
         return self.request.display_name(f"Iceberg table {self.table}")
 
     def require(self) -> None:
-        """Raise ConnectorError if rows cannot be erased from the table."""
+        """Raise ConnectorError if rows cannot be erased from the table. Changes nothing."""
         if self.request.catalog.find(self.table) is None:
             raise ConfigError(f"Table {self.table} does not exist. Nothing was changed.")
         with as_failures(self.table):
@@ -219,7 +226,7 @@ class IcebergTarget:
                 self._update_stats(erasure)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the files with rows, of all snapshots and without a snapshot, and manifests that reveal an ID."""
+        """Yield the files that contain rows of the IDs, with or without a snapshot, and manifests that reveal an ID."""
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
             if erasure is None or (result := erasure.find()) is None:
@@ -240,7 +247,10 @@ class IcebergTarget:
                 yield ErasedObject(file.uri, file.rows, reason="no snapshot references it")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows from all branches in one commit, expire their history, and delete unreferenced files."""
+        """Erase the rows from all branches in one commit, expire their history, and delete unreferenced files.
+
+        Yields each file that contained such rows, with its outcome.
+        """
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
             self._erasure = None  # The second search reads everything again.
@@ -278,7 +288,10 @@ class IcebergTarget:
                 yield ErasedObject(file.uri, file.rows, outcome="left", reason=reason)
 
     def _begin(self) -> TableErasure | None:
-        """Load the table and return its erasure; None if the table does not exist, or may and does lack the column."""
+        """Load the table and return its erasure.
+
+        Returns None if the table does not exist, or if it lacks the column and `may_lack_column` is true.
+        """
         try:
             self._erasure = table_erasure(self.table, self.request)
         except NoSuchTableError:
@@ -296,13 +309,13 @@ class IcebergTarget:
         return UnreferencedFiles(erasure, timedelta(days=days), self.ledger.are_marked)
 
     def _update_stats(self, erasure: TableErasure) -> None:
-        # The second search reads fewer objects. The report has the numbers of the first one.
+        # The second search reads fewer objects. The report shows the numbers of the first search.
         self.stats.objects_read = max(self.stats.objects_read, erasure.files_searched)
         self.stats.objects = max(self.stats.objects, erasure.files)
 
 
 def table_erasure(name: TableName, request: Request) -> TableErasure:
-    """Load a table and return its erasure. Raises NoSuchTableError, NoSuchColumn, and ConfigError."""
+    """Load a table and return its erasure. Raises NoSuchTableError, NoSuchColumn and ConfigError."""
     table = TableOperations(name, request.catalog).load()
     column = IdColumn.named(request.column, name, table.schema())
     if request.mask is not None:
@@ -324,7 +337,7 @@ def table_erasure(name: TableName, request: Request) -> TableErasure:
 
 @contextmanager
 def as_failures(table: TableName) -> Iterator[None]:
-    """Raise the errors of tables as ConnectorError."""
+    """Raise the errors of table operations as ConnectorError."""
     try:
         yield
     except TableConflict as error:
@@ -345,14 +358,14 @@ def as_failures(table: TableName) -> Iterator[None]:
 
 
 # --- Dropped tables ---------------------------------------------------------------------------------------------------
-# Erase rows from the leftover files of dropped Iceberg tables, which no catalog references.
+# Erase rows from the files that dropped Iceberg tables left behind, which no catalog references.
 #
-# Files are rewritten in place, like files of Hive tables. Manifests that reveal an ID are deleted. A folder that
-# overlaps the location of a present table is skipped.
+# Files are rewritten in place, like the files of Hive tables. Manifests that reveal an ID are deleted. Folders that
+# overlap the location of an existing table are skipped.
 
 
 class DroppedTableTarget(HiveTarget):
-    """The files of dropped Iceberg tables of one name."""
+    """The files of all dropped Iceberg tables that had the same name."""
 
     has_metadata = True
 
@@ -362,17 +375,17 @@ class DroppedTableTarget(HiveTarget):
         self.name = request.display_name(self.title)
 
     def require(self) -> None:
-        """Raise ConnectorError if the IDs are not valid for the column's type."""
+        """Raise ConnectorError if an ID is not valid for the column's type."""
         if self.folders and self._columns:
             _ = self._ids
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as in the table's rows."""
+        """Return the column as it occurs in the table's rows."""
         return with_zone_of(self.request.types.get(self.table), super().columns())
 
     @cached_property
     def folders(self) -> Sequence[str]:
-        """Return the folders of dropped tables, without folders that overlap the location of a present table."""
+        """Return the folders of dropped tables. Folders that overlap the location of an existing table are left out."""
         config, catalog = self.request.config, self.request.catalog
         schema = saved_schema(self.table, self.request)
         folders = {schema["files"].rstrip("/")} if schema.get("files") else set[str]()
@@ -397,20 +410,20 @@ class DroppedTableTarget(HiveTarget):
         return super().includes(uri) and uri.endswith(".parquet")
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the files with rows of the IDs, and manifests that reveal an ID."""
+        """Yield the files that contain rows of the IDs, and manifests that reveal an ID."""
         yield from super().find()
         for uri in self._revealing_objects():
             yield ErasedObject(uri, -1, reason="metadata of a dropped table")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite files without the rows, and delete manifests that reveal an ID."""
+        """Rewrite the files without the rows of the IDs, and delete manifests that reveal an ID."""
         yield from super().erase()
         for uri in self._revealing_objects():
             delete(self.access.client("s3"), uri)
             yield ErasedObject(uri, -1, -1, "removed")
 
     def finish(self) -> bool:
-        """Do nothing: no sync writes to a dropped table."""
+        """Do nothing, because no sync writes to a dropped table."""
         return True
 
     def reveals_id(self, stored: StoredObject) -> bool:

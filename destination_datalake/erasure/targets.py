@@ -1,4 +1,4 @@
-"""Erase rows from objects that are not files of a table, and list all targets besides Iceberg tables."""
+"""List all erasure targets except Iceberg tables, and erase rows from objects that are not files of a table."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 # --- Archive and rejects ----------------------------------------------------------------------------------------------
-# Erase rows from the archive (RECORD lines as received) and from the rejects (dead letters with the originals).
+# Erase rows from the archive (RECORD lines as received) and from the rejects (dead letters with the original records).
 
 _REASONS = (
     SERIALIZATION_ERROR,
@@ -52,23 +52,26 @@ _REASONS = (
     RECORD_UNREADABLE,
     KEY_CHANGED,
 )
-"""The reasons of rejects. Each reason has a folder."""
+"""The reasons for rejects. Rejects of each reason have their own folder."""
 
 
 class _Records(Objects):
-    """Search objects with records of a table's stream by the table's column."""
+    """A target whose objects contain records of a table's stream. They are searched by the table's column."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         super().__init__(request, table, f"{name} of table {table}")
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the fields of the records that the column's values come from."""
+        """Return the record fields that supply the values of the column."""
         fields = TableColumns.of(self.table, self.request).in_records(self.request.column)
         return with_zone_of(self.request.types.get(self.table), fields)
 
 
 class Archive(_Records):
-    """The archived lines of a table, and leftover metadata of a `replay --replace`, whose bounds can contain IDs."""
+    """The archived lines of a table, and the metadata that a `replay --replace` left behind.
+
+    The metadata must be searched too, because its bounds can contain IDs.
+    """
 
     content = "archive"
 
@@ -78,27 +81,30 @@ class Archive(_Records):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folder of the present and former objects."""
+        """Return the folder that contains or contained the archived objects."""
         return (self._folder,)
 
     def includes(self, uri: str) -> bool:
-        """Return whether an object has lines: the archive also has journal entries and catalogs."""
+        """Return whether an object contains archived lines.
+
+        Other objects of the archive are journal entries and catalogs.
+        """
         return uri.removeprefix(f"{self._folder}/").startswith("dt=")
 
     def groups(self) -> Iterator[Group]:
-        """Yield the archived objects, one per group."""
+        """Yield the archived objects, each as a group of its own."""
         for day in folders_in(self.access.client("s3"), self._folder):
             if day.startswith("dt="):
                 yield from ((stored,) for stored in stored_in(self.access, f"{self._folder}/{day}"))
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the objects with lines of the IDs, and metadata with bounds of values."""
+        """Yield the objects with lines of the IDs, and leftover metadata, whose bounds may contain IDs."""
         yield from super().find()
         for uri in self._leftover_metadata():
             yield ErasedObject(uri, -1, reason="leftover metadata of a completed `replay --replace`")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite archived objects without the rows, and delete the metadata."""
+        """Rewrite the archived objects without the lines of the IDs, and delete leftover metadata."""
         yield from super().erase()
         s3 = self.access.client("s3")
         for uri in self._leftover_metadata():
@@ -106,13 +112,16 @@ class Archive(_Records):
             yield ErasedObject(uri, -1, -1, "removed")
 
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
-        """Run the job. Before a rewrite, remove the hashes of its objects from the journal: they become wrong."""
+        """Run the job.
+
+        Before a rewrite, remove the hashes of the rewritten objects from the journal, because they become wrong.
+        """
         if write:
             remove_hashes(self._folder, [stored.uri for group in groups for stored in group], self.access)
         yield from super()._run(groups, write=write)
 
     def _leftover_metadata(self) -> list[str]:
-        """Return the metadata of replaced tables (`replay --replace`) that no table references."""
+        """Return the metadata that completed runs of `replay --replace` left behind, and that no table references."""
         rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
         if not self._columns or self.request.catalog.find(rebuilt) is not None:
             return []
@@ -120,7 +129,7 @@ class Archive(_Records):
 
 
 class Rejects(_Records):
-    """The dead letters of a table, and of the tables that replays made from it."""
+    """The dead letters of a table, and of the tables that replays created from it."""
 
     content = "rejects"
 
@@ -128,21 +137,24 @@ class Rejects(_Records):
         super().__init__(request, table, "Rejects")
 
     def groups(self) -> Iterator[Group]:
-        """Yield the objects of each attempt at a unit as a group, with all reasons."""
+        """Yield the objects that each attempt at a unit wrote, for all reasons, as one group."""
         yield from by_attempt(stored for folder in self.folders for stored in stored_in(self.access, folder))
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folders of the present and former objects: one for each reason and table."""
+        """Return the folders that contain or contained rejects: one for each reason and table."""
         root = self.request.config.uri(REJECTS_FOLDER)
         tables = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
-        # A reason without current objects can have noncurrent versions, so include all known reasons.
+        # A reason without current objects can have noncurrent versions, so all known reasons are included.
         reasons = dict.fromkeys((*_REASONS, *folders_in(self.access.client("s3"), root)))
         return tuple(f"{root}/{reason}/{table}" for reason in reasons for table in tables)
 
 
 def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
-    """Yield the objects of each attempt at a unit as a group: they differ only in the folder of the reason."""
+    """Yield the objects that each attempt at a unit wrote as one group.
+
+    Their URIs differ only in the reason's folder.
+    """
     attempts: dict[tuple[str, ...], list[StoredObject]] = defaultdict(list)
     for stored in rejects:
         attempts[tuple(stored.uri.rsplit("/", 3)[1:])].append(stored)
@@ -150,16 +162,20 @@ def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
 
 
 # --- Versions of objects ----------------------------------------------------------------------------------------------
-# Erase rows from noncurrent versions: a bucket with versioning keeps them when objects are replaced or deleted.
+# Erase rows from noncurrent versions, which a bucket with versioning keeps when objects are replaced or deleted.
 #
-# Versions with rows of the IDs are deleted. All versions in the staging folder are deleted: no sync needs them. A
-# version is "left" if it cannot be read, or if a policy or a lock denies its deletion. The report then has the day on
-# which a lifecycle rule deletes it.
+# Versions that contain rows of the IDs are deleted. In the staging folder, all versions are deleted, because no sync
+# needs them. A version is "left" if it cannot be read, or if a policy or a lock denies its deletion. The report then
+# contains the day on which a lifecycle rule deletes the version.
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A noncurrent version, the time it became noncurrent, and whether it is a delete marker (without content)."""
+    """A noncurrent version of an object.
+
+    `since` is the time at which it became noncurrent. `is_marker` is true if it is a delete marker, which has no
+    content.
+    """
 
     stored: StoredObject
     since: datetime
@@ -167,7 +183,7 @@ class Version:
 
 
 class TargetVersions(Objects):
-    """The noncurrent versions of a target's objects, searched like its objects."""
+    """The noncurrent versions of the objects of another target. They are searched in the same way."""
 
     def __init__(self, request: Request, origin: Objects) -> None:
         super().__init__(request, origin.table, f"Noncurrent versions: {origin.title}")
@@ -177,25 +193,25 @@ class TargetVersions(Objects):
 
     @property
     def access(self) -> AwsAccess:
-        """Return the access to the objects."""
+        """Return the AWS access for the objects."""
         return self._origin.access
 
     @property
     def folders(self) -> Sequence[str]:
-        """Return the folders of present and former objects."""
+        """Return the folders that contain or contained the objects."""
         return self._origin.folders
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as in the objects."""
+        """Return the column as it occurs in the objects."""
         return self._origin.columns()
 
     def groups(self) -> Iterator[Group]:
-        """Yield the versions, grouped like the objects."""
+        """Yield the versions, grouped like the objects of the other target."""
         versions = (stored for stored in self._versions() if self._origin.includes(stored.uri))
         return by_attempt(versions) if self.content == "rejects" else ((stored,) for stored in versions)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the versions with rows of the IDs, and the folders whose versions cannot be listed."""
+        """Yield the versions that contain rows of the IDs, and the folders whose versions cannot be listed."""
         for result in self._searched():
             if isinstance(result, NotErased):
                 note = f"a noncurrent version that cannot be read: {result.failure.message}"
@@ -207,7 +223,10 @@ class TargetVersions(Objects):
         yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the versions with such rows, then the delete markers of keys without any other version."""
+        """Delete the versions that contain rows of the IDs.
+
+        Then delete the delete markers of keys without any other version.
+        """
         for result in [*self._searched()]:
             if isinstance(result, NotErased):
                 yield ErasedObject(result.object.uri, -1, 0, "left", reason=result.failure.message)
@@ -228,7 +247,7 @@ class TargetVersions(Objects):
 
 
 class TableVersions:
-    """The noncurrent versions in the folder of a present Iceberg table, searched by field IDs."""
+    """The noncurrent versions in the folder of an existing Iceberg table. They are searched by field IDs."""
 
     def __init__(self, request: Request, table: TableName, folder: str) -> None:
         self._request = request
@@ -239,16 +258,16 @@ class TableVersions:
         self._bucket = _Bucket(request.access)
 
     def require(self) -> None:
-        """Do nothing: the table's own target checks the preconditions."""
+        """Do nothing, because the target of the table itself checks the preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the versions that have rows, reveal an ID, or cannot be read."""
+        """Yield the versions that contain rows of the IDs, reveal an ID, or cannot be read."""
         for stored, rows in self._searched():
             yield ErasedObject(stored.uri, rows or -1, reason="a noncurrent version" if rows else _UNREADABLE)
         yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the versions that have rows or reveal an ID. Report unreadable versions as "left"."""
+        """Delete the versions that contain rows of the IDs or reveal an ID. Report unreadable versions as "left"."""
         for stored, rows in [*self._searched()]:
             if rows:
                 yield self._bucket.delete(stored, rows)
@@ -257,7 +276,10 @@ class TableVersions:
         self._bucket.delete_lone_markers([self._folder])
 
     def _searched(self) -> Iterator[tuple[StoredObject, int]]:
-        """Yield versions with their rows: -1 for a manifest that reveals an ID, 0 for an unreadable version."""
+        """Yield each such version with its number of rows.
+
+        The number is -1 for a manifest that reveals an ID, and 0 for a version that cannot be read.
+        """
         try:
             with as_failures(self._table):
                 erasure = table_erasure(self._table, self._request)
@@ -301,7 +323,7 @@ class TableVersions:
 
 
 _NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version-hint.text")
-"""Suffixes of metadata files without rows and bounds."""
+"""Suffixes of metadata files that contain neither rows nor bounds."""
 
 _UNREADABLE = (
     "a noncurrent version that is neither Parquet nor Avro, or is corrupted: cannot determine whether it has such "
@@ -309,11 +331,14 @@ _UNREADABLE = (
 )
 
 _MAX_BATCH = 5_000
-"""Maximum number of versions per search, which limits memory."""
+"""The maximum number of versions per search, which limits memory."""
 
 
 def _by_distinct_uri(versions: Iterable[StoredObject]) -> list[dict[str, StoredObject]]:
-    """Return the versions in groups. A group has at most one version of an object, because results are by URI."""
+    """Group versions so that no group contains two versions of the same object.
+
+    The results of a search are by URI, and could not tell such versions apart.
+    """
     groups: list[dict[str, StoredObject]] = []
     for version in versions:
         group = next((group for group in groups if version.uri not in group), None)
@@ -324,7 +349,7 @@ def _by_distinct_uri(versions: Iterable[StoredObject]) -> list[dict[str, StoredO
 
 
 class AllVersions:
-    """All noncurrent versions of folders with temporary objects."""
+    """All noncurrent versions in folders with temporary objects."""
 
     def __init__(self, access: AwsAccess, folders: Sequence[str], name: str) -> None:
         self._access = access
@@ -334,10 +359,10 @@ class AllVersions:
         self._bucket = _Bucket(access)
 
     def require(self) -> None:
-        """Do nothing: versions that cannot be deleted are reported as "left"."""
+        """Do nothing, because versions that cannot be deleted are reported as "left"."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield all versions, without searching them."""
+        """Yield all versions, without searching their content."""
         for folder in self._folders:
             for version in self._bucket.noncurrent(folder):
                 yield ErasedObject(version.stored.uri, -1, reason="a noncurrent version")
@@ -352,12 +377,12 @@ class AllVersions:
 
 
 class _Bucket:
-    """List and delete versions of a bucket's objects."""
+    """List and delete the noncurrent versions of objects in a bucket."""
 
     def __init__(self, access: AwsAccess) -> None:
         self._access = access
         self.unlisted: dict[str, str] = {}
-        """Folders without permission to list versions, with the reason."""
+        """The folders whose versions may not be listed, with the reason."""
         self._since: dict[tuple[str, str | None], datetime] = {}
         self._emptied: set[str] = set()
         self._lifecycle: dict[str, Sequence[Any]] = {}
@@ -369,7 +394,7 @@ class _Bucket:
     def noncurrent(self, folder: str) -> Iterator[Version]:
         """Yield the noncurrent versions in a folder, without delete markers.
 
-        Without permission to list versions, adds the folder to `unlisted`.
+        If the versions may not be listed, adds the folder to `unlisted`.
         """
         for version in self._versions(folder):
             if not version.is_marker:
@@ -377,7 +402,7 @@ class _Bucket:
                 yield version
 
     def delete(self, stored: StoredObject, rows: int) -> ErasedObject:
-        """Delete a version and return its outcome. A denied deletion is not an error: the version is "left"."""
+        """Delete a version and return its outcome. If S3 denies the deletion, the outcome is "left"."""
         try:
             self._s3.delete_object(**_version_parameters(stored))
         except self._s3.exceptions.ClientError as error:
@@ -390,11 +415,11 @@ class _Bucket:
         return ErasedObject(stored.uri, rows, max(rows, 0), "removed", versions_deleted=1)
 
     def unlisted_folders(self) -> Iterator[ErasedObject]:
-        """Yield the folders whose versions could not be listed and therefore not searched."""
+        """Yield the folders whose versions could not be listed, and were therefore not searched."""
         return (ErasedObject(folder, -1, reason=reason) for folder, reason in self.unlisted.items())
 
     def delete_lone_markers(self, folders: Sequence[str]) -> None:
-        """Delete the delete markers of keys whose last versions were deleted here."""
+        """Delete the delete markers of keys whose last remaining version was deleted by this object."""
         if not self._emptied:
             return
         markers: dict[str, list[StoredObject]] = {}
@@ -411,14 +436,17 @@ class _Bucket:
                 self._s3.delete_object(**_version_parameters(stored))
 
     def _versions(self, folder: str, *, with_current: bool = False) -> Iterator[Version]:
-        """Yield the noncurrent versions and delete markers in a folder; with `with_current`, also current ones."""
+        """Yield the noncurrent versions and delete markers in a folder.
+
+        With `with_current`, also yield the current ones.
+        """
         address = S3Address.parse(f"{folder}/")
         pages = self._s3.get_paginator("list_object_versions")
         newer_key, newer_since = "", datetime.now(UTC)
         try:
             for page in pages.paginate(Bucket=address.bucket, Prefix=address.key):
                 entries: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-                # S3 lists versions and delete markers separately, each in order: merge them, newest first.
+                # S3 lists versions and delete markers separately, each in order. Merge them, newest first.
                 entries.sort(
                     key=lambda entry: (entry["Key"], not entry["IsLatest"], -entry["LastModified"].timestamp())
                 )
@@ -439,14 +467,14 @@ class _Bucket:
                 self.unlisted[f"{folder}/"] = f"its noncurrent versions could not be listed: {failure.message}"
 
     def _has_versions(self, bucket: str) -> bool:
-        """Return whether a bucket may have noncurrent versions: it has or had versioning, or S3 denies the check."""
+        """Return whether a bucket may contain noncurrent versions: it has or had versioning, or S3 denies the check."""
         try:
             return "Status" in self._s3.get_bucket_versioning(Bucket=bucket)
         except self._s3.exceptions.ClientError:
             return True
 
     def _lock_clause(self, stored: StoredObject) -> str:
-        """Return the end of a version's Object Lock, as part of a sentence; empty without a lock."""
+        """Return a clause about the Object Lock of a version, or an empty text if it has none."""
         try:
             head = self._s3.head_object(**_version_parameters(stored))
         except self._s3.exceptions.ClientError:
@@ -456,7 +484,7 @@ class _Bucket:
         return (f", Object Lock keeps it until {until:%Y-%m-%d}" if until is not None else "") + hold
 
     def _expiry_clause(self, address: S3Address, since: datetime | None) -> str:
-        """Return the day on which a lifecycle rule deletes a version, as a clause."""
+        """Return a clause about the day on which a lifecycle rule deletes a version."""
         days = [
             rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
             for rule in self._rules(address.bucket)
@@ -466,7 +494,7 @@ class _Bucket:
         ]
         if not days or since is None:
             return "no known lifecycle rule deletes it"
-        # S3 rounds up to the next midnight in UTC.
+        # S3 rounds the time up to the next midnight in UTC.
         end = (since + timedelta(days=min(days) + 1)).date()
         return f"a lifecycle rule deletes it on {end.isoformat()}"
 
@@ -481,13 +509,13 @@ class _Bucket:
 
 
 def _version_parameters(stored: StoredObject) -> dict[str, Any]:
-    """Return the S3 parameters that identify a version."""
+    """Return the request parameters that identify a version."""
     address = S3Address.parse(stored.uri)
     return {"Bucket": address.bucket, "Key": address.key, "VersionId": stored.version}
 
 
 def _prefix_of(rule: Any) -> str | None:
-    """Return the key prefix of a lifecycle rule; None if the rule also filters by other properties."""
+    """Return the key prefix of a lifecycle rule, or None if the rule also filters by other properties."""
     if "Filter" not in rule:
         prefix: str = rule.get("Prefix", "")
         return prefix
@@ -496,22 +524,23 @@ def _prefix_of(rule: Any) -> str | None:
 
 
 # --- List of targets --------------------------------------------------------------------------------------------------
-# List the erasure targets besides Iceberg tables, in the order of their erasure.
+# List all erasure targets except Iceberg tables, in the order of their erasure.
 #
-# Two targets are defined here: the staged records of failed syncs in the folder `_staging/`, and incomplete multipart
-# uploads.
+# This section also defines two targets: the records that failed syncs left in the folder `_staging/`, and incomplete
+# multipart uploads.
 
 
 STAGING_FOLDER = "_staging"
 
 _MAX_SYNC_AGE = timedelta(hours=24)
-"""Maximum time since the last write of a running sync. The reports of syncs have the same limit."""
+"""The maximum time since the last write of a sync that may still be running. The reports of syncs use the same
+limit."""
 
 _MAY_BE_RUNNING = "of a sync that may be running: let it end and run the command again"
 
 
 class Staging:
-    """Staged records of all streams. They are not needed after the end of their sync."""
+    """The staged records of all streams. They are not needed after their sync has ended."""
 
     name = "Staged records"
 
@@ -521,16 +550,16 @@ class Staging:
         self.stats = ErasureStats()
 
     def require(self) -> None:
-        """Do nothing."""
+        """Do nothing, because staged records can always be searched."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield all objects."""
+        """Yield all objects, without searching their content."""
         for uri, is_dead in self._objects():
             reason = "of a dead sync" if is_dead else _MAY_BE_RUNNING
             yield ErasedObject(uri, -1, reason=reason)
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the objects of dead syncs."""
+        """Delete the objects of dead syncs. Report the others as "left"."""
         s3 = self._access.client("s3")
         for uri, is_dead in [*self._objects()]:
             if is_dead:
@@ -555,7 +584,7 @@ class Staging:
 class Uploads:
     """Incomplete multipart uploads of killed syncs. Their content would become visible if they were completed.
 
-    Old uploads are aborted. A recent upload may belong to a running sync; it is only reported.
+    Old uploads are aborted. A recent upload is only reported, because it may belong to a running sync.
     """
 
     name = "Incomplete uploads"
@@ -566,10 +595,10 @@ class Uploads:
         self.stats = ErasureStats()
 
     def require(self) -> None:
-        """Do nothing."""
+        """Do nothing, because the uploads need no preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the old uploads. S3 cannot read their content."""
+        """Yield the old uploads. Their content cannot be read from S3. Add a note about recent uploads."""
         recent = []
         for name, upload in self._uploads():
             if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
@@ -608,12 +637,12 @@ class Uploads:
 
 
 def requests_by_column(request: Request, table: TableName) -> list[Request]:
-    """Return the request, and a request for each column that its values were redirected to. Raises AWS errors."""
+    """Return the request, and one more request for each column that contains redirected values. Raises AWS errors."""
     return [request, *map(request.redirected_to, redirected_columns(table, request))]
 
 
 def erasure_targets(request: Request, tables: Sequence[TableName]) -> Sequence[ErasureTarget]:
-    """Return the targets of the tables, noncurrent versions last. Raises AWS errors."""
+    """Return the targets for these tables, with noncurrent versions last. Raises AWS errors."""
     targets: list[Objects] = []
     table_versions: list[TableVersions] = []
     for table in tables:
