@@ -1,1 +1,1 @@
-"""Maintenance of Iceberg tables: compaction, expiry of snapshots, removal of orphans; by Glue or by the connector."""
+"""Maintenance of Iceberg tables, by the connector or by Glue: compaction, expiry, and orphan removal."""

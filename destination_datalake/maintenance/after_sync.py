@@ -1,6 +1,7 @@
-"""Maintenance at the end of a sync, by the connector or by Glue's table optimizers. It never fails the sync.
+"""Maintenance at the end of a sync, by the connector or by Glue's table optimizers.
 
-Existing optimizers stay unchanged, even disabled ones, because a user may have configured them. Change them in Glue
+A failure of the maintenance never fails the sync. Existing optimizers stay unchanged, even if they are disabled,
+because a user may have configured them. To change them, use Glue
 (https://docs.aws.amazon.com/glue/latest/dg/table-optimizers.html).
 """
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS = 600
-"""The time limit for starting steps, because the platform waits for the end of the sync."""
+"""The time in seconds after which no further step is started, because the platform waits for the end of the sync."""
 
 _MAX_CONCURRENT_TABLES = 4
 
@@ -47,7 +48,10 @@ def maintain_after_sync(
     engine: Engine,
     stops: Callable[[], bool],
 ) -> None:
-    """Run the due steps of these tables, as configured, until `stops` returns true. Never raises."""
+    """Run the maintenance steps that are due for these tables, as configured. Start no step once `stops` returns True.
+
+    Never raises an exception.
+    """
     options = config.maintenance
     if not tables or options.mode == "none":
         return
@@ -69,7 +73,10 @@ def maintain_after_sync(
 
 
 def _is_owned(table: TableName, catalog: TableCatalog) -> bool:
-    """Return whether this connector created the table. True for a missing table, which the steps then report."""
+    """Return whether this connector created the table.
+
+    A missing table counts as created, and the steps then report it.
+    """
     try:
         entry = catalog.find(table)
     except Exception:
@@ -90,7 +97,7 @@ def _maintain(
     engine: Engine,
     stops: Callable[[], bool],
 ) -> Iterator[StepReport]:
-    # PyIceberg takes a second to import. A sync of Iceberg tables has already imported it.
+    # PyIceberg takes a second to import, but a sync of Iceberg tables has already imported it.
     from destination_datalake.files.rewrite import compact
     from destination_datalake.maintenance.steps import Maintainer
 
@@ -110,27 +117,30 @@ def _maintain(
 TYPES: Sequence[TableOptimizerTypeType] = ("compaction", "retention", "orphan_file_deletion")
 
 ROLE_PERMISSIONS = ("ALTER", "DELETE", "DESCRIBE", "INSERT")
-"""The role's permissions on tables that Lake Formation governs.
+"""The permissions that the optimizers' role needs on tables governed by Lake Formation.
 
 https://docs.aws.amazon.com/glue/latest/dg/optimization-prerequisites.html
 """
 
 _BATCH_SIZE = 30
-"""The number of optimizers in one request. AWS does not document a limit."""
+"""The number of optimizers per request. AWS does not document a limit."""
 
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 
 
 class Optimizers:
-    """The optimizers of a configuration's tables."""
+    """Glue's table optimizers for the tables of a configuration."""
 
     def __init__(self, options: GlueOptimizers, access: AwsAccess) -> None:
         self._options = options
         self._access = access
 
     def turn_on(self, tables: Sequence[TableName]) -> Iterator[StepReport]:
-        """Turn on the missing optimizers. Yield a report for each table with missing ones, and for each failure."""
+        """Turn on the missing optimizers.
+
+        Yield a report for each table that lacks an optimizer, and for each failure.
+        """
         if not tables:
             return
         began = time.monotonic()
@@ -157,7 +167,7 @@ class Optimizers:
                     for table, type_ in required[start : start + _BATCH_SIZE]
                 ]
             )
-            # An optimizer that is missing here but exists is rejected by AWS when it is created.
+            # If an existing optimizer is missing from the response, AWS rejects the request to create it.
             existing |= {
                 (entry["databaseName"], entry["tableName"], entry["tableOptimizer"]["type"])
                 for entry in response.get("TableOptimizers", [])
@@ -188,7 +198,7 @@ class Optimizers:
         type_: TableOptimizerTypeType,
         configuration: TableOptimizerConfigurationTypeDef,
     ) -> bool:
-        """Create an optimizer. Return false if it already existed."""
+        """Create an optimizer. Return False if it already exists."""
         try:
             self._glue.create_table_optimizer(
                 CatalogId=catalog,
@@ -209,9 +219,9 @@ class Optimizers:
 def configuration_of(
     type_: TableOptimizerTypeType, options: GlueOptimizers, parameters: Mapping[str, str]
 ) -> TableOptimizerConfigurationTypeDef:
-    """Return an optimizer's configuration (Glue API: TableOptimizerConfiguration) for a table with these parameters.
+    """Return an optimizer's configuration for a table with these parameters (Glue API: TableOptimizerConfiguration).
 
-    An option is omitted if the table has its own property, which Glue then uses.
+    Omits an option if the table sets it as a property, because Glue then uses the property.
     """
     iceberg: dict[str, Any] = {}
     match type_:

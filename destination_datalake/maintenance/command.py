@@ -36,9 +36,9 @@ SIGTERM."""
 
 
 def run_maintain(arguments: Sequence[str]) -> int:
-    """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
+    """Run the command with `arguments`, which exclude the command's name. Return the exit code: 0, 1 or 143.
 
-    Raises SystemExit with code 2 for an invalid command line, and with 0 for `--help`.
+    Raises SystemExit with code 2 for an invalid command line, and with code 0 for `--help`.
     """
     with terminal.terminable() as termination:
         options = _parser().parse_args(arguments)
@@ -50,7 +50,7 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
         terminal.note("Note: maintenance.mode is glue, so Glue's optimizers run the same steps about daily.")
     if config.catalog.limits.assigns_locations:
         raise ConfigError("Amazon S3 Tables maintains the tables in a table bucket. Nothing was done.")
-    # No limit: expiry is the remedy for a table whose metadata exceeds it.
+    # No limit on the metadata's size, because expiry is the remedy for a table whose metadata exceeds the limit.
     catalog = catalog_of(config, aws_access(config), NO_LIMITS)
     finder = TableFinder(config, catalog)
     archived = archived_tables(config, options.stream) if config.raw_archive.superseded == "delete" else []
@@ -87,7 +87,7 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
 
 
 def _write_report(report: StepReport) -> bool:
-    """Write a report. Return whether the step failed."""
+    """Print a report. Return whether the step failed."""
     if report.failure is not None:
         terminal.note(report.failure.detail)
     for line in report.lines():

@@ -1,4 +1,4 @@
-"""The outcome of a maintenance step, or its plan in a dry run, as text for the terminal and as JSON for the log."""
+"""The outcome of a maintenance step, or its plan in a dry run, as text for the terminal and JSON for the log."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ StepName = Literal["compaction", "expiry", "orphans", "optimizers", "archive"]
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """The outcome of a step. `outcome` completes "Table …: "; `figures` has numbers of bytes, files and snapshots.
+    """The outcome of a maintenance step, or its plan in a dry run.
 
-    `notes` are clauses about skipped work. `paths` are the objects that a dry run would delete.
+    `outcome` is a clause about the table. `figures` contains numbers of bytes, files and snapshots. `notes` are clauses
+    about skipped work. `paths` are the objects that a dry run would delete.
     """
 
     table: TableName
@@ -46,7 +47,7 @@ class StepReport:
         return json.dumps(line, ensure_ascii=False)
 
     def lines(self) -> Iterator[str]:
-        """Yield a line with the outcome, and a line for each path of a dry run."""
+        """Yield one line for the outcome, and one line for each object that a dry run would delete."""
         if self.failure is not None:
             yield f"{self.table} {self.step}: {self.failure.message}"
             return

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 
 # --- Steps ------------------------------------------------------------------------------------------------------------
-# The maintenance steps of a table: compaction, expiry, orphans. A failed step does not stop the others.
+# The maintenance steps of an Iceberg table: compaction, expiry and orphan removal. A failed step does not stop the
+# others.
 
 
 _logger = logging.getLogger(__name__)
@@ -50,7 +51,10 @@ _NO_TIME = "the time limit was reached; the next run continues"
 
 @dataclass(frozen=True, slots=True)
 class Maintainer:
-    """The maintenance of tables. `compact_files` runs on executors. `should_continue` is false at the time limit."""
+    """Run the maintenance steps of tables.
+
+    `compact_files` runs on executors. `should_continue` returns False once the time limit is reached.
+    """
 
     retention: Retention
     target_bytes: int
@@ -65,12 +69,15 @@ class Maintainer:
         return self.step(table, "compaction", self._plan_compaction if self.dry_run else self._compact)
 
     def remove(self, table: TableName) -> Iterator[StepReport]:
-        """Expire snapshots, then remove orphans. Yield a report of each step."""
+        """Expire snapshots, then remove orphans. Yield the report of each step."""
         yield self.step(table, "expiry", self._expire)
         yield self.step(table, "orphans", self._remove_orphans)
 
     def due(self, table: TableName) -> Iterator[StepReport]:
-        """Run compaction, and once a day expiry and orphan removal. Yield the reports of changes and failures."""
+        """Run compaction and, once a day, expiry and orphan removal.
+
+        Yield the reports of steps that changed something or failed.
+        """
         compaction = self.compact(table)
         if compaction.failure is not None or compaction.figures.get("files"):
             yield compaction
@@ -85,7 +92,7 @@ class Maintainer:
         return StepReport(table, "expiry", "is due", {"due": 1} if is_claimed else {})
 
     def step(self, table: TableName, step: StepName, run: Callable[[TableName], StepReport]) -> StepReport:
-        """Run a step and return its report. A failure is part of the report."""
+        """Run a step and return its report. If the step fails, the report contains the failure."""
         began = time.monotonic()
         if not self.should_continue():
             return StepReport(table, step, _NO_TIME)
@@ -138,7 +145,7 @@ class Maintainer:
     def _deleted(
         self, files: tuple[Deletion, str], metadata: tuple[Deletion, str]
     ) -> tuple[str, dict[str, int], Sequence[str]]:
-        """Return a text, figures and paths for two kinds of deleted objects, each with its noun."""
+        """Return a text, figures and paths about two kinds of deleted objects. Each kind comes with its noun."""
         (data, noun), (metadata_files, metadata_noun) = files, metadata
         figures = {
             "files": data.files,
@@ -150,14 +157,17 @@ class Maintainer:
         return text, figures, [*data.paths, *metadata_files.paths]
 
     def _operations(self, table: TableName) -> TableOperations:
-        """Return the operations on a table. Raises MaintenanceSkipped for a format version that is not supported."""
+        """Return the operations on a table.
+
+        Raises MaintenanceSkipped if the table's format version is not supported.
+        """
         operations = TableOperations(table, self.catalog)
         if (problem := newer_format(operations.load().metadata)) is not None:
             raise MaintenanceSkipped(problem)
         return operations
 
     def _verb(self, verb: str) -> str:
-        """Return a verb that ends in "e" in the past tense, or with "would" for a dry run."""
+        """Return a verb that ends in "e" in the past tense or, in a dry run, after "would"."""
         return f"would {verb}" if self.dry_run else f"{verb}d"
 
 
@@ -203,18 +213,18 @@ def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
 # --- Superseded files -------------------------------------------------------------------------------------------------
 # Deletion of archived rows that a refresh has replaced (`raw_archive.superseded: delete`).
 #
-# Two independent readers must agree: the archive's index assigns the lines to batches before the refresh, and the
-# table's files contain no row of them.
+# Two independent readers must agree: according to the journal, the lines belong to batches before the refresh, and the
+# table's files contain no rows of these lines.
 
 
 _SEARCHES = 8
-"""The number of tasks that search for rows."""
+"""The number of tasks that search the table for rows."""
 
 
 def remove_superseded(
     table: TableName, config: Config, catalog: TableCatalog, engine: Callable[[], Engine], *, dry_run: bool
 ) -> StepReport:
-    """Delete archived rows of a table that refreshes have replaced, or report them in a dry run.
+    """Delete the archived rows of a table that refreshes have replaced. In a dry run, only report them.
 
     Raises AWS errors and errors of the catalog.
     """
@@ -251,7 +261,8 @@ def remove_superseded(
     ]
     if not dry_run:
         s3 = access.client("s3")
-        # Lines first: the next run deletes an entry without lines, but cannot judge lines without an entry.
+        # Delete the lines first: the next run can delete an entry without lines, but cannot judge lines without an
+        # entry.
         for uri in (*(lines.uri for lines in superseded), *entries):
             delete(s3, uri)
     size = sum(lines.size for lines in superseded)
@@ -269,7 +280,10 @@ def remove_superseded(
 
 
 def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
-    """Return the tables with an archive, of all streams or of these ("name" or "namespace.name")."""
+    """Return the tables that have an archive.
+
+    `streams` selects streams by "name" or "namespace.name"; if empty, all.
+    """
     folders = folders_in(aws_access(config).client("s3"), config.uri(ARCHIVE_FOLDER))
     tables = [TableName(*folder.split(".", 1)) for folder in folders]
     if not streams:
