@@ -1,1 +1,1 @@
-"""The command `verify`: full scan of tables, checked against their metadata."""
+"""The `verify` command: scan tables in full, and check the result against their metadata."""

@@ -56,20 +56,23 @@ The exit code is 0, 1 if a table differs from its metadata or cannot be read, 2 
 after SIGTERM."""
 
 _FILES_PER_JOB = 2_000
-"""The maximum number of files per Spark job. It limits the driver's memory."""
+"""The maximum number of files per Spark job, which limits the memory of the driver."""
 
 _SECOND = timedelta(seconds=1)
-"""The resolution of times in the ledger of erasures."""
+"""The resolution of times in the erasure ledger."""
 
 _TASKS_PER_SLOT = 4
 _ATTEMPTS = 5
 _MAX_SHOWN = 100
-"""The maximum number of problems per table on the terminal. JSON contains all problems."""
+"""The maximum number of problems per table that are printed on the terminal. The JSON output contains all problems."""
 
 
 @dataclass(slots=True)
 class TableResult:
-    """The result for a table, as printed by `--json`. `notes` are not problems, such as skipped comparisons."""
+    """The result of verifying a table, as printed by `--json`.
+
+    `notes` contains remarks that are not problems, for example about skipped comparisons.
+    """
 
     table: str
     files: int = 0
@@ -80,9 +83,9 @@ class TableResult:
 
 
 def run_verify(arguments: Sequence[str], spark: Engine | None = None) -> int:
-    """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
+    """Run the command with `arguments`, which exclude the command's name. Return the exit code: 0, 1 or 143.
 
-    Uses `spark` if given, otherwise starts an engine when it needs one. Raises SystemExit with code 2 for an invalid
+    Uses `spark` if given; otherwise starts an engine when one is needed. Raises SystemExit with code 2 for an invalid
     command line, and with code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
@@ -155,7 +158,7 @@ def _tables(config: Config, catalog: TableCatalog, options: argparse.Namespace) 
 def _reported(
     reports: Reports, days: int, names: Iterable[TableName], erasures: Sequence[_Erasure]
 ) -> dict[TableName, list[Reported]]:
-    """Return the figures of each table in reports of syncs, newest first."""
+    """Return the figures about each table in the reports of syncs, newest first."""
     tables, now = {str(name): name for name in names}, datetime.now(UTC)
     changes_by_table: dict[TableName, _Changes] = {}
     reported: dict[TableName, list[Reported]] = {}
@@ -195,7 +198,7 @@ def _reported(
 
 @dataclass(slots=True)
 class _Changes:
-    """The changes of a table by a sync and all newer syncs."""
+    """The changes that a sync and all newer syncs made to a table."""
 
     overwrites: bool = False
     widens: bool = False
@@ -222,9 +225,9 @@ class _Report(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Erasure:
-    """A request of `delete-rows`: its tables, its end, and the number of removed rows, by the sync that wrote them.
+    """A request of `delete-rows`, with its tables and the time of its end.
 
-    `rows` is None without a report.
+    `rows` is the number of removed rows by the sync that wrote them, or None if the request has no report.
     """
 
     tables: Collection[str]
@@ -233,7 +236,7 @@ class _Erasure:
 
 
 def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
-    """Yield the requests of the ledger in this folder, an S3 URI. Raises AWS errors and ValueError."""
+    """Yield the erasure requests in the ledger at `folder`, an S3 URI. Raises AWS errors and ValueError."""
     for request in requests(folder, s3):
         finished = None if request.finished is None else datetime.fromisoformat(request.finished) + _SECOND
         content = get_or_none(s3, f"{folder}/{request.id}/{ERASURE_REPORT}")
@@ -256,9 +259,11 @@ def verify_table(
     *,
     lists_folder: bool,
 ) -> TableResult:
-    """Return the result for a table. A failure to read the table is a problem. Raises errors of exhaustion.
+    """Verify a table and return the result. Failures to read the table are reported as problems.
 
-    If another writer has changed the table meanwhile, its problems are checked again.
+    Raises the error if a resource of this machine is exhausted.
+
+    If another writer has changed the table in the meantime, verifies the objects with problems again.
     """
     first = TableResult(str(name))
     suspects: set[str] | None = None
@@ -285,7 +290,7 @@ def verify_table(
         first.problems = result.problems
         if not changed:
             break
-        # Only files with problems are read again: files are immutable.
+        # Only files with problems are read again, because files are immutable.
         suspects = {finding.where for finding in result.problems}
     return first
 
@@ -297,7 +302,7 @@ def _read_files(
     engine: Callable[[], Engine],
     access: AwsAccess,
 ) -> dict[str, Total]:
-    """Read all files, or only the URIs in `suspects` if it is not None. Return the totals by group."""
+    """Read all files, or only the URIs in `suspects` if it is not None. Return the totals of each group of files."""
     totals: dict[str, Total] = {}
     files = (file for file in table.expected_files() if suspects is None or file.source.uri in suspects)
     without_duckdb = 0
