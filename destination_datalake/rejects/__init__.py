@@ -1,1 +1,1 @@
-"""Rejects, the dead letters of a sync: records and values that cannot be stored as sent, with the reason."""
+"""Rejects: records and values that cannot be stored as sent, which are stored as dead letters with the reason."""

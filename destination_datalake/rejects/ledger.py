@@ -1,4 +1,4 @@
-"""The rejects of one sync: locations, counts, limits, and registration in the catalog."""
+"""The rejects of one sync: their locations, counts and limits, and their registration in the catalog."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 REJECTS_FOLDER = "_errors"
 REJECTS_TABLE = "airbyte_rejects"
-"""The Glue table of this folder, in the database of streams without a namespace."""
+"""The name of the Glue table of rejects, in the database of streams without a namespace."""
 
 
 class Partition(NamedTuple):
-    """The values of the partition keys of the table of rejects, shared by the objects of a folder."""
+    """The partition keys of the table of rejects. The objects of a folder have the same values."""
 
     reason: str
     stream: str
@@ -31,10 +31,11 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RejectLocation:
-    """The location of the rejects of one stream and sync.
+    """The location of the rejects of one stream in one sync.
 
     `root` is the S3 URI of the folder of all rejects, without a trailing slash. `run` is the ID of the sync, and `day`
-    the day of its start, YYYY-MM-DD in UTC. Keys contain the name of the stream's table, which is safe in keys.
+    is the day on which it started, as YYYY-MM-DD in UTC. Keys contain the name of the stream's table instead of the
+    stream's name, because only the table's name is safe in keys.
     """
 
     root: str
@@ -44,18 +45,18 @@ class RejectLocation:
     table: str
 
     def partition(self, reason: str) -> Partition:
-        """Return the partition for this reason."""
+        """Return the partition for rejects with this reason."""
         return Partition(reason, f"{self.database}.{self.table}", self.day)
 
     def uri(self, reason: str, attempt: str) -> str:
-        """Return the URI of an attempt's object of rejects with this reason."""
+        """Return the URI of the object of rejects with this reason that the attempt writes."""
         partition = self.partition(reason)
         return f"{self.root}/{reason}/{partition.stream}/dt={partition.dt}/{attempt}.jsonl.gz"
 
 
 @dataclass(frozen=True, slots=True)
 class RejectFile:
-    """An object of gzipped JSON lines, in the order of the records. It is invisible until its upload is published."""
+    """An object of gzipped JSON lines in the order of their records. It is invisible until its upload is published."""
 
     partition: Partition
     uri: str
@@ -63,17 +64,17 @@ class RejectFile:
 
     @property
     def folder(self) -> str:
-        """Return the S3 URI of the partition's folder, with a trailing slash."""
+        """Return the S3 URI of the folder that contains the object, with a trailing slash."""
         return f"{self.uri.rpartition('/')[0]}/"
 
 
 @dataclass(frozen=True, slots=True)
 class RejectCounts:
-    """Counts of a stream or a part of it.
+    """The numbers of records and rejects of a stream, or of a part of it.
 
-    `records` is the number of received records, `refused` the number of records that were not written as rows, and
-    `affected` the number of records with a reject, including refused records. `reasons` counts rejects by column
-    (source name; None for whole records) and reason, including values without their own line.
+    `records` is the number of received records, `refused` is the number of records that were not written as rows, and
+    `affected` is the number of records with a reject, including refused records. `reasons` counts the rejects by the
+    source name of the column (None for whole records) and by reason. It includes values without a line of their own.
     """
 
     records: int = 0
@@ -83,21 +84,21 @@ class RejectCounts:
 
     @property
     def values(self) -> int:
-        """Return the number of rejected values in written records."""
+        """Return the number of rejected values in records that were written."""
         return sum(count for (column, _), count in self.reasons.items() if column is not None)
 
     def most_frequent(self) -> list[tuple[tuple[str | None, str], int]]:
-        """Return columns and reasons with their counts, most frequent first."""
+        """Return each column and reason with its count, in descending order of the counts."""
         return sorted(self.reasons.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1]))
 
     @classmethod
     def refusing(cls, reason: str, records: int) -> Self:
-        """Return the counts of records that a rule refuses. Limits do not apply to them."""
+        """Return the counts for records that a rule refuses. The reject limits do not apply to them."""
         return cls(records, records, 0, {(None, reason): records} if records else {})
 
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
-        """Return the sum."""
+        """Return the sum of the counts."""
         reasons: Counter[tuple[str | None, str]] = Counter()
         records = refused = affected = 0
         for part in parts:
@@ -119,7 +120,7 @@ class RejectLimit:
     max_count: int | None = None
 
     def exceeded(self, counts: RejectCounts) -> str | None:
-        """Return the exceeded limit with the reasons per column; None if no limit is exceeded."""
+        """Return a clause about the exceeded limit and the most frequent reasons, or None if no limit is exceeded."""
         if self.max_count is not None and counts.affected > self.max_count:
             limit = f"rejects.max_count {self.max_count}"
         elif counts.records and counts.affected / counts.records > self.max_ratio:
@@ -131,7 +132,7 @@ class RejectLimit:
 
 
 def describe_reasons(counts: RejectCounts) -> str:
-    """Return the most frequent reasons per column: `price DESTINATION_SERIALIZATION_ERROR 12 times; …`."""
+    """Return the most frequent reasons by column, such as `price DESTINATION_SERIALIZATION_ERROR 12 times; …`."""
     ranked = counts.most_frequent()
     clauses = [
         f"{'whole records' if column is None else column} {reason} {count} time{'' if count == 1 else 's'}"
@@ -146,16 +147,17 @@ _logger = logging.getLogger(__name__)
 
 
 class RejectCatalog(Protocol):
-    """A catalog's table of all rejects."""
+    """The table of all rejects in a catalog."""
 
     def register(self, files: Sequence[RejectFile]) -> None:
-        """Register the files in the table. Not thread-safe. Raises errors of the catalog's client."""
+        """Register the files in the table. Not thread-safe. Raises the errors of the catalog's client."""
 
 
 class RejectLedger:
-    """Count, limit, publish and register rejects. Thread-safe. `root`, `run` and `day` are as in RejectLocation.
+    """Count, limit, publish and register the rejects of one sync. Thread-safe.
 
-    Without a catalog, rejects are only objects in S3.
+    `root`, `run` and `day` have the same meaning as in RejectLocation. Without a catalog, rejects are only stored as
+    objects in S3.
     """
 
     def __init__(
@@ -171,13 +173,13 @@ class RejectLedger:
         self._counts: dict[StreamId, RejectCounts] = {}
 
     def location(self, database: str, table: str) -> RejectLocation:
-        """Return the location of the rejects of the stream with this table."""
+        """Return the location of the rejects of the stream that is written to this table."""
         return RejectLocation(self._root, self._run, self._day, database, table)
 
     def add(self, stream: StreamId, counts: RejectCounts) -> str | None:
-        """Count the rejects of a batch before its commit.
+        """Add the counts of a batch. Call this before the batch is committed.
 
-        Returns a message for the user if the stream now exceeds a limit. The batch must then not be committed.
+        Returns a message for the user if the stream now exceeds a limit. In this case, do not commit the batch.
         """
         with self._lock:
             total = self._counts[stream] = RejectCounts.total([self._counts.get(stream, RejectCounts()), counts])
@@ -189,9 +191,10 @@ class RejectLedger:
         )
 
     def publish(self, files: Sequence[RejectFile]) -> None:
-        """Publish the rejects of a batch before its commit, and register them in the catalog. Raises S3's errors.
+        """Publish the rejects of a batch, and register them in the catalog. Call this before the batch is committed.
 
-        Errors of the catalog are only logged as warnings, because the objects can be read without it.
+        Raises the errors of S3. Errors of the catalog are only logged as warnings, because the objects can be read
+        without it.
         """
         if not files:
             return
@@ -209,5 +212,5 @@ class RejectLedger:
                 )
 
     def delete_uncommitted(self, files: Sequence[RejectFile]) -> None:
-        """Delete the rejects of a batch that is not committed, published or not."""
+        """Delete the rejects of an uncommitted batch, published or not."""
         delete_uncommitted(files, self._access.client("s3"))

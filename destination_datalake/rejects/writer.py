@@ -1,4 +1,4 @@
-"""Write the rejects of one unit on the executor, as lines of JSON."""
+"""Write the rejects of one unit as JSON lines, on the executor."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 
 
 # --- Lines ------------------------------------------------------------------------------------------------------------
-# Create a line of JSON for a reject, with the fields of Firehose's error objects and of RudderStack's discards table.
+# Format a reject as a line of JSON, with the fields of Firehose's error objects and of RudderStack's discards table.
 #
-# docs/rejects.md describes the fields. `tables/glue/lines_table.py` defines their columns in the table.
+# docs/rejects.md describes the fields. `tables/glue/lines_table.py` defines the columns for them.
 
 _EPOCH = datetime(1970, 1, 1)
 _CACHED_PATHS = 4096
 
 MAX_VALUES = 100
-"""The maximum number of values of a record with their own line. Further values are counted, and are in `rawData`."""
+"""The maximum number of rejected values per record that are written as lines. Further values are only counted, and are
+in `rawData`."""
 
 MAX_VALUE_BYTES = 64 * 1024
-"""The maximum length of `column_value`. A longer value is only in `rawData`."""
+"""The maximum length of `column_value` in bytes. A longer value is only in `rawData`."""
 
 
 class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -54,9 +55,10 @@ class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class RejectLine(msgspec.Struct, frozen=True, gc=False):
-    """A reject. Numeric times are milliseconds since 1970-01-01 UTC.
+    """A line for one reject. Numeric times are milliseconds since 1970-01-01 UTC.
 
-    Only the first line of a record has `raw_data`, and in `values_not_listed` the number of values without a line.
+    Only the first line for a record contains `raw_data`. Its `values_not_listed` is the number of values without a
+    line.
     """
 
     attempts_made: int = msgspec.field(name="attemptsMade")
@@ -83,7 +85,7 @@ class RejectLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class RowKey(NamedTuple):
-    """The identifier of a rejected value's row: `_airbyte_raw_id`, and `_airbyte_extracted_at` in µs since 1970."""
+    """The row of a rejected value: its `_airbyte_raw_id`, and its `_airbyte_extracted_at` in µs since 1970."""
 
     id: str
     extracted_at: int
@@ -105,7 +107,7 @@ class RejectFormatter:
         self._records = 0
 
     def value_lines(self, line: bytes, changes: Sequence[ValueChange], row: RowKey) -> Iterator[RejectLine]:
-        """Yield a line for each changed value of a record, at most MAX_VALUES."""
+        """Yield a line for each changed value of a record, up to MAX_VALUES lines."""
         self._records += 1
         for number, change in enumerate(changes[:MAX_VALUES]):
             _, type_ = self._describe(change.field or "")
@@ -118,7 +120,7 @@ class RejectFormatter:
         return self._line(line, reason, message, 0, None, None, 0)
 
     def column_of(self, change: ValueChange) -> str:
-        """Return the source name of the column of a changed value."""
+        """Return the source name of the column that contains a changed value."""
         return self._describe(change.field or "")[0]
 
     def _line(
@@ -157,14 +159,17 @@ class RejectFormatter:
 
 
 def _text(original: bytes | None) -> str | None:
-    """Return the JSON text of a value; None if it is too long. Only `rawData` preserves bytes that are not UTF-8."""
+    """Return the JSON text of a value, or None if it is too long.
+
+    Only `rawData` preserves bytes that are not valid UTF-8.
+    """
     if original is None or len(original) > MAX_VALUE_BYTES:
         return None
     return original.decode("utf-8", "replace")
 
 
 def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
-    """Return the source name of the column and the type of the value at a path; None without a match.
+    """Find the value at a path. Return the source name of its column and its type, or None if no column matches.
 
     The path of a change consists of source keys and list indexes, joined by `.`. Keys may contain dots; the first match
     is used.
@@ -181,7 +186,7 @@ def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | N
 
 
 def _nested_type(path: str, type_: ColumnType) -> ColumnType | None:
-    """Return the type of the value at a path inside of a value of this type; None without a match."""
+    """Return the type of the value at a path inside a value of `type_`, or None if nothing matches."""
     match type_:
         case Struct(fields):
             match_ = column_at(path, fields)
@@ -203,7 +208,7 @@ _MESSAGES = {
 
 
 def _describe(path: str, columns: Sequence[Field]) -> tuple[str, str]:
-    """Return the source name of the column at a path, and the name of the expected type."""
+    """Return the source name of the column at a path, and the name of the value's expected type."""
     column = column_at(path, columns)
     assert column is not None, "the path of a change is in a column"
     return column[0], glue_type(widest(column[1])).partition("<")[0]
@@ -215,7 +220,7 @@ def _message(change: ValueChange, type_: str) -> str:
 
 
 def _hive_timestamp(microseconds: int) -> str | None:
-    """Return a UTC timestamp in the format of Hive's JSON SerDes; None before the year 1, which they do not support."""
+    """Return a UTC timestamp in the format of Hive's JSON SerDes, or None for years that Python does not support."""
     try:
         return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(" ", "milliseconds")
     except OverflowError:
@@ -223,20 +228,23 @@ def _hive_timestamp(microseconds: int) -> str | None:
 
 
 # --- Writer -----------------------------------------------------------------------------------------------------------
-# Write the rejects of one unit to S3, on the executor, before the unit's result is returned.
+# Write the rejects of one unit to S3 on the executor, before the unit's result is returned.
 #
-# The driver completes the uploads of the attempt that it commits. The rejects of other attempts never become visible.
+# The driver completes the uploads of the attempt that it commits. Rejects of other attempts never become visible.
 
 
 BUFFER_BYTES = 1024 * 1024
-"""Bytes of text that are buffered before compression. This limits memory for any number of rejects."""
+"""The number of bytes of text that are buffered before compression. This limits memory for any number of rejects."""
 
 
 class RejectWriter:
-    """Write an object for each reason that has rejects."""
+    """Write the rejects of one unit, in one object per reason."""
 
     def __init__(self, formatter: RejectFormatter, location: RejectLocation, attempt: str, s3: S3Client) -> None:
-        """Create a writer. Sends no requests. `attempt` is the name of the objects, unique to this attempt."""
+        """Create a writer without sending requests.
+
+        `attempt` names the objects, and is unique to this attempt at the unit.
+        """
         self._formatter = formatter
         self._location = location
         self._attempt = attempt
@@ -249,7 +257,7 @@ class RejectWriter:
         self._reasons: Counter[tuple[str | None, str]] = Counter()
 
     def write(self, decoded: Decoded, row_ids: Any) -> None:
-        """Append the rejects of decoded records. `row_ids` has a string per row. Raises ObjectFailed."""
+        """Append the rejects of decoded records. `row_ids` contains the raw ID of each row. Raises ObjectFailed."""
         self._rows += decoded.rows
         self._refused += len(decoded.rejected)
         self._affected += len(decoded.rejected)
@@ -267,7 +275,7 @@ class RejectWriter:
                 self._append(line)
 
     def close(self) -> list[RejectFile]:
-        """Complete the uploads and return the objects, which are durable but not visible. Raises ObjectFailed."""
+        """Complete the uploads and return the objects, which are durable but not visible yet. Raises ObjectFailed."""
         for reason in [*self._open]:
             upload = self._open[reason].close()
             del self._open[reason]
@@ -276,14 +284,14 @@ class RejectWriter:
         return self._closed
 
     def abort(self) -> None:
-        """Abort the uploads, and remove the attempt's objects from S3."""
+        """Abort the uploads, and delete the objects of this attempt from S3."""
         with ExitStack() as steps:
             steps.callback(delete_uncommitted, self._closed, self._s3)
             for file in self._open.values():
                 steps.callback(file.abort)
 
     def counts(self) -> RejectCounts:
-        """Return the counts so far."""
+        """Return the counts of the records appended so far."""
         return RejectCounts(self._rows + self._refused, self._refused, self._affected, dict(self._reasons))
 
     def _append(self, line: RejectLine) -> None:
@@ -294,7 +302,7 @@ class RejectWriter:
 
 
 class _File:
-    """An object of gzipped JSON lines."""
+    """An object of gzipped JSON lines, which is not visible until its upload is published."""
 
     def __init__(self, s3: S3Client, uri: str) -> None:
         self._upload = Upload(s3, uri, deferred=True)
@@ -303,14 +311,14 @@ class _File:
         self._encoder = msgspec.json.Encoder()
 
     def append(self, line: RejectLine) -> None:
-        """Append a line."""
+        """Append a line to the object."""
         self._encoder.encode_into(line, self._buffer, -1)
         self._buffer += b"\n"
         if len(self._buffer) >= BUFFER_BYTES:
             self._compress()
 
     def close(self) -> PendingUpload:
-        """Complete the upload, without publishing it."""
+        """Complete the upload, but do not publish it."""
         self._compress()
         with self._naming_object():
             self._gzip.close()
