@@ -1,1 +1,1 @@
-"""Reports of syncs: an object in the lake for each sync, the history of syncs, and the health of tables."""
+"""Reports of syncs: an object in the lake for each sync, from which the history and the health of tables are read."""

@@ -52,11 +52,11 @@ page cannot be written, and 2 for an invalid command line."""
 _WIDE = 200
 
 _MAX_SUGGESTIONS = 5
-"""The maximum number of streams in a message."""
+"""The maximum number of streams that a message suggests."""
 
 
 def run_history(arguments: Sequence[str]) -> int:
-    """Run `history` with these arguments; return the exit code: 0, or 1 if the reports cannot be read."""
+    """Run `history` with these arguments. Return the exit code: 0, or 1 if the reports cannot be read."""
     parser = _parser("history", _HISTORY, _HISTORY_EPILOG)
     parser.add_argument(
         "--last", type=terminal.number, default=20, metavar="N", help="maximum number of syncs (default: 20)"
@@ -69,13 +69,13 @@ def run_history(arguments: Sequence[str]) -> int:
 
 
 def run_health(arguments: Sequence[str]) -> int:
-    """Run `health` with these arguments; return the exit code: 0, or 1 if something is unhealthy or cannot be read."""
+    """Run `health` with these arguments. Return the exit code: 0, or 1 if a table is unhealthy or cannot be judged."""
     options = _parser("health", _HEALTH, _HEALTH_EPILOG).parse_args(arguments)
     return terminal.run(options, "read the reports of", "the configuration", lambda config: _health(config, options))
 
 
 def run_report(arguments: Sequence[str]) -> int:
-    """Run `report` with these arguments; return the exit code: 0, or 1 if the page cannot be written."""
+    """Run `report` with these arguments. Return the exit code: 0, or 1 if the page cannot be written."""
     parser = terminal.parser("report", _REPORT, _REPORT_EPILOG)
     terminal.add_days(parser)
     parser.add_argument("--html", required=True, type=Path, metavar="FILE", help="the page to write")
@@ -205,7 +205,7 @@ def _health(config: Config, options: argparse.Namespace) -> int:
 
 
 def _with_stream(runs: Iterator[Run], stream: str | None, streams: set[str]) -> Iterator[Run]:
-    """Yield the runs with the stream, or all if it is None. Add the streams of all runs to `streams`."""
+    """Yield the runs that include the stream, or all runs if it is None. Add the streams of all runs to `streams`."""
     for run in runs:
         names = {line.stream for line in run.streams}
         streams |= names

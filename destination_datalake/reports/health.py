@@ -1,4 +1,4 @@
-"""Read the reports of syncs, and judge the health of their tables."""
+"""Read the reports of syncs, and determine the health of their tables from them."""
 
 from __future__ import annotations
 
@@ -25,32 +25,34 @@ if TYPE_CHECKING:
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
-# Reading reports of syncs, day by day from the newest, with a few days in memory.
+# Read the reports of syncs day by day, starting with the newest. Only a few days are in memory at the same time.
 #
-# A day with many syncs has many objects. The first reader after the end of the day combines them in one object, whose
-# name begins with `_`. It only saves time and may be deleted. Runs that are not in it are read individually.
+# A day with many syncs has many objects. The first reader after the end of a day combines them into one object, whose
+# name begins with `_`. The combined object only saves time, and may be deleted. Runs that it lacks are read
+# individually.
 
 _logger = logging.getLogger(__name__)
 
 _COMBINED = "_day.jsonl.gz"
 _FEW = 4
-"""The number of objects of a day up to which they are not combined."""
+"""The maximum number of objects of a day that are not combined."""
 
 _THREADS = 16
 _CONCURRENT_DAYS = 4
 _LATE = timedelta(days=8)
-"""The maximum delay of a report after its day. For earlier days, only the combined object is read."""
+"""The maximum time after a day during which its reports may still arrive. For earlier days, only the combined object is
+read."""
 
 _LONGEST = timedelta(hours=24)
-"""The age from which an unfinished sync counts as died."""
+"""The age at which a sync without a report counts as dead."""
 
 Status = Literal["finished", "partial", "failed", "terminated", "died", "unfinished"]
-"""`died`: the sync ended without a report. `unfinished`: the sync may still be running."""
+"""The status of a sync. `died`: it ended without a report. `unfinished`: it may still be running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A sync according to its report, or to the object written at its start if there is no report."""
+    """A sync, as described by its report or, if there is no report, by the object written at its start."""
 
     sync: ReportLine
     streams: tuple[ReportLine, ...] = ()
@@ -58,7 +60,7 @@ class Run:
 
     @property
     def has_report(self) -> bool:
-        """Whether the sync ended with a report. Otherwise, the lines of its streams have no figures."""
+        """Whether the sync ended with a report. If not, the lines of its streams contain no figures."""
         return self.sync.status != "started"
 
     @property
@@ -79,9 +81,9 @@ class _Erased(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """A request of `delete-rows`, according to its ledger and the report of its last complete attempt.
+    """A request of `delete-rows`, as described by its ledger and by the report of its last complete attempt.
 
-    `found` is the number of objects with such rows after the erasure. Without a report, no attempt was complete.
+    `found` is the number of objects that the second search found. If there is no report, no attempt was complete.
     """
 
     request: RequestRecord
@@ -92,16 +94,17 @@ class Erasure:
 
     @property
     def status(self) -> str:
-        """The status in one or two words."""
+        """The status of the request in one or two words."""
         if not self.has_report:
             return "not ended"
         return "erased" if self.complete else "history kept" if self.request.finished is not None else "rows left"
 
 
 def erasures(s3: S3Client, folder: str, limit: int) -> list[Erasure]:
-    """Return the last `limit` requests of the ledger in this folder (an S3 URI without a trailing slash), newest first.
+    """Return the last `limit` requests in the erasure ledger, newest first.
 
-    Raises S3's errors, and ValueError for an invalid ledger.
+    `folder` is the S3 URI of the ledger, without a trailing slash. Raises the errors of S3, and ValueError for an
+    invalid ledger.
     """
     with ThreadPoolExecutor(_THREADS, "erasures") as pool:
         return [*pool.map(lambda request: _erasure(s3, folder, request), [*requests(folder, s3)][: -limit - 1 : -1])]
@@ -117,7 +120,7 @@ def _erasure(s3: S3Client, folder: str, request: RequestRecord) -> Erasure:
 
 
 class Reports:
-    """The reports under `root`, an S3 URI without a trailing slash. `now` is the current time."""
+    """The reports in the folder `root`, an S3 URI without a trailing slash. `now` is the current time."""
 
     def __init__(self, s3: S3Client, root: str, now: datetime | None = None) -> None:
         self._s3 = s3
@@ -125,12 +128,12 @@ class Reports:
         self._now = now or datetime.now(UTC)
 
     def each(self, days: int) -> Iterator[Run]:
-        """Yield the runs of the last `days` days including today, newest first. Raises S3's errors."""
+        """Yield the runs of the last `days` days, including today, newest first. Raises the errors of S3."""
         first = (self._now - timedelta(days=days - 1)).date().isoformat()
         later: set[str] = set()
         days_read = [day for day in reversed(self._days()) if day >= first]
         with ThreadPoolExecutor(_CONCURRENT_DAYS, "days") as pool:
-            # The newest day is read first, alone: it often suffices for the last few syncs.
+            # The newest day is read first and alone, because it often contains all the syncs that the caller needs.
             for start in range(1 - _CONCURRENT_DAYS, len(days_read), _CONCURRENT_DAYS):
                 for runs in pool.map(self._of_day, days_read[max(0, start) : start + _CONCURRENT_DAYS]):
                     for run in sorted(runs, key=lambda run: run.sync.start_time, reverse=True):
@@ -138,11 +141,11 @@ class Reports:
                         later.add(run.sync.connection_id)
 
     def newest_day(self) -> str | None:
-        """Return the last day with reports, in ISO 8601; None without reports. Raises S3's errors."""
+        """Return the last day with reports in ISO 8601, or None if there are no reports. Raises the errors of S3."""
         return max(self._days(), default=None)
 
     def _with_status(self, run: Run, later: set[str]) -> Run:
-        """Return the run with its status. `later` are the connections with a later run."""
+        """Return the run with its status. `later` contains the connections that have a later run."""
         status = run.sync.status
         if status != "started":
             return Run(run.sync, run.streams, status)
@@ -150,7 +153,7 @@ class Reports:
         return Run(run.sync, run.streams, "died" if is_dead else "unfinished")
 
     def _days(self) -> list[str]:
-        """Return the days with reports, in order."""
+        """Return the days that have reports, in ascending order."""
         prefix = f"{self._address.key}/day="
         pages = self._s3.get_paginator("list_objects_v2").paginate(
             Bucket=self._address.bucket, Prefix=prefix, Delimiter="/"
@@ -177,7 +180,7 @@ class Reports:
         return runs
 
     def _keys(self, day: str) -> dict[str, str]:
-        """Return the key of each run's report on a day, or of the object written at its start, by run ID."""
+        """Return the key of each run's report, or else of the object written at the run's start, by run ID."""
         keys: dict[str, str] = {}
         prefix = f"{self._address.key}/day={day}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._address.bucket, Prefix=prefix)
@@ -193,7 +196,7 @@ class Reports:
         return get(self._s3, str(S3Address(self._address.bucket, key)))
 
     def _combined(self, day: str) -> Iterator[ReportLine]:
-        """Yield the lines of a day's combined object, if it exists."""
+        """Yield the lines of a day's combined object. Yields nothing if the object does not exist or is damaged."""
         try:
             key = f"{self._address.key}/day={day}/{_COMBINED}"
             content = get_or_none(self._s3, str(S3Address(self._address.bucket, key)))
@@ -202,11 +205,11 @@ class Reports:
             return
 
     def _is_over(self, day: str, longest: timedelta) -> bool:
-        """Return whether every sync that started on a day has ended by now, given the longest duration."""
+        """Return whether all syncs that started on a day have ended, if none takes more than `longest`."""
         return day < (self._now - longest).date().isoformat()
 
     def _combine(self, day: str, lines: Iterable[ReportLine]) -> None:
-        """Write the lines of a day as one object. A failure is only logged."""
+        """Write the lines of a day to one object. A failure is only logged."""
         uri = str(S3Address(self._address.bucket, f"{self._address.key}/day={day}/{_COMBINED}"))
         try:
             put(self._s3, uri, gzip.compress(encode(lines), 1))
@@ -215,7 +218,7 @@ class Reports:
 
 
 def _has_ended(run: str, key: str, lines: Mapping[str, Sequence[ReportLine]]) -> bool:
-    """Return whether a run has a report whose lines are not in `lines`."""
+    """Return whether the run has a report, while `lines` only contains the lines written at its start."""
     return key.endswith(REPORT) and all(line.status == "started" for line in lines[run])
 
 
@@ -234,7 +237,7 @@ def _by_run(lines: Iterable[ReportLine]) -> Mapping[str, list[ReportLine]]:
 
 
 def by_table(runs: Iterable[Run]) -> dict[str, list[tuple[Run, ReportLine]]]:
-    """Return the runs of each table in their order, each with the table's line."""
+    """Return the runs of each table, in the given order, and the line of each run about the table."""
     tables: dict[str, list[tuple[Run, ReportLine]]] = {}
     for run in runs:
         for line in run.streams:
@@ -245,17 +248,17 @@ def by_table(runs: Iterable[Run]) -> dict[str, list[tuple[Run, ReportLine]]]:
 # --- Health -----------------------------------------------------------------------------------------------------------
 # The health of tables according to the reports of their syncs. Each finding has a remedy.
 #
-# Usual values are medians of earlier syncs. They are not evaluated for tables with fewer than `_ENOUGH` earlier syncs.
+# Usual values are medians of earlier syncs. They are not used for tables with fewer than `_ENOUGH` earlier syncs.
 
 
 Kind = Literal["failing", "stalled", "rows", "rejects", "small files", "snapshots", "pending rows", "slow"]
 
 _ENOUGH = 5
 _COMPARED = 30
-"""The maximum number of earlier syncs in a comparison."""
+"""The maximum number of earlier syncs that the last one is compared with."""
 
 _STALLED = 3
-"""The multiple of the usual interval after which a table is stalled."""
+"""A table is stalled if the time since its last sync exceeds this multiple of the usual interval."""
 
 _SLOW = 2
 _UNUSUAL_ROWS = 5
@@ -278,13 +281,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """The health of a table: the number of examined syncs, the last successful one, and the findings."""
+    """The health of a table: the number of examined syncs, figures of the last successful sync, and the findings."""
 
     table: str
     syncs: int
     last_finished: datetime | None
     usual_seconds: float | None
-    """The median interval between the starts of syncs."""
+    """The median interval between the starts of consecutive syncs."""
     rows: int | None
     failures_in_a_row: int
     findings: tuple[Finding, ...]
@@ -294,7 +297,7 @@ _History = Sequence[tuple[Run, ReportLine]]
 
 
 def health(runs: Sequence[Run], now: datetime) -> list[TableHealth]:
-    """Return the health of each table with a sync among the runs, which are ordered newest first."""
+    """Return the health of each table to which one of the runs wrote. The runs are ordered newest first."""
     return [_of_table(table, history, now) for table, history in by_table(runs).items()]
 
 
@@ -360,7 +363,7 @@ def _stalled(last: datetime, usual: float | None, now: datetime) -> Iterator[Fin
 
 
 def _total_loss(finished: _History) -> list[Finding]:
-    """Return a finding if the last successful sync rejected every record. Needs no earlier syncs."""
+    """Return a finding if the last successful sync rejected every record. This does not require any earlier syncs."""
     lost = finished[0][1].total_loss if finished else None
     advice = "Query the table airbyte_rejects, correct the source or its schema, and refresh the stream."
     return [] if lost is None else [Finding("rejects", f"no row was written: {lost}", advice)]
@@ -399,7 +402,7 @@ def _unusual(finished: _History) -> Iterator[Finding]:
 
 
 def _rejects(line: ReportLine) -> float:
-    """Return the number of rejects per record, without records suppressed by `delete-rows --suppress`."""
+    """Return the number of rejects per record. Records suppressed by `delete-rows --suppress` are not counted."""
     suppressed = sum(reject.count for reject in line.rejects if _is_suppressed(reject))
     return (line.rows_rejected + line.values_rejected - suppressed) / max(1, line.rows_received)
 
@@ -433,7 +436,7 @@ def _state(line: ReportLine | None) -> Iterator[Finding]:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration with a unit: 40 s, 5 min, 2 h, 3 d."""
+    """Return a duration with its unit, such as 40 s, 5 min, 2 h or 3 d."""
     delta = timedelta(seconds=seconds)
     for unit, length in (("d", timedelta(days=2)), ("h", timedelta(hours=2)), ("min", timedelta(minutes=2))):
         if delta >= length:

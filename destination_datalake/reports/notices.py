@@ -1,4 +1,4 @@
-"""Notify others about syncs: notices to Amazon SNS, and events to OpenLineage."""
+"""Notify users about syncs through Amazon SNS, and send events about them to OpenLineage."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
 
 
 # --- Notices ----------------------------------------------------------------------------------------------------------
-# Notices to Amazon SNS: about failed syncs, at some numbers of consecutive failures, and about recoveries.
+# Notices to Amazon SNS about failed syncs and about recoveries. `notify.after` lists the numbers of consecutive
+# failures at which a notice is sent.
 #
-# The number of failures comes from the connection's reports. Notices contain names and messages, but no records.
+# The number of failures is read from the connection's reports. Notices contain names and messages, but no records.
 
 _DAYS = 90
 _FAILED = ("failed", "partial")
 _MAX_STREAMS = 20
 _MAX_CHARACTERS = 100
-"""The maximum length of a subject (SNS API: Publish)."""
+"""The maximum length of a notice's subject (SNS API: Publish)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message to publish. `kind` is failed or recovered; `failures` is the number of consecutive failures."""
+    """A message to publish. `kind` is "failed" or "recovered". `failures` is the number of consecutive failures."""
 
     kind: str
     failures: int
@@ -42,9 +43,9 @@ class Notice:
 
 
 def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequence[int]) -> Notice | None:
-    """Return the notice for a report; None if none is due.
+    """Return the notice for the report `lines`, or None if no notice is due.
 
-    `earlier` yields the earlier runs of the connection, newest first. It is read only as far as needed.
+    `earlier` yields the earlier runs of the connection, newest first. It is only read as far as needed.
     """
     sync, *streams = lines
     if sync.status not in (*_FAILED, "finished"):
@@ -67,7 +68,7 @@ def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequen
 
 
 def notify(config: Config, access: AwsAccess, root: str, lines: Sequence[ReportLine]) -> None:
-    """Publish the notice for a report, if one is due. `root` is the S3 URI of all reports.
+    """Publish the notice for the report `lines`, if one is due. `root` is the S3 URI of the folder of all reports.
 
     Raises AWS errors.
     """
@@ -115,22 +116,22 @@ def _text(subject: str, sync: ReportLine, streams: Sequence[ReportLine]) -> str:
 
 
 # --- Lineage ----------------------------------------------------------------------------------------------------------
-# OpenLineage events: the start and the outcome of a sync, with its streams as inputs and its tables as outputs.
+# OpenLineage events for the start and the end of a sync, with its streams as inputs and its tables as outputs.
 #
 # Names follow OpenLineage's rules (https://openlineage.io/docs/spec/naming): Glue tables have the namespace
-# `arn:aws:glue:{region}:{account}` and the name `table/{database}/{table}`. The library, whose import takes half a
-# second, is imported only if an endpoint is set.
+# `arn:aws:glue:{region}:{account}` and the name `table/{database}/{table}`. The library takes half a second to import,
+# so it is only imported if an endpoint is set.
 
 
 PRODUCER = "https://github.com/destination-datalake"
 _TIMEOUT = 5.0
 
 Columns = Mapping[str, Mapping[str, str]]
-"""The types of columns by name, by the table's name."""
+"""For each table by its name, the types of its columns by their names."""
 
 
 def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> None:
-    """Send the events of a report, without retries. Raises the transport's errors.
+    """Send the OpenLineage events for the report `lines`, without retries. Raises the errors of the transport.
 
     `account` is the ID of the Data Catalog.
     """
@@ -155,7 +156,7 @@ def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Col
 
 
 def events(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> list[RunEvent]:
-    """Return the event START, and the event COMPLETE, FAIL or ABORT."""
+    """Return the event START, followed by COMPLETE, FAIL or ABORT."""
     from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run
 

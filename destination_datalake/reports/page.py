@@ -1,7 +1,7 @@
-"""The page of `report --html`: one file about the syncs, without scripts and external resources.
+"""The page that `report --html` writes about the syncs: one file, without scripts or external resources.
 
-Charts are SVG without text, stretched to the available width. Their labels are HTML, so they keep their size on small
-screens. Each chart's values are also in a collapsed table, for accessibility.
+Charts are SVG without text, stretched to the available width. Their labels are HTML, so that they keep their size on
+small screens. Each chart's values are also in a collapsed table, for accessibility.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from destination_datalake.reports.report import ReportLine
 
 MAX_BARS = 120
-"""The maximum number of bars. With more syncs, a bar stands for all syncs of a day."""
+"""The maximum number of bars in a chart. If there are more syncs, each bar stands for all syncs of one day."""
 
 MAX_ERASURES = 25
 _MAX_ROWS = 25
-"""The maximum number of rows of a table on the page. A lake may have thousands of streams."""
+"""The maximum number of rows per table on the page. A lake may contain thousands of streams."""
 
 _MAX_NAMES = 10
-"""The maximum number of tables in one finding."""
+"""The maximum number of table names in one finding."""
 
 PALETTE: Mapping[str, tuple[str, str]] = {
     "page": ("#f5f6f8", "#0f1216"),
@@ -52,10 +52,10 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "stage4": ("#80609e", "#fdbbd9"),
     "stage5": ("#a37fbf", "#fdf0f1"),
 }
-"""The colours of light and dark pages. Texts and marks have contrast AA (WCAG 2.2) to `card`.
+"""The colours of light and dark pages. The contrast of texts and marks with `card` is AA (WCAG 2.2).
 
-Stages have their own colours, because they are neither good nor bad. Each is lighter than the previous one, which is
-visible with any colour vision.
+Stages have their own colours, because they are neither good nor bad. Each of these is lighter than the previous one,
+which is visible with any colour vision.
 """
 
 _CLASSES = {
@@ -65,7 +65,10 @@ _CLASSES = {
 
 
 class Bar(NamedTuple):
-    """A bar of a chart: its label, its text, and its parts from the bottom up, each a colour class and a value."""
+    """A bar of a chart, with its label and text.
+
+    Each of its parts, from the bottom up, is a colour class and a value.
+    """
 
     label: str
     text: str
@@ -74,9 +77,11 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A bar chart. `rectangles` are (x, y, width, height, class, text) in percent of its size.
+    """A bar chart.
 
-    `top` is the value of the upper edge as text; `labels` are those of the first, the middle and the last bar.
+    `rectangles` contains x, y, width and height in percent of the chart's size, the colour class and the text of each
+    rectangle. `top` and `middle` are the values at the upper edge and in the middle, as text. `labels` are the labels
+    of the first, the middle and the last bar. `rows` contains the label and the text of each bar.
     """
 
     title: str
@@ -89,7 +94,10 @@ class Chart:
 
 
 class Change(NamedTuple):
-    """A change of a table's columns, with types or redirection targets, and the number of syncs that reported it."""
+    """A change of a table's columns, and the number of syncs that reported it.
+
+    `columns` contains the columns with their types or, for redirected values, with the columns that receive them.
+    """
 
     first: str
     last: str
@@ -107,9 +115,9 @@ def page(
     now: datetime,
     erasures: Sequence[Erasure] = (),
 ) -> str:
-    """Return the page about these runs and erasures, both ordered newest first, and the tables' health.
+    """Return the page about these runs and erasures, both newest first, and about the health of the tables.
 
-    `place` is the S3 URI of the lake, and `days` is the period of the runs.
+    `place` is the S3 URI of the lake. `days` is the number of days that the runs cover.
     """
     ended = [run for run in runs if run.status != "unfinished"]
     oldest_first = [*reversed(runs)]
@@ -144,7 +152,7 @@ def page(
 
 
 def templates(*folders: Path) -> Environment:
-    """Return the templates in these folders and in this one. `frame.html` is the frame of each page."""
+    """Return the templates in these folders and in the folder of this module, whose `frame.html` frames every page."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -173,7 +181,7 @@ def _cell(run: Run) -> tuple[str, str]:
 
 
 def _kpis(runs: Sequence[Run], ended: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
-    """Yield the main figures: label, value and note."""
+    """Yield the label, the value and the note of each main figure."""
     successful = sum(run.status == "finished" for run in ended)
     seconds = [run.sync.seconds for run in ended if run.sync.seconds is not None]
     rejected = sum(run.sync.rows_rejected + run.sync.values_rejected for run in runs)
@@ -187,12 +195,15 @@ def _kpis(runs: Sequence[Run], ended: Sequence[Run]) -> Iterator[tuple[str, str,
 
 
 def _sentence(text: str) -> str:
-    """Return a text with a capital first letter and a period, if it is not a sentence already."""
+    """Return a text with a capital first letter and a final period, unless it already ends like a sentence."""
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "…")) else ".")
 
 
 def _findings(tables: Iterable[TableHealth]) -> list[tuple[Finding, list[str]]]:
-    """Return each finding once with its tables, failures first. The same failure often affects all tables."""
+    """Return each distinct finding with the tables that it applies to, failures first.
+
+    The same failure often affects all tables.
+    """
     tables_of: dict[Finding, list[str]] = {}
     for table in tables:
         for finding in table.findings:
@@ -218,7 +229,7 @@ def _throughput(run: Run) -> float:
 
 
 def _groups(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """Return the label and the runs of each bar: one run, or all runs of a day if there are more than MAX_BARS."""
+    """Return the label and the runs of each bar: a single run, or a day's runs if there are more than MAX_BARS runs."""
     if len(runs) <= MAX_BARS:
         return [(run.sync.start_time[:16], [run]) for run in runs]
     days: dict[str, list[Run]] = {}
@@ -249,7 +260,7 @@ def _chart(
 
 
 def chart(title: str, bars: Sequence[Bar], show: Callable[[float], str], unit: str = "", scale: float = 1.0) -> Chart:
-    """Return a chart of the bars, with an axis in units of `scale`. Values other than 0 are always visible."""
+    """Return a bar chart whose axis uses multiples of `scale`. Values other than 0 are always visible."""
     heights = [sum(value for _, value in bar.parts) for bar in bars]
     top = scale * nice(max(heights, default=0.0) / scale)
     wide = 100 / max(1, len(bars))
@@ -279,7 +290,7 @@ def chart(title: str, bars: Sequence[Bar], show: Callable[[float], str], unit: s
 
 
 def nice(value: float) -> float:
-    """Return the smallest of 1, 2, 4, 5 or 10 times a power of ten that is at least the value; 1 for 0."""
+    """Round a value up to 1, 2, 4, 5 or 10 times a power of ten. Return 1 for 0."""
     if value <= 0:
         return 1.0
     power = float(10 ** math.floor(math.log10(value)))
@@ -290,7 +301,7 @@ def nice(value: float) -> float:
 
 
 def _stages(runs: Sequence[Run]) -> list[tuple[str, float, float, float]]:
-    """Return each stage with its seconds, the connector's CPU seconds, and its share of the total seconds."""
+    """Return each stage with its seconds, its CPU seconds in the connector, and its share of the total seconds."""
     seconds: dict[str, list[float]] = {}
     for run in runs:
         for stage in run.sync.stages:
@@ -302,7 +313,7 @@ def _stages(runs: Sequence[Run]) -> list[tuple[str, float, float, float]]:
 
 
 def _streams(lines: Iterable[ReportLine]) -> list[dict[str, Any]]:
-    """Return the tables with their totals and their rows per sync as SVG points, in descending order of rows."""
+    """Return the tables with their totals, and their rows per sync as SVG points, in descending order of rows."""
     tables: dict[str, list[ReportLine]] = {}
     for line in lines:
         tables.setdefault(line.table, []).append(line)
@@ -337,7 +348,7 @@ def _points(values: Sequence[int]) -> str:
 
 
 def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, float]]:
-    """Return tables, columns and reasons with their numbers of rejects, absolute and relative to the maximum."""
+    """Return the number of rejects by table, column and reason, as a count and as a fraction of the maximum count."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for line in lines:
         for reject in line.rejects:
@@ -347,7 +358,7 @@ def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, floa
 
 
 def _changes(runs: Iterable[Run]) -> list[Change]:
-    """Return schema changes, newest first. Changes of the same syncs of a table are combined."""
+    """Return the schema changes, newest first. Changes of one table that the same syncs reported are combined."""
     times: dict[tuple[str, str, str, str], list[str]] = {}
     for run in runs:
         for line in run.streams:
@@ -365,7 +376,7 @@ def _changes(runs: Iterable[Run]) -> list[Change]:
 
 
 def _files(lines: Iterable[ReportLine]) -> list[tuple[str, int, int, int, int, int]]:
-    """Return the number and sizes of the files of each table's last sync that wrote files."""
+    """For each table, return the number and sizes of the files that its last sync with files wrote."""
     entries: dict[str, tuple[str, int, int, int, int, int]] = {}
     for line in lines:
         if line.files and line.table not in entries:
@@ -378,23 +389,26 @@ def _files(lines: Iterable[ReportLine]) -> list[tuple[str, int, int, int, int, i
 
 
 def count(value: float) -> str:
-    """Return a number with three significant digits: 950, 12.3k, 4M."""
+    """Return a number with three significant digits, such as 950, 12.3k or 4M."""
     return _scaled(value, "k", "M", "G") or (f"{value:.3g}" if value != int(value) else f"{int(value)}")
 
 
 def size(value: float) -> str:
-    """Return a number of bytes with three significant digits: 950 B, 12.3 kB, 4 GB."""
+    """Return a number of bytes with three significant digits, such as 950 B, 12.3 kB or 4 GB."""
     return _scaled(value, " kB", " MB", " GB", " TB") or f"{value:.0f} B"
 
 
 def _scaled(value: float, *units: str) -> str | None:
-    """Return a number in the largest suitable unit, each 1,000 times the previous one; None below the first."""
+    """Return a number in the largest suitable unit, or None if it is less than one of the smallest unit.
+
+    Each unit is 1,000 times the previous one.
+    """
     scales = ((1000.0**power, unit) for power, unit in reversed([*enumerate(units, start=1)]))
     return next((f"{value / scale:.3g}{unit}" for scale, unit in scales if abs(value) >= scale * 0.9995), None)
 
 
 def percent(share: float) -> str:
-    """Return a ratio in percent: 99.5 %. Only exact 0 and 1 are shown as 0 % and 100 %."""
+    """Return a ratio in percent, such as 99.5 %. Only exact 0 and 1 are shown as 0 % and 100 %."""
     if 0.999 < share < 1:
         return "> 99.9 %"
     if 0 < share < 0.001:

@@ -1,4 +1,4 @@
-"""The report of a sync: its values, and how it is written."""
+"""The report of a sync: its lines, and the writer that stores it in S3."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ if TYPE_CHECKING:
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
-# The report of a sync as values: a line for the sync, and a line for each of its streams.
+# The report of a sync consists of a line for the sync, and a line for each of its streams.
 #
 # Where possible, names and meanings are those of Segment's sync reports (Segment data lakes: sync reports), in which a
 # `source` is a sync and an `event` is a stream. docs/operating/reports.md describes each member. The lines are rows of
-# a Glue table, so every line has all members, and times have the format of Hive's JSON SerDes, in UTC.
+# a Glue table. Therefore every line contains all members, and times have the format of Hive's JSON SerDes, in UTC.
 
 VERSION = 1
 """The version of the report's schema. It increases when a member is removed or changes its meaning."""
 
 Status = Literal["started", "finished", "partial", "failed", "terminated"]
-"""`started`: written at the start of a sync. `partial`: some streams failed, others did not."""
+"""The outcome of a sync. `started` is written at its start. `partial` means that some streams failed and others did
+not."""
 
 _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""The range of Glue's bigint. A line with other numbers is not valid."""
+"""The range of non-negative values of Glue's bigint. A line with a number outside its range is not valid."""
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
@@ -145,17 +146,20 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def started(self) -> datetime:
-        """The start of the sync."""
+        """The time at which the sync started."""
         return datetime.fromisoformat(self.start_time).replace(tzinfo=UTC)
 
     @property
     def stream(self) -> str:
-        """The stream's name with its namespace, if any."""
+        """The name of the stream, with its namespace if it has one."""
         return ".".join(part for part in (self.stream_namespace, self.stream_name) if part)
 
     @property
     def total_loss(self) -> str | None:
-        """A message if every record of the stream was rejected, not all by `delete-rows --suppress`; otherwise None."""
+        """A message if every record of the stream was rejected, or None.
+
+        Also None if `delete-rows --suppress` is the only reason for the rejects.
+        """
         reason = next((reject.reason for reject in self.rejects if reject.reason != RECORD_SUPPRESSED), None)
         if not self.rows_received or self.rows_rejected < self.rows_received or reason is None:
             return None
@@ -163,7 +167,7 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def table(self) -> str:
-        """The table's name, with its database."""
+        """The name of the table, with its database."""
         return f"{self.database}.{self.table_name or ''}"
 
 
@@ -172,12 +176,12 @@ _decoder = msgspec.json.Decoder(ReportLine)
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a time in the format of lines, in milliseconds."""
+    """Return a time in the format of report lines, with milliseconds."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")
 
 
 def encode(lines: Iterable[ReportLine]) -> bytes:
-    """Return the lines as JSON lines. Unpaired surrogates in names become `?`."""
+    """Return the lines of a report as JSON lines. Unpaired surrogates in names become `?`."""
     try:
         return _encoder.encode_lines(lines)
     except UnicodeEncodeError:
@@ -197,7 +201,10 @@ def _encodable(value: Any) -> Any:
 
 
 def decode(content: bytes) -> Iterator[ReportLine]:
-    """Yield the lines of reports. Invalid lines, for example of another version, are skipped."""
+    """Yield the lines in the content of reports.
+
+    Lines that are not valid, for example those of another version, are skipped.
+    """
     for line in content.splitlines():
         try:
             decoded = _decoder.decode(line)
@@ -209,14 +216,20 @@ def decode(content: bytes) -> Iterator[ReportLine]:
 
 
 def connection_id(config: Config, streams: Iterable[StreamId]) -> str:
-    """Return the ID of a connection: a hash of its location and of its streams in any order."""
+    """Return the ID of a connection, which is a hash of its location and its streams.
+
+    The order of the streams is irrelevant.
+    """
     names = sorted((stream.namespace or "", stream.name) for stream in streams)
     location = (config.bucket_name, config.key(), config.lakeformation_database_name, config.table_prefix)
     return hashlib.sha256(repr((location, names)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def sizes_of_files(sizes: Sequence[int]) -> dict[str, int]:
-    """Return minimum, median, 90th percentile and maximum as members of a line; an empty dict without files."""
+    """Return the minimum, median, 90th percentile and maximum of file sizes, as members of a report line.
+
+    Returns an empty dict if there are no files.
+    """
     if not sizes:
         return {}
     ranked = sorted(sizes)
@@ -226,7 +239,7 @@ def sizes_of_files(sizes: Sequence[int]) -> dict[str, int]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a line (2020-12)."""
+    """Return the JSON Schema of a report line (2020-12)."""
     line_schema = msgspec.json.schema(ReportLine)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -236,7 +249,7 @@ def schema() -> dict[str, Any]:
 
 
 def glue_columns() -> dict[str, str]:
-    """Return the column types of the Glue table of reports, by name."""
+    """Return the columns of the Glue table of reports, with their types."""
     from msgspec import inspect
 
     def glue_type(kind: inspect.Type) -> str:
@@ -266,25 +279,26 @@ def glue_columns() -> dict[str, str]:
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
-# Writing the report of a sync: an object at its start, and an object at its end. Failures do not affect the sync.
+# Write the report of a sync: one object at its start, and one at its end. Failures do not affect the sync.
 #
-# Readers of the table do not see the first object, whose name begins with `_`. A sync with only this object has died or
-# is still running.
+# The name of the first object begins with `_`, so readers of the table do not see it. If a sync has only this object,
+# it has died or is still running.
 
 
 _logger = logging.getLogger(__name__)
 
 SECONDS = 2.0
-"""The maximum time that a sync waits for its report, up to half of it at the start."""
+"""The maximum time in seconds that a sync waits for its report. Up to half of it is spent at the start."""
 
 REPORT = "report.jsonl"
 STARTED = "_started.json"
 
 
 class ReportWriter:
-    """Writes the two objects of a run on background threads. `day` (YYYY-MM-DD) is the day of the run's start.
+    """Write the two objects of a sync's report on background threads.
 
-    `catalog` contains the table of reports; None if there is no table.
+    `day` is the day on which the sync started, as YYYY-MM-DD. `catalog` contains the table of reports, or is None if
+    there is no such table.
     """
 
     def __init__(self, config: Config, access: AwsAccess, catalog: TableCatalog | None, day: str, run: str) -> None:
@@ -301,16 +315,19 @@ class ReportWriter:
         self._remaining = SECONDS
 
     def start(self, lines: Sequence[ReportLine]) -> None:
-        """Write the object of the sync's start in the background."""
+        """Start to write the first object in the background."""
         self._starting = self._in_background(lambda: self._put(STARTED, lines))
 
     def wait(self) -> None:
-        """Wait for the first object, for at most half of `SECONDS`."""
+        """Wait until the first object is written, for at most half of `SECONDS`."""
         if self._starting is not None:
             self._join(self._starting, SECONDS / 2)
 
     def finish(self, lines: Sequence[ReportLine]) -> None:
-        """Write the report once. Return when it is written, or when the sync has waited `SECONDS` in total."""
+        """Write the report. Further calls do nothing.
+
+        Returns when the report is written, or when the sync has waited for `SECONDS` in total.
+        """
         with self._lock:
             if self._finished:
                 return
@@ -324,7 +341,7 @@ class ReportWriter:
             self._warn(f"was not written within {SECONDS:.0f} s and may be missing", None)
 
     def _join(self, thread: threading.Thread, seconds: float) -> None:
-        """Wait for a thread for at most `seconds`, and for at most the remaining time."""
+        """Wait for a thread, for at most `seconds` and at most the time that remains of `SECONDS`."""
         began = time.monotonic()
         thread.join(min(seconds, self._remaining))
         self._remaining = max(0.0, self._remaining - (time.monotonic() - began))
@@ -333,7 +350,10 @@ class ReportWriter:
         put(self._access.client("s3"), f"{self._folder}/{name}", encode(lines))
 
     def _register(self, catalog: TableCatalog) -> None:
-        """Register the day as a partition of the table of reports. Needs one request if it is already registered."""
+        """Register the day as a partition of the table of reports.
+
+        If it is already registered, this needs a single request.
+        """
         from destination_datalake.tables.glue.catalog import LinesTable, LinesTableKind
 
         kind = LinesTableKind(REPORTS_TABLE, "reports", _DESCRIPTION, glue_columns(), ("day",), "none")
@@ -353,7 +373,7 @@ class ReportWriter:
         return thread
 
     def _warn(self, problem: str, error: Exception | None) -> None:
-        """Log a warning once, because both objects usually fail for the same reason."""
+        """Log a warning, but only once, because both objects usually fail for the same reason."""
         with self._lock:
             warned, self._warned = self._warned, True
         if not warned:
@@ -370,9 +390,9 @@ _NOT_SENT = "The %s of this sync was not sent (%s). The sync itself is not affec
 
 
 def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
-    """Run each task on its own thread. Return after at most `seconds`.
+    """Run each task on its own thread. Return after at most `seconds`, even if tasks are still running.
 
-    The keys name the tasks in warnings about failures and timeouts.
+    Warnings about failures and timeouts name a task by its key in `tasks`.
     """
     deadline = time.monotonic() + seconds
 
