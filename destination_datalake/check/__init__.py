@@ -1,1 +1,1 @@
-"""The connection check, without Spark."""
+"""The connection check, which runs without Spark."""

@@ -1,4 +1,4 @@
-"""Steps for the Glue or REST catalog: create the database, and create, change and drop a table."""
+"""Check steps for the Glue or REST catalog: create the database, and create, change and drop a table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAX_DROPPED = 10
 
 
 def is_check_table(table: str) -> bool:
-    """Return whether this is the name of a check's temporary table."""
+    """Return whether this is the name of a temporary table that a check created."""
     return _CHECK_TABLE.fullmatch(table) is not None
 
 
@@ -69,21 +69,21 @@ def try_table(context: CheckContext, findings: StepFindings) -> None:
             else:
                 _try_partition(context, glue, table)
     finally:
-        # The table may exist although the response to its creation was lost.
+        # The table may exist even if the response to its creation was lost.
         with (findings if create.succeeded else StepFindings()).attempt("drop table", name):
             glue.delete_table(DatabaseName=database, Name=table)
 
 
 @contextmanager
 def temporary_table(context: CheckContext) -> Iterator[str]:
-    """Create a table in the database, yield its name, and drop it. Raises what Glue raises on its creation."""
+    """Create a temporary table in the database, yield its name, and drop it. Raises Glue's errors from creating it."""
     glue, database = context.access.client("glue"), context.database
     entry = _entry(context, context.unique[::-1])
     try:
         glue.create_table(DatabaseName=database, TableInput=entry)
         yield entry["Name"]
     finally:
-        # A failure here is not reported: `try_table` checks that tables can be dropped.
+        # A failed deletion is not reported here, because `try_table` checks whether tables can be dropped.
         with StepFindings().attempt("drop table", entry["Name"]):
             glue.delete_table(DatabaseName=database, Name=entry["Name"])
 
@@ -101,7 +101,7 @@ def _entry(context: CheckContext, unique: str) -> TableInputTypeDef:
 
 
 def _try_partitions(context: CheckContext, findings: StepFindings, glue: GlueClient, table: str) -> None:
-    """Create, read, change and delete a partition, like a sync with partitioned tables."""
+    """Create, read, list, change and delete a partition, as syncs with partitioned Hive tables do."""
     database, partition = context.database, _partition(context, table)
     name, values = f"table {database}.{table}", partition["Values"]
     with findings.attempt("create a partition of", name):
@@ -123,7 +123,10 @@ def _partition(context: CheckContext, table: str) -> PartitionInputTypeDef:
 
 
 def _try_partition(context: CheckContext, glue: GlueClient, table: str) -> None:
-    """Create a partition and log a failure. Without partitions, rejects are stored in S3 but not in their table."""
+    """Create a partition.
+
+    Only log a failure, because rejects are then still stored in S3, though not in their table.
+    """
     optional, partition = StepFindings(), _partition(context, table)
     with optional.attempt("create a partition of", f"table {context.database}.{table}"):
         glue.batch_create_partition(DatabaseName=context.database, TableName=table, PartitionInputList=[partition])
@@ -132,7 +135,7 @@ def _try_partition(context: CheckContext, glue: GlueClient, table: str) -> None:
 
 
 def try_rest_catalog(context: CheckContext, findings: StepFindings) -> None:
-    """Create the namespace if it does not exist, and create, change and drop a temporary table in it."""
+    """Create the namespace if it does not exist. Then create, change and drop a temporary table in it."""
     from destination_datalake.tables.iceberg.inspection import TrialTable  # PyIceberg takes a second to import.
 
     catalog, database = catalog_of(context.config, context.access), context.database
@@ -150,13 +153,16 @@ def try_rest_catalog(context: CheckContext, findings: StepFindings) -> None:
             with findings.attempt("change table", str(name)):
                 table.change()
     finally:
-        # The table may exist although the response to its creation was lost.
+        # The table may exist even if the response to its creation was lost.
         with (findings if created.succeeded else StepFindings()).attempt("drop table", str(name)):
             table.drop()
 
 
 def try_optimizers(context: CheckContext, findings: StepFindings) -> None:
-    """Request and create an optimizer of a table that does not exist: AWS checks permissions before existence."""
+    """Check the permission to turn on table optimizers, with a table that does not exist.
+
+    This works because AWS checks permissions before it checks whether the table exists.
+    """
     options = context.config.maintenance
     if not isinstance(options, GlueOptimizers):
         return
@@ -184,7 +190,7 @@ def try_optimizers(context: CheckContext, findings: StepFindings) -> None:
 
 
 def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:
-    """Drop tables of interrupted checks that are older than LEFTOVER_AGE. Failures are ignored."""
+    """Drop the temporary tables of interrupted checks that are older than LEFTOVER_AGE. Ignore failures."""
     latest = datetime.now(UTC) - LEFTOVER_AGE
     old = [
         (database, table["Name"])

@@ -1,7 +1,7 @@
 """The connection check: validate a configuration with real requests, without Spark.
 
-The steps send each kind of request that a sync sends to AWS. Names are unique, so checks may run concurrently. A check
-deletes everything that it created, even if it fails. Later checks delete the leftovers of interrupted ones.
+The steps send every kind of request that a sync sends to AWS. Names are unique, so that checks can run concurrently. A
+check deletes everything that it created, even if it fails. Later checks delete what interrupted checks left behind.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def try_server(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_identity(context: CheckContext, findings: StepFindings) -> None:
-    """Compare the account of the credentials with aws_account_id."""
+    """Check that the credentials belong to the account in `aws_account_id`, if it is set."""
     with findings.attempt("identify", "the owner of the credentials"):
         identity = context.access.client("sts").get_caller_identity()
         principal = getattr(context.config.credentials, "role_arn", None) or role_of_session(identity["Arn"])
@@ -228,14 +228,14 @@ STEPS: Sequence[Step] = (
         applies=IN_GLUE.holds,
     ),
 )
-"""The steps, in the order of the log and of the messages."""
+"""The steps of the check, in the order of the log and of the messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The problems of a configuration in the order of the steps, or, without problems, a note for the user.
+    """The result of a check: the problems in the order of the steps or, if there are none, a note for the user.
 
-    If IAM denied a request, the last problem contains the whole policy.
+    If IAM denied a request, the last problem contains the complete policy for the configuration.
     """
 
     problems: Sequence[str]
@@ -243,16 +243,17 @@ class CheckResult:
 
 
 def new_context(config: Config, unique: str) -> CheckContext:
-    """Return a context for the steps; `unique` as for `check_connection`."""
-    # A user waits for the result: three attempts, not ten.
+    """Return a context for the steps. `unique` has the same meaning as for `check_connection`."""
+    # Use three attempts instead of ten, because a user waits for the result.
     access = dataclasses.replace(aws_access(config), attempts=3, connect_timeout_seconds=5)
     return CheckContext(config, access, unique)
 
 
 def check_connection(config: Config, unique: str) -> CheckResult:
-    """Run all steps. Each problem names the service, action, resource and remedy. Logs each step and existing tables.
+    """Run all steps that apply to the configuration. Each problem names the service, action, resource and remedy.
 
-    `unique` is a string of 32 hexadecimal digits that no other check uses. Raises exceptions that AWS did not cause.
+    `unique` is a string of 32 hexadecimal digits that no other check uses. The outcome of each step and the existing
+    tables are logged. Raises exceptions that AWS did not cause.
     """
     context = new_context(config, unique)
     outcomes = run_steps([step for step in STEPS if step.applies(config)], context)
@@ -265,10 +266,10 @@ def check_connection(config: Config, unique: str) -> CheckResult:
 
 
 def answer(config: Config) -> tuple[Literal["SUCCEEDED", "FAILED"], str | None]:
-    """Run the check and return its status and message for the platform. Raises exceptions that AWS did not cause.
+    """Run the check. Return its status and its message for the platform. Raises exceptions that AWS did not cause.
 
-    The message of FAILED has a line for each problem. The message of SUCCEEDED, if any, names ignored options, and
-    tables and columns that syncs would abandon.
+    The message of FAILED has one line for each problem. The message of SUCCEEDED, if any, names unknown options, and
+    tables and columns that syncs would no longer write to.
     """
     result = check_connection(config, uuid.uuid4().hex)
     if result.problems:

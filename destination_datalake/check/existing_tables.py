@@ -1,6 +1,7 @@
-"""Compare the existing tables with the options: which would syncs abandon, and which would they refuse to write to?
+"""Compare the existing tables with the options, and report tables that syncs would abandon or refuse to write to.
 
-The results are notes, not failures: the tables may belong to another connection with the same bucket or database.
+Most results are notes instead of failures, because the tables may belong to another connection with the same bucket or
+database.
 """
 
 from __future__ import annotations
@@ -46,15 +47,19 @@ _SEE = "See docs/operating/migrating.md to continue tables of other connectors."
 
 
 def try_existing_tables(context: CheckContext, findings: StepFindings) -> None:
-    """Report existing tables that do not fit the options, fail for unusable ones, and drop leftovers of checks."""
+    """Report existing tables that do not match the options, and drop the temporary tables of interrupted checks.
+
+    Most differences are notes. Tables outside bucket_prefix, and tables of AWS Datalake that syncs would abandon, can
+    be failures.
+    """
     config = context.config
     existing = ExistingTables.find(config, context.access)
-    # If some tables are inside bucket_prefix, those outside may be another connection's: a note, not a failure.
+    # If some tables are inside bucket_prefix, the others may belong to another connection: a note, not a failure.
     if config.follow_table_location or not existing.any_inside():
         try_outside(context, findings, existing.outside())
     if (inherited := existing.inherited()) is not None:
-        # With table options, the tables may belong to another connection with the same database. Without them, the
-        # configuration is one of AWS Datalake, and a sync that abandons one of its tables is refused.
+        # With table options, the tables may belong to another connection with the same database. Without table options,
+        # the configuration is one of AWS Datalake, and a sync that abandons one of its tables is refused.
         (findings.warn if config.has_table_options else findings.fail)(inherited)
     if not findings.failures:
         for note in chain(existing.notes(), incompatible_tables_notes(existing.listed, config, context.access)):
@@ -63,7 +68,7 @@ def try_existing_tables(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_outside(context: CheckContext, findings: StepFindings, outside: Sequence[OwnedTable]) -> None:
-    """Fail for tables outside bucket_prefix, or check their buckets if follow_table_location is set."""
+    """Add failures for tables outside bucket_prefix. If follow_table_location is set, check their buckets instead."""
     if context.config.follow_table_location:
         in_s3 = [table.location for table in outside if not_in_s3(table.location) is None]
         folders = {(address := S3Address.parse(location)).bucket: address for location in in_s3}
@@ -81,9 +86,10 @@ def try_outside(context: CheckContext, findings: StepFindings, outside: Sequence
 
 
 def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, access: AwsAccess) -> Iterator[str]:
-    """Yield notes about Iceberg tables of the database that a sync could not write to.
+    """Yield notes about Iceberg tables of the database that a sync could not write to, or only under conditions.
 
-    Reads the metadata of the 50 latest tables. Each may be a stream's table: tables of other engines have no owner.
+    Reads the metadata of the 50 tables that were updated last. Tables without a recorded owner are included, because
+    tables of other engines have none, and a stream may be configured to write to them.
     """
     tables = [
         table
@@ -109,7 +115,7 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
 
 @dataclass(frozen=True, slots=True)
 class ExistingTables:
-    """All tables in Glue, and those with a recorded owner."""
+    """All tables in Glue, and the tables that have a recorded owner."""
 
     config: Config
     listed: Sequence[ListedTable]
@@ -117,7 +123,10 @@ class ExistingTables:
 
     @classmethod
     def find(cls, config: Config, access: AwsAccess) -> Self:
-        """List the tables, and log those with a recorded owner. Empty if the caller may not list tables."""
+        """List the tables, and log those that have a recorded owner.
+
+        Empty if the caller is not allowed to list tables.
+        """
         database, optional = config.lakeformation_database_name, StepFindings()
         listed: Sequence[ListedTable] = []
         with optional.attempt("look for earlier tables of", database):
@@ -132,27 +141,27 @@ class ExistingTables:
         return cls(config, listed, owned)
 
     def any_inside(self) -> bool:
-        """Return whether any table of these options is below bucket_prefix.
+        """Return whether any table of these options is inside bucket_prefix.
 
         If so, tables outside may belong to another connection with the same database and another bucket or prefix.
         """
         return any(is_inside(table.location, self._warehouse()) for table in self._in_use())
 
     def outside(self) -> Sequence[OwnedTable]:
-        """Return the tables of these options that are not below bucket_prefix."""
+        """Return the tables of these options that are not inside bucket_prefix."""
         return [table for table in self._in_use() if not is_inside(table.location, self._warehouse())]
 
     def notes(self) -> Iterator[str]:
-        """Yield the notes about the tables."""
+        """Yield the notes about the existing tables."""
         notes = (self._relocations(), self._outside_beside_inside(), self._other_kinds(), self._s3_data_lake())
         yield from filter(None, notes)
 
     def inherited(self) -> str | None:
-        """Return a note about tables of AWS Datalake in the database that a sync would not continue."""
+        """Return a note about AWS Datalake's tables in the database that a sync would not continue, or None."""
         return migration_note(self._of_database(), self.config)
 
     def _relocations(self) -> str | None:
-        """Return a note about streams and columns for which the options result in other names."""
+        """Return a note about streams and columns to which the options assign other names than before, or None."""
         warehouse = self._warehouse()
         inside = [table for table in self.owned if is_inside(table.location, warehouse)]
         return _note(
@@ -165,7 +174,10 @@ class ExistingTables:
         )
 
     def _outside_beside_inside(self) -> str | None:
-        """Return a note about tables outside bucket_prefix if others are inside; None with follow_table_location."""
+        """Return a note about tables outside bucket_prefix, if other tables are inside it.
+
+        Returns None if no table is inside it, or if follow_table_location is set.
+        """
         if self.config.follow_table_location or not self.any_inside():
             return None
         return _note(
@@ -177,7 +189,7 @@ class ExistingTables:
         )
 
     def _other_kinds(self) -> str | None:
-        """Return a note about tables that a sync would refuse because their type differs from table_type."""
+        """Return a note about tables that a sync would refuse because their type differs from table_type, or None."""
         kind: TableKind = "Iceberg" if self.config.table_type == "ICEBERG" else "Hive"
         different = [table for table in self._in_use() if table.kind != kind]
         return _note(
@@ -187,7 +199,7 @@ class ExistingTables:
         )
 
     def _s3_data_lake(self) -> str | None:
-        """Return a note about tables of S3 Data Lake in the database that a sync would not continue."""
+        """Return a note about S3 Data Lake's tables in the database that a sync would not continue, or None."""
         reasons: dict[str, list[str]] = {}
         for table in self._of_database():
             for reason in incompatible_options(table, self.config) if is_of_s3_data_lake(table) else ():
@@ -212,7 +224,10 @@ class ExistingTables:
 
 
 def _note(introduction: str, tables: Sequence[str], remedy: str) -> str | None:
-    """Return a note about tables, with a remedy in case they belong to this connection; None without tables."""
+    """Return a note about tables, with a remedy in case they belong to this connection.
+
+    Return None if there are no tables.
+    """
     if not tables:
         return None
     return (
@@ -222,6 +237,6 @@ def _note(introduction: str, tables: Sequence[str], remedy: str) -> str | None:
 
 
 def _joined(texts: Sequence[str], separator: str = "; ") -> str:
-    """Return the first ten texts and the number of further ones."""
+    """Join the first ten texts, and add the number of further texts if there are any."""
     more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
     return separator.join([*texts[:_SHOWN], *more])

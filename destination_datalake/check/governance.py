@@ -1,6 +1,6 @@
-"""Steps for Lake Formation: the changes that syncs would make, and the caller's permission to make them.
+"""Check steps for Lake Formation: the changes that syncs would make, and the caller's permission to make them.
 
-A check does not register, define or grant anything. It reads the present state, and assigns LF-Tags to a temporary
+The check does not register, define or grant anything. It reads the present state, and assigns LF-Tags to a temporary
 table.
 """
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 EVERYBODY = "IAM_ALLOWED_PRINCIPALS"
-"""The group of all principals that IAM allows. With its permissions, IAM alone controls access."""
+"""The group of all principals that IAM allows. If it has permissions on a resource, IAM alone controls access to it."""
 
 _DEFAULTS = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
 _KEPT = frozenset({"Name", "Description", "LocationUri", "Parameters"})
@@ -77,7 +77,7 @@ def try_location(context: CheckContext, findings: StepFindings) -> None:
     with findings.attempt("read", "the data lake settings") as reading:
         context.settings = _client(context).get_data_lake_settings()["DataLakeSettings"]
     if not reading.succeeded:
-        # Syncs do not read the settings, so this does not fail the check.
+        # This does not fail the check, because syncs do not read the settings.
         findings.warn(
             f"{findings.failures.pop().message} Without this permission, check cannot find default permissions that "
             "bypass governance."
@@ -93,14 +93,14 @@ def try_location(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_permissions(context: CheckContext, findings: StepFindings) -> None:
-    """Warn about missing permissions of the caller on tables that others created. Other steps check the rest."""
+    """Warn if the caller lacks permissions on tables that others created. Other steps check all other permissions."""
     if context.remedies is None:
         return
     principal, database = context.remedies.principal, Database(context.database)
     tables = AllTables(database.name)
     with _reporting_errors(context, findings):
         if not effective_permissions(EVERYBODY, database, _client(context)).missing(["ALL"], grantable=False):
-            # Its tables probably have permissions for everybody too.
+            # The group probably also has permissions on the tables of the database.
             return
         for grant in lake_formation_grants(context.config, context.remedies.scope):
             if grant.resource != tables or grant.grantable:
@@ -113,7 +113,7 @@ def try_permissions(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_optimizers_role(context: CheckContext, findings: StepFindings) -> None:
-    """Warn about missing permissions of the role of Glue's table optimizers on the tables."""
+    """Warn if the role of Glue's table optimizers lacks permissions on the tables."""
     options, tables = context.config.maintenance, AllTables(context.database)
     if not isinstance(options, GlueOptimizers):
         return
@@ -127,7 +127,7 @@ def try_optimizers_role(context: CheckContext, findings: StepFindings) -> None:
 
 
 def _missing_permissions(context: CheckContext, principal: str, permissions: Iterable[str]) -> list[str]:
-    """Return those of the permissions on all tables that neither the principal nor everybody has."""
+    """Return the permissions on all tables of the database that neither the principal nor EVERYBODY has."""
     for grantee in (principal, EVERYBODY):
         held = effective_permissions(grantee, AllTables(context.database), _client(context))
         permissions = held.missing(permissions, grantable=False)
@@ -135,7 +135,7 @@ def _missing_permissions(context: CheckContext, principal: str, permissions: Ite
 
 
 def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
-    """Check that the caller may create the missing LF-Tags, and assign the defined ones to a temporary table."""
+    """Check that the caller may create the missing LF-Tags, and may assign the defined ones to a temporary table."""
     policy, database = Policy.of(context.config), context.database
     definitions = policy.location().tag_values
     desired = Desired(tag_values=definitions, tags=policy.database(database, created_by_connector=False).tags)
@@ -173,7 +173,7 @@ def try_grants(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_defaults(context: CheckContext, findings: StepFindings) -> None:
-    """Warn about permissions of IAM_ALLOWED_PRINCIPALS, with which IAM alone controls access.
+    """Warn about permissions of IAM_ALLOWED_PRINCIPALS. If this group has permissions, IAM alone controls access.
 
     https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation.html
     """
@@ -209,7 +209,7 @@ def try_defaults(context: CheckContext, findings: StepFindings) -> None:
 
 
 def _without_defaults(database: DatabaseTypeDef, access: AwsAccess) -> str:
-    """Return the command that removes the default permissions of a database and keeps its other properties."""
+    """Return the command that removes the default permissions of a database, and keeps its other properties."""
     kept = {key: value for key, value in database.items() if key in _KEPT}
     entry = json.dumps({**kept, "CreateTableDefaultPermissions": []})
     catalog = [] if access.glue_catalog_id is None else ["--catalog-id", access.glue_catalog_id]
@@ -224,7 +224,10 @@ def _client(context: CheckContext) -> LakeFormationClient:
 def _difference(
     context: CheckContext, findings: StepFindings, desired: Desired, present: Present | None = None
 ) -> Difference:
-    """Compare the desired with the present state, which is read if it is None, and warn about deviations."""
+    """Compare the desired state with the present one, and warn about deviations.
+
+    Read the present state if it is None.
+    """
     result = difference(desired, present or read(desired, _client(context)))
     for deviation in result.deviations:
         findings.warn(warning(deviation, CommandLines.of(context.access)))
@@ -232,9 +235,9 @@ def _difference(
 
 
 def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Change]) -> None:
-    """Add a failure for each change that Lake Formation will deny, as far as check can determine it."""
+    """Add a failure for each change that Lake Formation would deny, as far as the check can determine this."""
     if not GOVERNED.holds(context.config):
-        # The older LF-Tag of databases does not require the permission to list permissions.
+        # Syncs can assign the older LF-Tag of databases without the permission to list permissions.
         return
     principal = "" if context.remedies is None else context.remedies.principal
     if _is_administrator(context):
@@ -253,7 +256,7 @@ def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Ch
 
 
 def _add_expected_failure(context: CheckContext, findings: StepFindings, failure: Failure) -> None:
-    """Add an expected failure; only a warning if check cannot determine whether the caller is an administrator."""
+    """Add a failure that syncs would cause, or only a warning if the caller may be a data lake administrator."""
     if context.settings is None:
         findings.warn(f"Unless the caller is a data lake administrator: {failure.message}")
     else:
@@ -271,9 +274,9 @@ def _is_administrator(context: CheckContext) -> bool:
 
 
 def _require_access(context: CheckContext, findings: StepFindings, registration: Registration) -> None:
-    """Add a failure if the caller may not create tables at a location after its registration.
+    """Add a failure if the caller could not create tables at a location once it is registered.
 
-    A principal that may create tables in a database has access below the database's own location
+    A principal that may create tables in a database has access to everything below the database's own location
     (https://docs.aws.amazon.com/lake-formation/latest/dg/access-control-underlying-data.html).
     """
     location = DataLocation(registration.arn)

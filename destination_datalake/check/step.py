@@ -1,4 +1,4 @@
-"""Steps of the check: context, findings, concurrent runs, and remedies for missing permissions.
+"""The steps of the check: their context, findings and concurrent execution, and remedies for missing permissions.
 
 Each step is timed and logged. Independent steps run concurrently.
 """
@@ -34,24 +34,27 @@ from destination_datalake.lake_formation.state import AllTables, Database
 _logger = logging.getLogger(__name__)
 
 LEFTOVER_AGE = timedelta(days=1)
-"""The age from which temporary objects and tables belong to an interrupted check."""
+"""The age at which temporary objects and tables are attributed to an interrupted check."""
 
 
 @dataclass(slots=True)
 class CheckContext:
-    """The context of one check. `unique` is a string of 32 hexadecimal digits that no other check uses."""
+    """The context that all steps of one check share.
+
+    `unique` is a string of 32 hexadecimal digits that no other check uses.
+    """
 
     config: Config
     access: AwsAccess
     unique: str
     remedies: Remedies | None = None
-    """The remedies for missing permissions. The step that identifies the caller sets them."""
+    """The remedies for missing permissions, or None until the step that identifies the caller has set them."""
     key_failures: list[Failure] = field(default_factory=list)
-    """The failures to use the KMS key, from all folders."""
+    """The failures to use the KMS key, in any folder."""
     encrypted_with: list[str] = field(default_factory=list)
-    """The encryption of the written objects, from all folders: "AES256", or the ARN of a KMS key."""
+    """The encryption of the objects written in all folders: "AES256", or the ARN of a KMS key."""
     settings: Mapping[str, Any] | None = None
-    """The data lake settings (Lake Formation API: DataLakeSettings); None if the caller may not read them."""
+    """The data lake settings (Lake Formation API: DataLakeSettings), or None if the caller may not read them."""
 
     @property
     def database(self) -> str:
@@ -66,10 +69,10 @@ class _Attempt:
 
 @dataclass(slots=True)
 class StepFindings:
-    """The failures of a step, and notes for the user that are not failures.
+    """The failures of a step, and notes for the user, which are not failures.
 
-    `blocked_by` is the ID of the step whose failure prevented this step from finishing. `remedies` are added to
-    failures.
+    `blocked_by` is the ID of the step whose failure prevented this step from completing. Failures with a missing
+    permission are extended by `remedies`.
     """
 
     remedies: Remedies | None = None
@@ -79,9 +82,9 @@ class StepFindings:
 
     @contextmanager
     def attempt(self, doing: str, resource: str) -> Iterator[_Attempt]:
-        """Run a block, and add a failure if AWS causes an exception. Yields an object with the outcome.
+        """Run the body, and add a failure if AWS causes an exception. Yields an object with the outcome.
 
-        `doing` completes "Cannot …", as in `explain`. Other exceptions are raised.
+        `doing` and `resource` complete the sentence "Cannot …", as for `explain`. Other exceptions are raised.
         """
         attempt = _Attempt()
         try:
@@ -94,15 +97,15 @@ class StepFindings:
             self.add(failure)
 
     def add(self, failure: Failure) -> None:
-        """Add a failure, with a remedy if a permission is missing."""
+        """Add a failure. If a permission is missing, add the remedy to the failure."""
         self.failures.append(failure if self.remedies is None else self.remedies.with_remedy(failure))
 
     def fail(self, message: str) -> None:
-        """Add a failure that the options cause. `message` states the problem and the remedy."""
+        """Add a failure that the options cause. `message` states the problem and its remedy."""
         self.failures.append(Failure(message, message, "config_error"))
 
     def warn(self, message: str, level: int = logging.WARNING) -> None:
-        """Add and log a note that does not fail the check."""
+        """Add and log a note, which does not fail the check."""
         _logger.log(level, message)
         self.notes.append(message)
 
@@ -111,8 +114,8 @@ class StepFindings:
 class Step:
     """A step of the check. `attempt` runs it and adds its findings; `does` describes it in the documentation.
 
-    It runs after the steps in `needs` have succeeded and the steps in `after` have ended, both by ID, and only if it
-    `applies` to the configuration.
+    A step runs only if it `applies` to the configuration, after the steps in `needs` have succeeded and the steps in
+    `after` have ended. `needs` and `after` contain the IDs of steps.
     """
 
     id: str
@@ -126,7 +129,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a step. `raised` is an exception that AWS did not cause."""
+    """The outcome of a step. `raised` is an exception that AWS did not cause, or None."""
 
     step: Step
     findings: StepFindings
@@ -135,11 +138,11 @@ class Outcome:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the step finished without a failure."""
+        """Whether the step completed without a failure."""
         return self.raised is None and self.findings.blocked_by is None and not self.findings.failures
 
     def causes(self) -> set[object]:
-        """Return the causes of failure: denied actions, or else messages."""
+        """Return what caused the failures: the denied action if a permission is missing, or else the message."""
         raised = set[object]() if self.raised is None else {self.step.id}
         return raised | {
             failure.missing.action if failure.missing else failure.message for failure in self.findings.failures
@@ -169,10 +172,10 @@ class Outcome:
 
 
 def run_steps(steps: Sequence[Step], context: CheckContext) -> list[Outcome]:
-    """Run the steps, log their outcomes in order, and return them.
+    """Run the steps, log their outcomes in order, and return the outcomes.
 
-    Each cause is logged as an error once. Skipped steps, and failures with a cause that is already logged, are logged
-    as info. After all steps have ended, raises the first exception that AWS did not cause.
+    An outcome is logged as an error if it has a cause that was not logged before, and otherwise as info. After all
+    steps have ended, raises the first exception that AWS did not cause.
     """
     futures: dict[str, Future[Outcome]] = {}
     outcomes = []
@@ -196,7 +199,10 @@ def run_steps(steps: Sequence[Step], context: CheckContext) -> list[Outcome]:
 def _try(
     step: Step, context: CheckContext, needed: Sequence[Future[Outcome]], ended: Sequence[Future[Outcome]]
 ) -> Outcome:
-    """Run the step in its own thread. A step waits only for earlier ones, which also have their own threads."""
+    """Run a step in its own thread, after the steps that it depends on.
+
+    This cannot deadlock: a step only waits for earlier steps, each of which has its own thread.
+    """
     wait(ended)
     findings = StepFindings()
     for future in needed:
@@ -215,7 +221,10 @@ def _try(
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """Remedies for missing permissions of one configuration. `principal` is the ARN of the caller's user or role."""
+    """The remedies for missing permissions, for one configuration.
+
+    `principal` is the ARN of the caller's user or role.
+    """
 
     config: Config
     scope: Scope
@@ -223,18 +232,21 @@ class Remedies:
 
     @classmethod
     def of(cls, config: Config, account: str, principal: str) -> Self:
-        """Return the remedies for a principal in this account."""
+        """Return the remedies for a principal in an AWS account."""
         return cls(config, Scope.of(config.model_copy(update={"aws_account_id": account})), principal)
 
     def with_folders(self, folders: Iterable[S3Address]) -> Self:
-        """Return remedies that also include these folders, of tables outside the warehouse."""
+        """Return remedies that also cover these folders, which belong to tables outside the warehouse."""
         outside = tuple(S3Address(folder.bucket, folder.key.strip("/")) for folder in folders)
         return dataclasses.replace(self, scope=dataclasses.replace(self.scope, outside=outside))
 
     def with_remedy(self, failure: Failure) -> Failure:
-        """Return the failure with the statement or command that grants the missing permission, if one is missing."""
+        """Return the failure with the remedy: the statement or command that grants the missing permission.
+
+        A failure without a missing permission is returned unchanged.
+        """
         missing = failure.missing
-        # A statement cannot override an explicit deny. Some messages already contain the command.
+        # A statement cannot override an explicit deny, and some messages already contain the command.
         if missing is None or "explicit deny" in failure.detail or "aws lakeformation" in failure.message:
             return failure
         if missing.in_iam and (policy := resource_policy(missing.action, failure.detail)):
@@ -244,13 +256,13 @@ class Remedies:
         else:
             remedy = f"Command: {self._grant(missing).command_line(self.principal, self.config)}"
             if missing == MissingPermission("DESCRIBE", self.scope.database):
-                # AWS does not reveal the existence of databases to a caller without CREATE_DATABASE.
+                # AWS does not reveal whether a database exists to a caller without CREATE_DATABASE.
                 creation = self._grant(MissingPermission("CREATE_DATABASE"))
                 remedy += f" Or, if the database does not exist: {creation.command_line(self.principal, self.config)}"
         return dataclasses.replace(failure, message=f"{failure.message} {remedy}")
 
     def whole_policy(self) -> str:
-        """Return a sentence with the whole IAM policy, because other permissions are often missing too."""
+        """Return a sentence with the complete IAM policy, because further permissions are often missing too."""
         policy = json.dumps(document(statements(self.config, self.scope)), ensure_ascii=False)
         return (
             "The whole IAM policy for this configuration, as printed by `destination-datalake iam-policy --config "
@@ -258,33 +270,33 @@ class Remedies:
         )
 
     def _statement(self, missing: MissingPermission) -> dict[str, Any]:
-        """Return the statement of the configuration's policy that allows the action, reduced to this action."""
-        # Writes with a KMS key also need decryption, for multipart uploads and reads.
+        """Return the configuration's policy statement for the missing action, reduced to this action."""
+        # Writes with a KMS key also require decryption, for multipart uploads and reads.
         actions = ("kms:GenerateDataKey", "kms:Decrypt") if missing.action.startswith("kms:") else (missing.action,)
         candidates = [rule for rule in statements(self.config, self.scope) if missing.action in rule.actions]
-        # iam:PassRole may be in several statements.
+        # Several statements may contain iam:PassRole.
         candidates.sort(key=lambda rule: missing.resource not in rule.resources)
         statement = candidates[0] if candidates else Statement("", actions, (missing.resource or "*",), {})
         document = dataclasses.replace(statement, actions=actions).document()
-        # The Sid may not be unique in the policy that the user adds the statement to.
+        # The Sid is omitted, because it may not be unique in the policy to which the user adds the statement.
         return {key: value for key, value in document.items() if key != "Sid"}
 
     def _for_resource(self, missing: MissingPermission) -> dict[str, Any]:
         """Return the statement for a resource's policy, with the caller as its principal."""
         document = self._statement(missing)
         if missing.action.startswith("kms:"):
-            # In a key's policy, `*` is the key itself (KMS: Key policies).
+            # In a key's policy, `*` stands for the key itself (KMS: Key policies).
             document["Resource"] = ["*"]
         return {"Effect": document.pop("Effect"), "Principal": {"AWS": self.principal}, **document}
 
     def _grant(self, missing: MissingPermission) -> LakeFormationGrant:
-        """Return the configuration's grant that contains the permission."""
+        """Return the Lake Formation grant of the configuration that contains the missing permission."""
         database = Database(self.scope.database)
         is_on_database = missing.resource == self.scope.database
         grants = [
             grant for grant in lake_formation_grants(self.config, self.scope) if missing.action in grant.permissions
         ]
-        # Some permissions exist both on databases and on tables.
+        # Some permissions exist for both databases and tables.
         preferred = [grant for grant in grants if (grant.resource == database) == is_on_database]
         for grant in (*preferred, *grants):
             return grant
