@@ -1,4 +1,4 @@
-"""The base of all option models."""
+"""The base class of all option models."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pydantic_core import CoreSchema, core_schema
 
 ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"
-"""The patterns of an IAM role's ARN and of a region's code."""
+"""The patterns of an IAM role's ARN and of a region code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The entry of an option in `form.toml`: its texts in Airbyte's form, and a description of valid values.
+    """The entry of an option in `form.toml`: the option's texts in Airbyte's form, and a description of valid values.
 
-    The comments of `form.toml` explain the keys.
+    The comments in `form.toml` explain the keys.
     """
 
     description: str
@@ -34,10 +34,10 @@ class Form:
 
 
 class Options(BaseModel):
-    """An immutable object of options with strict types."""
+    """The base of option models: an immutable object with strict types."""
 
-    # `allow`, not `forbid`: of the unknown options, only misspelt ones are rejected (`parsing.unknown_options`).
-    # Some patterns use look-ahead, which Python's regular expressions support and pydantic's own do not.
+    # `allow` instead of `forbid`, because only misspelt unknown options are rejected (`parsing.unknown_options`). The
+    # regex engine is Python's, because some patterns use look-ahead, which pydantic's own engine does not support.
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", regex_engine="python-re")
 
     fields_in_form: ClassVar[Sequence[str]] = ()
@@ -45,14 +45,17 @@ class Options(BaseModel):
 
     @classmethod
     def form(cls, option: str) -> Form | None:
-        """Return an option's table in `form.toml`; None for the constant that identifies one model of a union."""
+        """Return an option's entry in `form.toml`, or None if it has none.
+
+        The constants that identify one model of a union have no entry.
+        """
         tables = (form_tables().get(model.__name__, {}).get(option) for model in cls.__mro__)
         return next((Form(**table) for table in tables if table), None)
 
 
 @cache
 def form_tables() -> Mapping[str, Mapping[str, Any]]:
-    """Return the tables of `form.toml`, by model and option."""
+    """Return the entries of `form.toml`, by model and option."""
     import tomllib  # Not needed for a valid configuration.
 
     return tomllib.loads(Path(__file__).with_name("form.toml").read_text(encoding="utf-8"))
@@ -60,22 +63,25 @@ def form_tables() -> Mapping[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """An annotation of a mapping that forms write as a list of `model`: objects with `name` and a value.
+    """An annotation for mappings that forms write as a list of `model`, which are objects with `name` and a value.
 
-    Airbyte's forms cannot express an object with arbitrary keys. Both an object and a list are valid, unless the list
-    repeats a name. The property is `name`, not `key`, because Airbyte treats `key` as a secret; entries with `key` are
-    accepted too.
+    Forms use a list because Airbyte's forms cannot express an object with arbitrary keys. Both an object and a list are
+    valid, unless the list repeats a name. The property is called `name` instead of `key` because Airbyte treats `key`
+    as a secret. Entries with `key` are also accepted.
     """
 
     model: type[Options]
 
     @property
     def value(self) -> str:
-        """The name of the option next to `name`."""
+        """The name of the other option in an entry, beside `name`."""
         return next(name for name in self.model.model_fields if name != "name")
 
     def as_list(self, entries: object) -> object:
-        """Return a mapping, or a list with `key`, as the list that forms write; return anything else unchanged."""
+        """Convert a mapping, or a list whose entries have `key`, to the list that forms write.
+
+        Any other value is returned unchanged.
+        """
         match entries:
             case dict():
                 return [{"name": name, self.value: value} for name, value in entries.items()]
@@ -90,7 +96,7 @@ class Entries:
                 return entries
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Validate a list as a mapping."""
+        """Return a schema that accepts a list where a mapping is expected."""
         return core_schema.no_info_before_validator_function(self._mapping, handler(source))
 
     def _mapping(self, entries: object) -> object:
@@ -103,11 +109,11 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class AnyCase:
-    """An annotation of an option that also accepts capital letters where its pattern has lower-case ones."""
+    """An annotation of an option that also accepts upper-case letters where its pattern has lower-case ones."""
 
 
 def secrets(options: Options) -> Iterator[str]:
-    """Yield the values of secret options, including those in nested objects."""
+    """Yield the values of secret options, including those of nested objects."""
     for _, value in options:
         if isinstance(value, SecretStr):
             yield value.get_secret_value()
@@ -116,14 +122,14 @@ def secrets(options: Options) -> Iterator[str]:
 
 
 def choices(annotation: object) -> Sequence[str]:
-    """Return the values of an enumeration; an empty sequence for any other type."""
+    """Return the values of an enumeration type. Return an empty sequence for any other type."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return [choice for inner in get_args(annotation) for choice in choices(inner)]
 
 
 def models(annotation: object) -> Iterator[type[Options]]:
-    """Yield the option models in a type annotation: an object's, a list item's, or all members of a union."""
+    """Yield the option models in a type annotation: those of an object, of a list's items, or of a union's members."""
     if isinstance(annotation, type) and issubclass(annotation, Options):
         yield annotation
     for inner in get_args(annotation):

@@ -76,7 +76,7 @@ class Config(Options):
     bucket_name: Annotated[str, Field(pattern=r"^(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     bucket_prefix: Annotated[
         str | None,
-        # boto3 uses `.` and `..` literally; Arrow, Hadoop and others resolve them.
+        # boto3 uses `.` and `..` in keys literally, while Arrow, Hadoop and others resolve them.
         Field(pattern=r"^(?!s3[an]?:)(?!(.*/)?\.\.?(/|$))[^\x00-\x1f\x7f\\{}^%`\[\]\"<>#|?*]*$", max_length=512),
     ] = None
     lakeformation_database_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,255}$")]
@@ -133,10 +133,10 @@ class Config(Options):
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
-        """Return the validated configuration.
+        """Validate options and return them as a configuration.
 
-        Raises ConfigError with one line per problem, misspelt options included: the option, the problem, the expected
-        value. Messages do not quote secrets.
+        Raises ConfigError with one line per problem, including misspelt options. Each line names the option, the
+        problem and the expected value. Messages do not quote secrets.
         """
         try:
             normalised_options = normalised(options, cls)
@@ -160,7 +160,7 @@ class Config(Options):
 
     @property
     def has_table_options(self) -> bool:
-        """Whether an option is set that makes the tables differ from those of AWS Datalake."""
+        """Whether any option is set that can make tables differ from those of AWS Datalake."""
         return not _TABLE_OPTIONS.isdisjoint(self._set_options)
 
     def unknown_options(self) -> tuple[UnknownOption, ...]:
@@ -168,9 +168,9 @@ class Config(Options):
         return self._unknown
 
     def of_stream(self, namespace: str | None, name: str) -> StreamOptions:
-        """Return the options of one stream; all None if there is no entry for it.
+        """Return the options of one stream. Options that no entry in `streams` sets are None.
 
-        An entry without a namespace applies to the streams of that name in every namespace. The options of an entry
+        An entry without a namespace applies to the streams with its name in all namespaces. The options of an entry
         with the stream's namespace take precedence.
         """
         options = StreamOptions(stream=name)
@@ -180,30 +180,33 @@ class Config(Options):
         return options
 
     def nested_of(self, namespace: str | None, name: str) -> tuple[Nested, int]:
-        """Return `nested` and `flatten_max_depth` of one stream."""
+        """Return the values of `nested` and `flatten_max_depth` that apply to one stream."""
         own = self.of_stream(namespace, name)
         return own.nested or self.nested, own.flatten_max_depth or self.flatten_max_depth
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the values that every output must mask."""
+        """Return the values that must be masked in every output."""
         return (*secrets(self), *(value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)))
 
     def database_default_tag(self) -> tuple[str, tuple[str, ...]] | None:
-        """Return the key and the values of the LF-Tag for databases that the connector creates; None without one."""
+        """Return the key and values of the LF-Tag for databases that the connector creates, or None if not set."""
         values = [value.strip() for value in (self.lakeformation_database_default_tag_values or "").split(",")]
         key = self.lakeformation_database_default_tag_key
         return None if key is None else (key, tuple(dict.fromkeys(filter(None, values))))
 
     def key(self, *names: str) -> str:
-        """Return the S3 key of `names` under bucket_prefix: `key("shop", "orders")` is "lake/raw/shop/orders"."""
+        """Return the S3 key of `names` under bucket_prefix.
+
+        If bucket_prefix is "lake/raw", `key("shop", "orders")` returns "lake/raw/shop/orders".
+        """
         return "/".join([self.bucket_prefix, *names] if self.bucket_prefix else names)
 
     def table_uri(self, database: str, table: str) -> str:
-        """Return the s3:// address of a table's folder in the layout `hive`: `database/table` under bucket_prefix."""
+        """Return the S3 URI of a table's folder in the layout `hive`: `database/table` under bucket_prefix."""
         return self.uri(database_folder(database), table)
 
     def uri(self, *names: str) -> str:
-        """Return the s3:// address of `key(*names)`."""
+        """Return the S3 URI of `key(*names)`."""
         return str(S3Address(self.bucket_name, self.key(*names)))
 
 
@@ -258,7 +261,10 @@ def _unsupported_by_catalog(config: Config) -> Iterator[str]:
 
 
 def _misspelt_regions(config: Config) -> Iterator[str]:
-    """Yield a message for each misspelt AWS region. S3-compatible stores may have other regions."""
+    """Yield a message for each misspelt AWS region.
+
+    S3-compatible stores can have other regions, and are not checked.
+    """
     if config.endpoint_url is not None:
         return
     for name, region in (("region", config.region), ("glue_region", config.glue_region)):
@@ -272,11 +278,11 @@ _VARIANTS: Mapping[str, type[Options]] = {
     if isinstance(field.discriminator, str)
     for model in models(field.annotation)
 }
-"""The models of discriminated unions, by discriminator value."""
+"""The models of discriminated unions, by the value of the discriminator."""
 
 
 def aws_access(config: Config) -> AwsAccess:
-    """Return the configured access to AWS."""
+    """Return the AWS access that the options configure."""
     return AwsAccess(
         region=config.region,
         identity=_identity(config),

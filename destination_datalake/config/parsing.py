@@ -1,4 +1,4 @@
-"""Parsing of options: files, canonical forms, dependent defaults, and messages about invalid options.
+"""Parse options: read files, convert values to canonical forms, set dependent defaults, and report invalid options.
 
 A message names the option, its value and the expected value. Messages never quote secrets.
 """
@@ -24,7 +24,7 @@ from destination_datalake.errors import ConfigError
 
 
 def read_object(path: str, label: str) -> dict[str, Any]:
-    """Return the JSON object in the file at `path`. Messages name the file by `label`.
+    """Return the JSON object in the file at `path`. Messages call the file `label`.
 
     Raises ConfigError. Its messages never quote the content, which may contain secrets.
     """
@@ -36,7 +36,7 @@ def read_object(path: str, label: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"The {label} file {path} cannot be read: {error.strerror}.") from error
     except json.JSONDecodeError as error:
-        # Only `msg`: `doc` is the content.
+        # Use only `msg`, because `doc` is the content of the file.
         position = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(f"The {label} file {path} is not valid JSON: {position}: {error.msg}.") from None
     except UnicodeDecodeError as error:
@@ -51,7 +51,10 @@ def read_object(path: str, label: str) -> dict[str, Any]:
 
 
 def _object(pairs: Sequence[tuple[str, Any]], label: str) -> dict[str, Any]:
-    """Return a JSON object. Raises ConfigError for a duplicate key; Python's parser would use the last value."""
+    """Return a JSON object.
+
+    Raises ConfigError for a duplicate key, for which Python's parser would use the last value.
+    """
     members = dict(pairs)
     if len(members) < len(pairs):
         key = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
@@ -65,11 +68,12 @@ def nesting_error(label: str) -> ConfigError:
 
 
 def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:
-    """Return the options of `model` that are set, in the canonical form of `spec.json`.
+    """Return the options that are set, in the canonical form of `spec.json`. `model` is the model of the options.
 
-    Nulls and empty strings count as not set, in nested objects too: forms send them for blank optional fields. Spaces
-    around values are removed. Spark's properties stay unchanged, except for nulls. Enumerations are accepted in any
-    letter case, lists of entries also as objects, and `spark` without `mode`.
+    Nulls and empty strings count as not set, also in nested objects, because forms send them for blank optional fields.
+    Spaces around values are removed. Spark's properties stay unchanged, except that nulls are removed. Enumeration
+    values are accepted in any letter case, lists of entries are also accepted as objects, and `spark` is accepted
+    without `mode`.
     """
     result: dict[str, Any] = {}
     for key, raw in options.items():
@@ -95,7 +99,7 @@ def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, An
 
 
 def _settings(conf: Any) -> Any:
-    """Return Spark's properties unchanged, without nulls."""
+    """Return Spark's properties without nulls, but otherwise unchanged."""
     match conf:
         case dict():
             return {name: text for name, text in conf.items() if text is not None}
@@ -111,7 +115,7 @@ def _canonical_object(options: dict[str, Any], model: type[Options]) -> dict[str
 
 
 def _canonical(value: Any, field: FieldInfo) -> Any:
-    """Return a value in the canonical form of the option's type, and an invalid value unchanged."""
+    """Return a value in the canonical form of the option's type. Return an invalid value unchanged."""
     for item in field.metadata:
         if isinstance(item, Entries):
             return item.as_list(value)
@@ -146,7 +150,7 @@ def _choice(value: str, choices: Sequence[str]) -> str:
 
 
 def matching_model(options: dict[str, Any], candidates: list[type[Options]]) -> type[Options] | None:
-    """Return the candidate whose discriminator value the object has; None if no candidate matches."""
+    """Return the candidate whose discriminator value the object contains, or None if no candidate matches."""
     if len(candidates) == 1:
         return candidates[0]
     for model in candidates:
@@ -179,7 +183,7 @@ def _stripped(value: Any) -> Any:
 
 
 def with_dependent_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with the defaults that depend on others: types, partitions, lake_formation.mode, the codec."""
+    """Set the defaults that depend on other options: types, partitions, `lake_formation.mode`, and the codec."""
     options = {**options}
     format_ = options.setdefault("format", {"format_type": "Parquet"})
     jsonl = isinstance(format_, dict) and format_.get("format_type") == "JSONL"
@@ -189,7 +193,7 @@ def with_dependent_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     )
     path_layout = options.get("path_layout", "hive")
     options.setdefault("partitioning", default_partitioning(str(path_layout)))
-    # The layouts of other lakes partition by time of arrival, AWS Datalake by the cursor.
+    # The layouts of other lakes partition by time of arrival. AWS Datalake partitions by the cursor.
     options.setdefault("partition_source", "cursor" if path_layout == "hive" else "extracted_at")
     if options.get("lakeformation_governed_tables") is True:
         lake_formation = options.setdefault("lake_formation", {})
@@ -236,21 +240,24 @@ def contradictions(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _has_tag_values(options: Mapping[str, Any]) -> bool:
-    """Return whether lakeformation_database_default_tag_values has a value. The model rejects values of other types."""
+    """Return whether lakeformation_database_default_tag_values contains a value.
+
+    Values of other types than text count as present, because the model rejects them.
+    """
     values = options.get("lakeformation_database_default_tag_values")
     return any(value.strip() for value in values.split(",")) if isinstance(values, str) else values is not None
 
 
 _SIMILAR = 0.7
 _MISSPELT = 0.8
-"""The minimum ratios (`difflib`) of a similar name, and of a misspelling."""
+"""The minimum similarity (`difflib`) to a known option of a suggestion, and of a misspelling."""
 
 
 class UnknownOption(NamedTuple):
-    """An unknown option, by its dotted name, and a similar known option.
+    """The dotted name of an unknown option, and a similar known option if there is one.
 
-    An option is misspelt if it closely resembles a known option that is not set. It is rejected: ignoring it would
-    silently change the outcome.
+    An unknown option is misspelt if it closely resembles a known option that is not set. Misspelt options are rejected,
+    because ignoring them would silently change the outcome.
     """
 
     name: str
@@ -263,7 +270,10 @@ class UnknownOption(NamedTuple):
 
 
 def unknown_options(options: Mapping[str, Any], model: type[Options], path: str = "") -> Iterator[UnknownOption]:
-    """Yield the options that `model` does not have, including those in nested objects. `options` is canonical."""
+    """Yield the options that `model` does not contain, also in nested objects.
+
+    `options` must have the canonical form.
+    """
     fields = model.model_fields
     for name, value in options.items():
         if name in fields:
@@ -281,7 +291,7 @@ def _unknown(path: str, name: str, known: Sequence[str], options: Mapping[str, A
 
 
 def _objects(value: Any, field: FieldInfo, path: str) -> Iterator[tuple[str, dict[str, Any], type[Options]]]:
-    """Yield the objects in an option's value with their paths and models."""
+    """Yield each object in an option's value, with its path and its model."""
     entries = [item.model for item in field.metadata if isinstance(item, Entries)]
     candidates = entries or list(models(field.annotation))
     items = enumerate(value) if isinstance(value, list) else ()
@@ -294,9 +304,9 @@ def _objects(value: Any, field: FieldInfo, path: str) -> Iterator[tuple[str, dic
 def invalid_options(
     error: ValidationError, model: type[Options], variants: Mapping[str, type[Options]]
 ) -> Iterator[str]:
-    """Yield a message for each problem in pydantic's error about `model`'s input.
+    """Yield a message for each problem in pydantic's error about the input for `model`.
 
-    `variants` are the models of discriminated unions, by discriminator value.
+    `variants` contains the models of discriminated unions, by the value of the discriminator.
     """
     for problem in error.errors():
         yield _message(problem["type"], problem["loc"], problem.get("input"), model, variants)
@@ -317,13 +327,13 @@ _S3_DATA_LAKE_OPTIONS: Mapping[str, str] = {
     "catalog_type.database_name": "lakeformation_database_name",
     "catalog_type": "no option: tables are in the Glue Data Catalog",
 }
-"""The options of Airbyte's S3 Data Lake destination, and their equivalents in this connector."""
+"""The options of Airbyte's S3 Data Lake destination, and the equivalent options of this connector."""
 
 
 def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
-    """Return a message that translates options of S3 Data Lake; None for other options.
+    """Return a message that translates the options of S3 Data Lake, or None if there are no such options.
 
-    The message quotes no values except the catalog's type.
+    The message quotes no values except the type of the catalog.
     """
     if not {"warehouse_location", "catalog_type", "s3_bucket_name"} & options.keys():
         return None
@@ -343,11 +353,14 @@ def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
 
 
 _UNQUOTED = ("credentials", "spark", "endpoint_url", "catalog.", "lineage.", "notify.")
-"""Prefixes of options whose values may contain a secret or an account."""
+"""Prefixes of options whose values may contain a secret or an account, and are therefore not quoted."""
 
 
 def quoted(name: str, value: object) -> str:
-    """Return a space and the option's value; an empty text if it may contain a secret, or is an object or a list."""
+    """Return an option's value after a space, for messages.
+
+    Returns an empty text if the value may contain a secret, or if it is an object or a list.
+    """
     if name.startswith(_UNQUOTED) or isinstance(value, dict | list):
         return ""
     # JSON, as in the configuration: the quotes of "256" show that it is a string.
@@ -362,7 +375,7 @@ def _message(
     model: type[Options],
     variants: Mapping[str, type[Options]],
 ) -> str:
-    # Inside a union, pydantic's locations contain the variant's tag, which is not in the user's configuration.
+    # Inside a union, pydantic's locations contain the variant's tag, which the user's configuration does not contain.
     name = ".".join(str(step) for step in location if step not in variants)
     expected = _expectation(location, model, variants)
     must_be = f"It must be {expected}." if expected else "Correct it."
@@ -376,7 +389,10 @@ def _message(
 def _expectation(
     location: tuple[int | str, ...], model: type[Options], variants: Mapping[str, type[Options]]
 ) -> str | None:
-    """Return the expected value of the field at `location`, or of its innermost ancestor with a description."""
+    """Return a description of the expected value of the field at `location`.
+
+    If the field has no description, returns the one of its innermost ancestor that has one.
+    """
     expected: str | None = None
     for step in location:
         if step in variants:
@@ -397,6 +413,6 @@ def _expectation(
 
 
 def _choices_in_words(field: FieldInfo) -> str | None:
-    """Return the possible values of an enumeration or a boolean; None for other types."""
+    """Return the values of an enumeration or a boolean as text, or None for other types."""
     values = ["true", "false"] if field.annotation is bool else choices(field.annotation)
     return " or ".join(filter(None, [", ".join(values[:-1]), *values[-1:]])) or None

@@ -70,23 +70,23 @@ class SseKms(Options, title="SSE-KMS: Your Key in KMS"):
 
 @dataclass(frozen=True, slots=True)
 class CatalogLimits:
-    """The limits of a catalog, and the work that it does itself."""
+    """The limits of a catalog, and whether it determines the locations of tables."""
 
     name: str = ".+"
-    """The regular expression of valid names of databases and tables; `name_in_words` describes it."""
+    """The regular expression for valid names of databases and tables. `name_in_words` describes it."""
     name_in_words: str = "any characters"
     assigns_locations: bool = False
-    """Whether the catalog assigns the tables' locations. Such a catalog also maintains the tables."""
+    """Whether the catalog assigns the locations of tables. Such a catalog also maintains the tables."""
     metadata_bytes: int | None = None
-    """The maximum size of a metadata file in bytes."""
+    """The maximum size of a metadata file in bytes, or None if there is no limit."""
 
     def is_valid_name(self, name: str) -> bool:
-        """Return whether a database or a table may have this name."""
+        """Return whether `name` is valid for a database or a table."""
         return re.fullmatch(self.name, name) is not None
 
 
 NO_LIMITS = CatalogLimits()
-"""The limits of a catalog without any, or with unknown ones."""
+"""The limits of a catalog that has no limits, or whose limits are unknown."""
 
 _S3_TABLES = CatalogLimits(
     # https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-buckets-naming.html
@@ -227,15 +227,15 @@ LOCATION_PERMISSIONS: frozenset[Permission] = frozenset({"DATA_LOCATION_ACCESS"}
 DATABASE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "CREATE_TABLE", "DESCRIBE", "DROP"})
 TABLE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "DELETE", "DESCRIBE", "DROP", "INSERT", "SELECT"})
 COLUMN_PERMISSIONS: frozenset[Permission] = frozenset({"SELECT"})
-"""The permissions on each kind of resource (Lake Formation API: GrantPermissions)."""
+"""The permissions that can be granted on each kind of resource (Lake Formation API: GrantPermissions)."""
 
 ALL_TABLES = "*"
 
-# Lake Formation API: LFTag. Keys have 1 to 128 characters, values 0 to 256. An empty value is the same as no value.
+# Lake Formation API: LFTag. Keys have 1 to 128 characters, values 0 to 256. An empty value is equivalent to no value.
 _TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w\s.:/=+\-@%]+$")]
 _TagValue = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w\s.:/=+\-@%]+$")]
 Tags = dict[_TagKey, Annotated[list[_TagValue], Field(min_length=1, max_length=1000)]]
-"""LF-Tags by key. The definition of a key gets all of its values; the first is assigned to the resource."""
+"""LF-Tags by key. All values of a key are added to its definition. The first value is assigned to the resource."""
 
 _Database = Annotated[str | None, Field(pattern=r"^[a-z0-9_-]{1,255}$")]
 _Columns = Annotated[list[Annotated[str, Field(min_length=1, max_length=255)]] | None, Field(min_length=1)]
@@ -249,7 +249,7 @@ class LfTag(Options):
 
 
 class TableTags(Options):
-    """LF-Tags for a table or some of its columns, in addition to the tags inherited from the database."""
+    """The LF-Tags of a table, or of some of its columns, in addition to the tags inherited from the database."""
 
     table: Annotated[str, Field(min_length=1, max_length=255)]
     tags: Annotated[Tags, Field(min_length=1), Entries(LfTag)]
@@ -258,7 +258,7 @@ class TableTags(Options):
 
 
 class Grant(Options):
-    """Permissions of one principal on the data location and the databases, on tables, or on columns."""
+    """Permissions granted to one principal on the data location and the databases, on tables, or on columns."""
 
     principal: Annotated[str, Field(pattern=r"^(arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[0-9]{0,12}:.+|[0-9]{12})$")]
     permissions: Annotated[list[Permission], Field(min_length=1)]
@@ -279,7 +279,10 @@ class LakeFormationOptions(Options):
 
 
 def contradictory_governance(options: LakeFormationOptions, *, governed_tables: bool) -> Iterator[str]:
-    """Yield a message for each contradiction among valid options. `governed_tables` is an older option."""
+    """Yield a message for each contradiction among options that are valid on their own.
+
+    `governed_tables` is an older option.
+    """
     if governed_tables and options.mode != "managed":
         yield (
             "lakeformation_governed_tables true requires lake_formation.mode managed, but lake_formation.mode is "
@@ -335,7 +338,7 @@ class Setting(Options):
 
 
 class SparkOptions(Options):
-    """Where Spark runs, and its properties. Subclasses narrow the types of `master` and `remote`."""
+    """Where Spark runs, and its properties. Subclasses restrict the values of `master` and `remote`."""
 
     master: str = "local[*]"
     remote: str | None = None
@@ -346,29 +349,29 @@ class SparkOptions(Options):
 
     @property
     def is_local(self) -> bool:
-        """Whether Spark runs only on this machine: executors then share its disk and its AWS identity."""
+        """Whether Spark runs only on this machine. If so, executors share its disk and its AWS identity."""
         return self.master.startswith("local") and not self.is_connect
 
     @property
     def is_connect(self) -> bool:
-        """Whether the connector uses Spark Connect: the driver then runs on another machine."""
+        """Whether the connector uses Spark Connect. If so, the driver runs on another machine."""
         return self.remote is not None
 
     @property
     def is_authenticated(self) -> bool:
         """Whether Spark's processes authenticate with a shared secret.
 
-        This is the default except on a standalone cluster, where the secret must be configured:
+        They do so by default, except on a standalone cluster, where the secret must be configured:
         https://spark.apache.org/docs/latest/security.html#spark-rpc-communication-protocol-between-spark-processes
         """
         return self.conf.get(_AUTHENTICATES, str(not self.master.startswith("spark://"))).lower() == "true"
 
     @property
     def is_unencrypted(self) -> bool:
-        """Whether tasks are sent to other machines without encryption, according to the connector's options.
+        """Whether tasks are sent to other machines without encryption, as far as the connector's options show.
 
-        AES and SASL encrypt only authenticated connections. With a token, PySpark uses TLS, except to localhost.
-        https://spark.apache.org/docs/latest/security.html#network-encryption
+        AES and SASL only encrypt authenticated connections. With a token, PySpark uses TLS, except for connections to
+        localhost. https://spark.apache.org/docs/latest/security.html#network-encryption
         """
         if self.remote is not None:
             uses_tls = self.token is not None and not _TO_LOCALHOST.match(self.remote)
@@ -381,7 +384,7 @@ class SparkOptions(Options):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about connections of Spark without encryption or authentication."""
+        """Warnings about connections of Spark that lack encryption or authentication."""
         warnings = []
         if self.is_connect and self.is_unencrypted:
             warnings.append(
@@ -444,7 +447,7 @@ Spark = LocalSpark | ClusterSpark | ConnectSpark
 
 
 def inferred_mode(spark: Mapping[str, Any]) -> str:
-    """Return the `mode` of options without one, from before that option existed."""
+    """Return the `mode` for options of Spark that do not set it, because they are older than this option."""
     if spark.get("remote") is not None:
         return "connect"
     return "local" if str(spark.get("master", "local")).lower().startswith("local") else "cluster"

@@ -1,7 +1,7 @@
 """Options of tables: files, names, partitions, paths, sort order, deduplication and maintenance.
 
-The most specific retention rule takes precedence: a branch's or tag's, then the table's properties `history.expire.*`,
-then these options. The defaults are those of Iceberg and of Glue's optimizers.
+The most specific retention rule takes precedence: first that of a branch or tag, then the table's properties
+`history.expire.*`, then these options. The defaults are those of Iceberg and of Glue's optimizers.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class Jsonl(Options, title="JSON Lines: Newline-delimited JSON"):
 
 
 class NamingOptions(Options):
-    """Rules that turn names of streams and fields into names of databases, tables and columns."""
+    """The rules that convert the names of streams and fields to names of databases, tables and columns."""
 
     style: NamingStyle = "snake_case"
     split_numbers: bool = False
 
 
 class RejectOptions(Options):
-    """Limits of a stream's rejects. The stream fails if it exceeds one."""
+    """Limits for the rejects of a stream. If a limit is exceeded, the stream fails."""
 
     max_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     max_count: Annotated[int | None, Field(ge=0)] = None
 
 
 class RawArchiveOptions(Options):
-    """Options of the archive: whether it is enabled, its retention, and the effect of a refresh."""
+    """Options of the archive: whether it is enabled, how long it is kept, and how a refresh affects it."""
 
     enabled: bool = False
     retention_days: Annotated[int, Field(ge=1, le=36500)] = 30
@@ -92,7 +92,7 @@ _Field = Annotated[str, Field(min_length=1)]
 
 
 class PartitionBy(Options):
-    """A partition field of a stream's table."""
+    """A field by which a stream's table is partitioned."""
 
     source: _Field
     transform: Annotated[
@@ -102,7 +102,7 @@ class PartitionBy(Options):
 
 
 class SortBy(Options):
-    """A sort field of the rows in files."""
+    """A field by which rows are sorted within a file."""
 
     source: _Field
     direction: Literal["ascending", "descending"] = "ascending"
@@ -110,7 +110,7 @@ class SortBy(Options):
 
 
 class StreamOptions(Options):
-    """Options of one stream, which override those of all streams."""
+    """Options of one stream, which override the options of all streams."""
 
     stream: Annotated[str, Field(min_length=1)]
     namespace: str | None = None
@@ -120,21 +120,24 @@ class StreamOptions(Options):
     flatten_max_depth: Annotated[int | None, Field(ge=1, le=100)] = None
 
     def is_for(self, namespace: str | None, name: str) -> bool:
-        """Return whether the options apply to this stream."""
+        """Return whether these options apply to the stream."""
         return self.stream == name and (self.namespace or None) in (namespace or None, None)
 
     def overridden_by(self, other: Self) -> Self:
-        """Return these options, overridden by the options that `other` sets."""
+        """Return a copy of these options, in which the options that `other` sets replace the present ones."""
         return self.model_copy(update={name: value for name, value in other if value is not None})
 
 
 def default_partitioning(path_layout: str) -> str:
-    """Return the default of `partitioning`. The layouts of other lakes partition by the hour of arrival."""
+    """Return the default of `partitioning` for a path layout.
+
+    The layouts of other lakes partition by the hour of arrival.
+    """
     return PRESETS[path_layout].default if path_layout in PRESETS else "NO PARTITIONING"
 
 
 def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) -> Iterator[str]:
-    """Yield a message if valid options result in folders that are not supported."""
+    """Yield a message if options that are valid on their own result in unsupported folders."""
     try:
         template = path_template(path_layout, partitioning)
     except InvalidTemplate as problem:
@@ -157,9 +160,9 @@ def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) 
 def contradictory_layout(
     table_type: str, hive_only: Mapping[str, bool], streams: Sequence[StreamOptions]
 ) -> Iterator[str]:
-    """Yield a message for each contradiction among valid options.
+    """Yield a message for each contradiction among options that are valid on their own.
 
-    `hive_only` has the options that only Hive tables support, and whether their values differ from the defaults.
+    `hive_only` contains the options that only Hive tables support, with whether their values differ from the defaults.
     """
     names = [name for name, is_set in hive_only.items() if is_set]
     if table_type == "ICEBERG" and names:
@@ -183,16 +186,17 @@ def contradictory_layout(
 
 REPORTS_FOLDER = "_reports"
 REPORTS_TABLE = "airbyte_sync_reports"
-"""The Glue table of that folder, in the database of streams without a namespace."""
+"""The Glue table of the reports in this folder, in the database of streams without a namespace."""
 
 TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_schema", "_errors", "_deletions", REPORTS_FOLDER}) | RESERVED_FOLDERS
-"""Folders under bucket_prefix without tables, or with tables of another layout. Lifecycle rules delete from some."""
+"""Folders under bucket_prefix that contain no tables, or tables of another layout. Lifecycle rules delete from some of
+them."""
 
 
 def database_folder(database: str) -> str:
     """Return the first folder under bucket_prefix for a database, or for another variable of a path template.
 
-    The name of a reserved folder gets a suffix that no database name can have.
+    The name of a reserved folder gets a suffix that database names cannot contain.
     """
     return f"{database}.db" if database in TAKEN_FOLDERS else database
 
@@ -206,7 +210,8 @@ CdcDeletion = Literal["hard", "soft"]
 class DedupOptions(Options):
     """Options of deduplication: how replaced rows are deleted, and how a source's deletions are applied.
 
-    `hard`: a record with a value in `_ab_cdc_deleted_at` deletes the row of its key. `soft`: it becomes a row.
+    For `cdc_deletion` `hard`, a record with a value in `_ab_cdc_deleted_at` deletes the row with its key. For `soft`,
+    the record becomes a row.
     """
 
     deletes: Deletes = "copy_on_write"
@@ -214,9 +219,9 @@ class DedupOptions(Options):
 
 
 def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) -> Iterator[str]:
-    """Yield a message if the table type does not support an option that is set.
+    """Yield a message if an option is set that the table type does not support.
 
-    Defaults are accepted, because forms send them.
+    Default values are accepted, because forms send them.
     """
     changed = [
         f"dedup.{name}" for name, field in DedupOptions.model_fields.items() if getattr(dedup, name) != field.default
@@ -228,7 +233,7 @@ def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) 
 
 
 def streams_without_dedup(streams: Sequence[StreamId], table_type: str, format_type: str) -> str | None:
-    """Return a message if the table type does not support the deduplication of these streams; None if it does."""
+    """Return a message if the table type does not support the deduplication of these streams, and otherwise None."""
     if table_type != "HIVE" or not streams:
         return None
     is_single = len(streams) == 1
@@ -253,10 +258,10 @@ class NoMaintenance(Options, title="None"):
 
 
 class Retention(Options):
-    """Retention of snapshots and orphan files in days.
+    """The number of days for which snapshots and orphan files are kept.
 
-    An orphan is a file in a table's folder that no snapshot references. The minimum is one day, because writers upload
-    files before they commit them (Iceberg rejects a shorter interval in `remove_orphan_files`).
+    An orphan is a file in a table's folder that no snapshot references. The minimum for orphans is one day, because
+    writers upload files before they commit them (Iceberg rejects a shorter interval in `remove_orphan_files`).
     """
 
     snapshot_retention_days: Annotated[int, Field(ge=1, le=3650)] = 5
