@@ -1,1 +1,1 @@
-"""The minimal IAM policy and the minimal Lake Formation grants of a configuration."""
+"""The minimal IAM policy for a configuration, and its minimal Lake Formation grants."""

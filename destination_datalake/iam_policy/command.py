@@ -41,9 +41,9 @@ The exit code is 0, 1 if the configuration is not valid, and 2 for an invalid co
 
 
 def run_iam_policy(arguments: Sequence[str]) -> int:
-    """Run the command with these arguments (without its name); return the exit code, 0 or 1.
+    """Run the command with `arguments`, which exclude the command's name. Return the exit code, 0 or 1.
 
-    Raises SystemExit with code 2 for an invalid command line, and with 0 for `--help`.
+    Raises SystemExit with code 2 for an invalid command line, and with code 0 for `--help`.
     """
     options = _parser().parse_args(arguments)
     return terminal.run(options, "print the policy of", "the configuration", lambda config: _print(config, options))
@@ -84,7 +84,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print(config: Config, options: argparse.Namespace) -> int:
-    """Print the policy, or the grants with --grants. Print notes, and without --grants also the grants, on stderr."""
+    """Print the policy or, with --grants, the grants.
+
+    Print notes on stderr. Without --grants, also print the grants there.
+    """
     scope, principal = _scope(config, options), _principal(config, options)
     policy = statements(config, scope, (*CAPABILITIES, *ERASURE) if options.delete_rows else CAPABILITIES)
     divided = parts(policy)

@@ -1,4 +1,4 @@
-"""Conditions on configurations under which permissions are required, by their names in permissions.toml."""
+"""Conditions under which a configuration requires permissions. permissions.toml refers to them by name."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _tags(config: Config) -> bool:
 
 
 def _opts_in(config: Config) -> bool:
-    """Return whether principals are opted in. This applies to databases and tables, not to data locations."""
+    """Return whether principals are opted in. Opt-ins exist for databases and tables, but not for data locations."""
     granted = {permission for grant in config.lake_formation.grants for permission in grant.permissions}
     return config.lake_formation.mode == "hybrid" and bool(granted - LOCATION_PERMISSIONS)
 
 
 def registers_partitions(config: Config) -> bool:
-    """Return whether the options result in Hive tables with partitions registered in the catalog."""
+    """Return whether the options result in Hive tables whose partitions are registered in the catalog."""
     partitioned = (
         config.partitioning != "NO PARTITIONING"
         or config.path_layout != "hive"

@@ -1,4 +1,4 @@
-"""The permissions of a configuration: statements of a policy within IAM's limits, and Lake Formation grants."""
+"""The permissions for a configuration: the statements of a policy within IAM's limits, and Lake Formation grants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.lake_formation.state import AllTables, Catalog, Database, DataLocation, LfTag, Resource
 
 MANAGED_POLICY_CHARACTERS = 6_144
-"""The maximum length of a managed policy without white space.
+"""The maximum number of characters of a managed policy, without white space.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
 """
@@ -24,7 +24,7 @@ _SID_ROOM = "0000"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One Allow statement. `resources` are ARNs or patterns of ARNs."""
+    """One statement of a policy that allows actions. `resources` are ARNs or patterns of ARNs."""
 
     sid: str
     actions: tuple[str, ...]
@@ -32,7 +32,7 @@ class Statement:
     condition: Condition
 
     def document(self) -> dict[str, Any]:
-        """Return the statement in the form of a policy document."""
+        """Return the statement as it appears in a policy document."""
         statement: dict[str, Any] = {
             "Sid": self.sid,
             "Effect": "Allow",
@@ -58,21 +58,22 @@ def statements(config: Config, scope: Scope, capabilities: Sequence[Capability] 
 
 
 def document(policy: Sequence[Statement]) -> dict[str, Any]:
-    """Return the policy document."""
+    """Return the policy document with these statements."""
     return {"Version": "2012-10-17", "Statement": [statement.document() for statement in policy]}
 
 
 def characters(policy: Sequence[Statement]) -> int:
-    """Return the document's length without white space, as IAM counts it."""
+    """Return the length of the policy document without white space, which is how IAM counts it."""
     text = json.dumps(document(policy), ensure_ascii=False, separators=(",", ":"))
     return len("".join(text.split()))
 
 
 def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
-    """Return the policy as documents within the limit of managed policies, usually one.
+    """Divide the policy into documents that do not exceed the limit of managed policies. Usually, one is enough.
 
-    A statement beyond the limit is divided by its resources. This is safe for requests that need several resources,
-    because IAM authorizes each resource separately. Raises ValueError if a single resource exceeds the limit.
+    A statement that exceeds the limit is divided by its resources. This is safe for requests that need several
+    resources, because IAM authorizes each resource separately. Raises ValueError if a single resource exceeds the
+    limit.
     """
     documents: list[list[Statement]] = [[]]
     for statement in (piece for whole in policy for piece in _numbered(whole)):
@@ -83,7 +84,7 @@ def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
 
 
 def _numbered(statement: Statement) -> Sequence[Statement]:
-    """Return the statement, or its pieces with their own Sids, which must be unique in a document."""
+    """Return the statement, or its pieces. Each piece has its own Sid, because Sids must be unique in a document."""
     pieces = [*_pieces(replace(statement, sid=f"{statement.sid}{_SID_ROOM}"))]
     if len(pieces) == 1:
         return [statement]
@@ -91,7 +92,7 @@ def _numbered(statement: Statement) -> Sequence[Statement]:
 
 
 def _pieces(statement: Statement) -> Iterator[Statement]:
-    """Yield pieces of a statement whose documents are within the limit."""
+    """Yield pieces of a statement. The document of a single piece does not exceed the limit."""
     if characters([statement]) <= MANAGED_POLICY_CHARACTERS:
         yield statement
         return
@@ -104,7 +105,10 @@ def _pieces(statement: Statement) -> Iterator[Statement]:
 
 @dataclass(frozen=True, slots=True)
 class LakeFormationGrant:
-    """Permissions on a resource, with the reason. `grantable`: with the grant option, to grant them to others."""
+    """Permissions on a resource, with the reason why the connector needs them.
+
+    With `grantable`, the permissions include the grant option, which allows the connector to grant them to others.
+    """
 
     permissions: tuple[str, ...]
     resource: Resource
@@ -112,7 +116,7 @@ class LakeFormationGrant:
     grantable: bool = False
 
     def command_line(self, principal: str, config: Config) -> str:
-        """Return the command of the AWS CLI that grants the permissions to the principal with this ARN."""
+        """Return the AWS CLI command that grants the permissions to `principal`, an ARN."""
         lines = CommandLines(config.glue_region or config.region, config.glue_catalog_id)
         return lines.grant(principal, self.permissions, self.resource, grantable=self.grantable)
 
@@ -121,11 +125,12 @@ _TAGGED = "LF-Tags on databases and tables that others created"
 
 
 def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
-    """Yield the grants for the connector's principal if Lake Formation governs the catalog and the location.
+    """Yield the grants that the connector's principal needs if Lake Formation governs the catalog and the location.
 
-    Without tags, DROP is not required: only `check` drops a table, which it has created, and the creator of a table has
-    all permissions on it (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). For the same
-    reason, LF-Tags that the connector will create need no grants.
+    If no LF-Tags are configured, DROP is not required: only `check` drops a table, which it has created, and the
+    creator of a table has all permissions on it
+    (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). For the same reason, LF-Tags that
+    the connector will create need no grants.
     """
     tags = Policy.of(config).location().tag_values.keys()
     yield LakeFormationGrant(("CREATE_DATABASE",), Catalog(), "databases that do not exist")
@@ -133,7 +138,7 @@ def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormatio
         yield LakeFormationGrant(("CREATE_LF_TAG",), Catalog(), "LF-Tags that are not defined")
     granted = _granted_to_others(config, None, on_tables=False) & LOCATION_PERMISSIONS
     for folder in scope.folders:
-        # Not `scope.s3`: a grant has one location by name, without wildcards.
+        # `folder.arn` instead of `scope.s3`, because a grant names one location, without wildcards.
         location = DataLocation(folder.arn(scope.partition))
         yield LakeFormationGrant(
             ("DATA_LOCATION_ACCESS",), location, "tables at this location", grantable=bool(granted)
@@ -164,7 +169,10 @@ def _grantable(permissions: Collection[str], resource: Resource) -> Iterator[Lak
 
 
 def _granted_to_others(config: Config, database: str | None, *, on_tables: bool) -> frozenset[str]:
-    """Return the permissions that the options grant to other principals in a database, or in any if it is None."""
+    """Return the permissions that the options grant to other principals in a database, or in any if it is None.
+
+    With `on_tables`, these are permissions on tables; otherwise, they are permissions on the database or location.
+    """
     return frozenset(
         permission
         for grant in config.lake_formation.grants

@@ -1,7 +1,7 @@
-"""The rules of the policy: capabilities with actions, resources, reasons and conditions.
+"""The rules of the policy: capabilities with their actions, resources, reasons and conditions.
 
-The rules are in permissions.toml; this module defines its terms. The page docs/permissions.md is generated from it, and
-tests compare it with the requests of syncs and checks.
+The rules are in permissions.toml, and this module defines the terms that they use. The page docs/permissions.md is
+generated from the rules. Tests compare the rules with the requests of syncs and checks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from destination_datalake.tables.naming import REBUILD_SUFFIX, TableNaming
 
 _ROLE_ACCOUNT = re.compile(r"^arn:[^:]+:iam::(\d{12}):role/")
 
-# The characters that a policy document does not support (IAM API: policyDocumentType). `*` replaces them.
+# Characters that a policy document does not support (IAM API: policyDocumentType). They are replaced by `*`.
 _NOT_IN_POLICIES = re.compile(r"[^\x20-\xff]+")
 
 
@@ -41,9 +41,9 @@ _NOT_IN_POLICIES = re.compile(r"[^\x20-\xff]+")
 class Scope:
     """The resources of a configuration's policy.
 
-    `account` owns the Data Catalog, or is ANY_ACCOUNT if it is unknown. The first of `databases` is
-    lakeformation_database_name. `outside` are the folders of tables outside the warehouse, without a trailing slash
-    (follow_table_location).
+    `account` owns the Data Catalog, or is ANY_ACCOUNT if the owner is unknown. The first of `databases` is
+    lakeformation_database_name. `outside` contains the folders of tables outside the warehouse, without a trailing
+    slash. They are only used with follow_table_location.
     """
 
     config: Config
@@ -53,48 +53,48 @@ class Scope:
 
     @classmethod
     def of(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
-        """Return the scope of a configuration, with the databases of the namespaces of `streams`."""
+        """Return the scope of a configuration. It includes the databases for the namespaces of `streams`."""
         folders = tuple(S3Address(address.bucket, address.key.strip("/")) for address in outside)
         return cls(config, _catalog_account(config), _databases(config, streams), folders)
 
     @property
     def partition(self) -> str:
-        """The AWS partition in ARNs: aws, aws-cn, …."""
+        """The AWS partition in ARNs, such as aws or aws-cn."""
         return partition_of(self.config.region)
 
     @property
     def warehouse(self) -> S3Address:
-        """The folder of bucket_name and bucket_prefix, without a trailing slash."""
+        """The folder that bucket_name and bucket_prefix identify, without a trailing slash."""
         return S3Address(self.config.bucket_name, self.config.key().rstrip("/"))
 
     @property
     def folders(self) -> tuple[S3Address, ...]:
-        """The warehouse and the folders outside it."""
+        """The warehouse, and the folders of tables outside it."""
         return (self.warehouse, *self.outside)
 
     def replaced(self) -> tuple[str, ...]:
-        """Return the names of folders and databases with characters that wildcards replace in the policy."""
+        """Return the names of folders and databases that contain characters replaced by wildcards in the policy."""
         names = (*(folder.key for folder in self.folders), *self.databases)
         return tuple(name for name in names if _in_policy(name) != name)
 
     @property
     def database(self) -> str:
-        """The database of streams without a namespace, rejects, and `check`."""
+        """The database of streams without a namespace, of rejects, and of `check`."""
         return self.databases[0]
 
     def objects(self) -> tuple[str, ...]:
-        """Return the ARNs of all objects in the folders."""
+        """Return the ARN patterns of all objects in the folders."""
         return tuple(self.s3(f"{address.bucket}/{_under(address)}") for address in self.folders)
 
     def s3(self, name: str) -> str:
-        """Return the ARN of a bucket, a folder or objects."""
+        """Return the ARN of a bucket, of a folder or of objects. `name` starts with the bucket."""
         return _in_policy(f"arn:{self.partition}:s3:::{name}")
 
     def catalog(self, *names: str) -> tuple[str, ...]:
-        """Return the ARNs of the Data Catalog and of these resources in it, such as `database/landing`.
+        """Return the ARNs of the Data Catalog and of resources in it, whose names have the form `database/landing`.
 
-        Glue authorizes a request on a resource and on the resources that contain it:
-        https://docs.aws.amazon.com/glue/latest/dg/glue-specifying-resource-arns.html
+        The result contains the Data Catalog because Glue authorizes a request on a resource and on all resources that
+        contain it: https://docs.aws.amazon.com/glue/latest/dg/glue-specifying-resource-arns.html
         """
         region = self.config.glue_region or self.config.region
         root = f"arn:{self.partition}:glue:{region}:{self.account}"
@@ -104,13 +104,13 @@ class Scope:
         return tuple(_in_policy(f"{root}:{name}") for name in (*catalogs, *inside))
 
     def _federated(self) -> Sequence[str]:
-        """Return the names of the federated catalog in the Data Catalog, outermost first: `s3tablescatalog`, …."""
+        """Return the names of the federated catalog in the Data Catalog, outermost first, such as `s3tablescatalog`."""
         catalog = self.config.catalog
         warehouse = catalog.warehouse if isinstance(catalog, GlueRestCatalogOptions) else None
         return warehouse.partition(":")[2].split("/") if warehouse is not None and ":" in warehouse else ()
 
     def table_bucket(self) -> str | None:
-        """Return the ARN of the tables' table bucket; None if they are not in a table bucket."""
+        """Return the ARN of the table bucket that contains the tables, or None if they are not in a table bucket."""
         catalog = self.config.catalog
         if isinstance(catalog, S3TablesCatalogOptions):
             return catalog.table_bucket_arn
@@ -120,13 +120,13 @@ class Scope:
         return f"arn:{self.partition}:s3tables:{region}:{self.account}:bucket/{self._federated()[-1]}"
 
     def tables(self, databases: Sequence[str], *names: str) -> tuple[str, ...]:
-        """Return the ARNs of tables with these names or patterns in each database, and of their containers."""
+        """Return the ARNs of tables with these names or patterns in each database, and of what contains them."""
         in_databases = [f"database/{database}" for database in databases]
         return self.catalog(*in_databases, *(f"table/{database}/{name}" for database in databases for name in names))
 
 
 def _in_policy(text: str) -> str:
-    """Return the text with unsupported characters replaced by the wildcard `*`."""
+    """Return the text with each sequence of unsupported characters replaced by the wildcard `*`."""
     return _NOT_IN_POLICIES.sub("*", text)
 
 
@@ -153,13 +153,13 @@ def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:
 
 
 ANY_ACCOUNT = "*"
-"""The account in ARNs of a policy for the Data Catalog of any account that grants access."""
+"""The account in ARNs if it is unknown. The policy then covers the Data Catalog of any account that grants access."""
 
 CHECKED_TABLES = "airbyte_check_*"
-"""The pattern of the tables that `check` creates and drops."""
+"""The pattern for the names of tables that `check` creates and drops."""
 
 Condition: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
-"""Operator → condition key → values, as in a policy document."""
+"""A mapping from operators to condition keys, and from condition keys to values, as in a policy document."""
 
 
 class Need(Enum):
@@ -176,7 +176,7 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An IAM action with its commands, reason and condition."""
+    """An IAM action, the commands that need it, the reason, and the condition under which it is needed."""
 
     action: str
     need: Need
@@ -186,7 +186,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Actions on the same resources: one statement of the policy."""
+    """Actions on the same resources, which form one statement of the policy."""
 
     sid: str
     permissions: tuple[Permission, ...]
@@ -206,7 +206,7 @@ def _via_s3(scope: Scope) -> Condition:
     # https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html#conditions-kms-via-service
     names = [f"s3.{scope.config.region}.amazonaws.com"]
     if scope.partition == "aws-cn":
-        # Services have both names in this partition. AWS does not document which one KMS compares.
+        # In this partition, services have names with and without `.cn`. AWS does not document which one KMS compares.
         names.append(f"{names[0]}.cn")
     return {"StringEquals": {"kms:ViaService": names}}
 
