@@ -1,6 +1,6 @@
-"""Calls of the Lake Formation API: read the present state for a desired state, and apply changes.
+"""Calls of the Lake Formation API: read the present state of the settings that are desired, and apply changes.
 
-Lists are read to the last page. All changes are idempotent.
+Lists are read up to their last page, unless noted otherwise. All changes are idempotent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 
 class ReadError(Exception):
-    """A failed read of a resource's property, with the operation, code and text of AWS. The cause is botocore's."""
+    """A read of a resource's property has failed.
+
+    Contains AWS's operation, error code and text. The cause is botocore's error.
+    """
 
     def __init__(self, property_name: str, resource: Resource, operation: str, code: str, text: str) -> None:
         super().__init__(f"{property_name} of {resource}: {code}: {text}")
@@ -53,28 +56,28 @@ class ReadError(Exception):
 
 
 _MAX_PAGE_SIZE = 1000
-"""Maximum number of entries in one answer of Lake Formation."""
+"""The maximum number of entries in one response of Lake Formation."""
 _MAX_PAGES = 5
-"""The maximum number of pages of a list that may be as long as the catalog."""
+"""The maximum number of pages that are read of a list that can be as long as the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectivePermissions:
-    """Permissions of a principal on a resource, and those with the grant option."""
+    """The permissions of a principal on a resource. `grantable` contains those with the grant option."""
 
     permissions: frozenset[str]
     grantable: frozenset[str]
 
     def missing(self, permissions: Iterable[str], *, grantable: bool) -> frozenset[str]:
-        """Return those of `permissions` that are missing. ALL includes every other permission."""
+        """Return the elements of `permissions` that the principal lacks. ALL includes every other permission."""
         effective = self.grantable if grantable else self.permissions
         return frozenset() if ALL in effective else frozenset(permissions) - effective
 
 
 def read(desired: Desired, client: LakeFormationClient) -> Present:
-    """Return the present state of each kind of setting that is desired. Raises ReadError and botocore's errors.
+    """Return the present state of the kinds of settings that are desired. Other kinds are not read.
 
-    Kinds of settings without a desired value are not read.
+    Raises ReadError and the errors of botocore.
     """
     tagged = {containing_table(tag.resource) for tag in desired.tags}
     granted = {containing_table(grant.resource) for grant in desired.grants}
@@ -89,11 +92,13 @@ def read(desired: Desired, client: LakeFormationClient) -> Present:
 
 
 def effective_permissions(principal: str, resource: Resource, client: LakeFormationClient) -> EffectivePermissions:
-    """Return the permissions of a principal on a resource, granted in any way. Raises like `read`.
+    """Return the permissions of a principal on a resource, no matter how they were granted.
 
-    ListPermissions returns them for a request with both a principal and a resource
-    (https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissions.html). Implicit permissions of
-    administrators are not included.
+    Raises the errors of `read`.
+
+    ListPermissions returns these permissions if a request contains both a principal and a resource
+    (https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissions.html). The implicit permissions
+    of administrators are not included.
     """
     request = {"Principal": {"DataLakePrincipalIdentifier": principal}, "Resource": to_request(resource)}
     permissions: set[str] = set()
@@ -107,7 +112,7 @@ def effective_permissions(principal: str, resource: Resource, client: LakeFormat
 
 
 def tables_granted_to(principal: str, database: str, client: LakeFormationClient) -> list[Resource]:
-    """Return the tables of a database, or AllTables, on which a principal has permissions.
+    """Return the tables of a database on which a principal has permissions. The result can contain AllTables.
 
     Only the first pages of a long list are read.
     """
@@ -134,7 +139,10 @@ def _definitions(keys: Iterable[str], client: LakeFormationClient) -> Iterator[t
 
 
 def _tags(resource: Resource, client: LakeFormationClient) -> Iterator[Tag]:
-    """Yield the LF-Tags assigned to a database, or to a table and its columns, without inherited ones."""
+    """Yield the LF-Tags that are assigned to a database, or to a table and its columns.
+
+    Inherited LF-Tags are left out.
+    """
     with _reading("the LF-Tags", resource):
         answer = client.get_resource_lf_tags(Resource=to_request(resource), ShowAssignedLFTags=True)
     if isinstance(resource, Table):
@@ -151,9 +159,11 @@ def _assigned(resource: Resource, pairs: Iterable[Any]) -> Iterator[Tag]:
 
 
 def _grants(resource: Resource, client: LakeFormationClient) -> Iterator[Grant]:
-    """Yield the grants on a resource; for a table also those on its columns (Lake Formation API: ListPermissions).
+    """Yield the grants on a resource.
 
-    For a data location that is not registered, Lake Formation raises EntityNotFoundException.
+    For a table, also yield the grants on its columns (Lake Formation API: ListPermissions).
+
+    Yields nothing for a data location that is not registered, for which AWS raises EntityNotFoundException.
     """
     with _reading("the permissions", resource), suppress(client.exceptions.EntityNotFoundException):
         for page in _pages(client.list_permissions, {"Resource": to_request(resource)}):
@@ -174,7 +184,7 @@ def _opt_ins(resource: Resource, client: LakeFormationClient) -> Iterator[OptIn]
 
 
 def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
-    """Yield the pages of a response. botocore does not have paginators for most of these operations."""
+    """Yield the pages of a response. For most of these operations, botocore has no paginator."""
     token: dict[str, str] = {}
     while True:
         page = operation(**request, MaxResults=_MAX_PAGE_SIZE, **token)
@@ -186,7 +196,7 @@ def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
 
 @contextmanager
 def _reading(property_name: str, resource: Resource) -> Iterator[None]:
-    """Convert errors of AWS into ReadError."""
+    """Convert errors of AWS to ReadError."""
     from botocore.exceptions import ClientError
 
     try:
@@ -198,13 +208,13 @@ def _reading(property_name: str, resource: Resource) -> Iterator[None]:
 
 
 _MAX_VALUES = 50
-"""Maximum number of an LF-Tag's values in one call (Lake Formation API: LFTag)."""
+"""The maximum number of values of an LF-Tag in one call (Lake Formation API: LFTag)."""
 
 
 class ChangeError(Exception):
-    """A failed change, with the operation, code and text of AWS. The cause is an error of botocore.
+    """A change has failed. Contains AWS's operation, error code and text. The cause is botocore's error.
 
-    Changes applied before it stay.
+    Changes that were applied before it remain.
     """
 
     def __init__(self, operation: str, change: Change, code: str, text: str) -> None:
@@ -217,7 +227,10 @@ class ChangeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the API, and its change. If the call combines several changes, `change` is the first."""
+    """One call of the API, and the change that it makes.
+
+    If it combines several changes, `change` is the first of them.
+    """
 
     operation: str
     request: Mapping[str, Any]
@@ -225,15 +238,15 @@ class Call:
 
 
 def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
-    """Apply the changes in order. Raises ChangeError, and botocore's errors without a response."""
+    """Apply the changes in order. Raises ChangeError, and the errors of botocore for requests without a response."""
     for call in calls(changes):
         _send(call, client)
 
 
 def calls(changes: Iterable[Change]) -> list[Call]:
-    """Return the calls for the changes, in order.
+    """Return the calls that make the changes, in order.
 
-    One call grants all permissions of a principal on a resource, or assigns an LF-Tag to all columns of a table.
+    A single call grants all permissions of a principal on a resource, or assigns an LF-Tag to all columns of a table.
     """
     groups: dict[object, list[Change]] = defaultdict(list)
     for change in changes:
@@ -284,7 +297,10 @@ def _additions(key: str, values: Sequence[str], change: Change) -> Iterator[Call
 
 
 def _combined(changes: Iterable[Change]) -> Any:
-    """Return the resource of the changes for a request. Several resources are columns of one table."""
+    """Return the resource of these changes for a request.
+
+    If there are several resources, they are columns of one table.
+    """
     resources = list(dict.fromkeys(change.resource for change in changes if isinstance(change, Tag | Grant)))
     names = tuple(name for columns in resources if isinstance(columns, Columns) for name in columns.names)
     first = resources[0]
@@ -296,7 +312,7 @@ def _principal(identifier: str) -> dict[str, str]:
 
 
 def _send(call: Call, client: LakeFormationClient) -> None:
-    """Make one call. `Failures` in the response count as errors."""
+    """Make one call. `Failures` in the response are raised as errors."""
     from botocore import xform_name
     from botocore.exceptions import ClientError
 

@@ -1,4 +1,4 @@
-"""Govern a sync's tables, and explain what Lake Formation denies."""
+"""Govern the tables of a sync with Lake Formation, and explain its denials."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 
 # --- Messages ---------------------------------------------------------------------------------------------------------
-# User-facing messages about Lake Formation: warnings, denials with the missing permission, and commands.
+# User-facing messages about Lake Formation: warnings, denials with the missing permission, and commands of the AWS CLI.
 
 ROLE_PLACEHOLDER = "<ROLE_ARN>"
-"""A placeholder for a role that the user chooses."""
+"""A placeholder for the ARN of a role that the user chooses."""
 
 _SERVICE_LINKED = ":role/aws-service-role/lakeformation.amazonaws.com/"
 
@@ -82,14 +82,17 @@ class CommandLines:
         return self._line("revoke-permissions", *_to(principal), "--permissions", *names, *_on(resource))
 
     def opt_in(self, principal: str, resource: Resource) -> str:
-        """Return the command that opts a principal in on a resource. The catalog is part of the resource."""
+        """Return the command that opts a principal in on a resource.
+
+        The catalog ID is part of the resource instead of a separate argument.
+        """
         catalog = {} if self.catalog_id is None else {"CatalogId": self.catalog_id}
         named = {kind: {**catalog, **names} for kind, names in to_request(resource).items()}
         words = ["create-lake-formation-opt-in", *_to(principal), "--resource", _json(named)]
         return _joined(["aws", "lakeformation", *words, "--region", self.region])
 
     def assign(self, tag: Tag) -> str:
-        """Return the command that assigns an LF-Tag to a resource and replaces its previous value."""
+        """Return the command that assigns an LF-Tag to a resource, and replaces its previous value."""
         tags = [{"TagKey": tag.key, "TagValues": [tag.value]}]
         return self._line("add-lf-tags-to-resource", *_on(tag.resource), "--lf-tags", _json(tags))
 
@@ -98,11 +101,14 @@ class CommandLines:
         return self._of_location("register-resource", registration)
 
     def update(self, registration: Registration) -> str:
-        """Return the command that changes the role and hybrid access of a registered data location."""
+        """Return the command that changes the role and the hybrid access of a registered data location."""
         return self._of_location("update-resource", registration)
 
     def register_again(self, registration: Registration) -> str:
-        """Return the command that re-registers a data location, as a service-linked role requires."""
+        """Return the command that deregisters and registers a data location.
+
+        This is necessary if the registered role is service-linked, as such a registration cannot be changed.
+        """
         region = ["--region", self.region]
         deregister = ["aws", "lakeformation", "deregister-resource", "--resource-arn", registration.arn, *region]
         return f"{shlex.join(deregister)} && {self.register(registration)}"
@@ -111,7 +117,7 @@ class CommandLines:
         hybrid = "--hybrid-access-enabled" if registration.hybrid else "--no-hybrid-access-enabled"
         role = registration.role_arn or ROLE_PLACEHOLDER
         location = ["--resource-arn", registration.arn, "--role-arn", role, hybrid]
-        # These commands have no catalog: a location is registered in the caller's account.
+        # These commands have no catalog ID, because a location is registered in the caller's account.
         return _joined(["aws", "lakeformation", command, *location, "--region", self.region])
 
     def _line(self, command: str, *arguments: str) -> str:
@@ -120,7 +126,7 @@ class CommandLines:
 
 
 def warning(deviation: Deviation, lines: CommandLines) -> str:
-    """Return the warning about a deviation."""
+    """Return the warning about a deviation, which states the command that corrects it."""
     match deviation:
         case LocationNotRegistered(desired):
             return (
@@ -131,7 +137,7 @@ def warning(deviation: Deviation, lines: CommandLines) -> str:
         case RegisteredDifferently(present, desired):
             changed = replace(desired, arn=present.arn, role_arn=desired.role_arn or present.role_arn)
             if present.arn != desired.arn:
-                # The role of a registered parent folder also applies to other locations, so it is kept.
+                # The role of a registered parent folder is kept, because it also applies to other locations.
                 changed = replace(changed, role_arn=present.role_arn)
             # https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html
             is_fixed = _SERVICE_LINKED in (present.role_arn or "")
@@ -171,14 +177,17 @@ _DENIED = frozenset({"AccessDeniedException", "AccessDenied"})
 _INVALID = frozenset({"InvalidInputException", "EntityNotFoundException", "AlreadyExistsException"})
 _HYBRID = "https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html"
 
-# The permissions for tagging a resource, besides ASSOCIATE on the LF-Tag. The creator of the resource has them
-# (https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html).
+# The permissions required to tag a resource, in addition to ASSOCIATE on the LF-Tag. The creator of the resource has
+# them (https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html).
 TO_TAG_DATABASE = frozenset({"DESCRIBE", "CREATE_TABLE", "ALTER", "DROP"})
 TO_TAG_TABLE = frozenset({"DESCRIBE", "ALTER", "DROP", "INSERT", "SELECT", "DELETE"})
 
 
 def user_error(error: ChangeError | ReadError, access: AwsAccess) -> ConnectorError:
-    """Return the user-facing error. For a denial, it has the permission, the resource, the caller and the remedy."""
+    """Return the user-facing error.
+
+    For a denial, it names the missing permission, the resource, the caller and the remedy.
+    """
     if isinstance(error, ReadError):
         doing, resource = f"read {error.property_name} of", str(error.resource)
     else:
@@ -199,10 +208,11 @@ def user_error(error: ChangeError | ReadError, access: AwsAccess) -> ConnectorEr
 
 @contextmanager
 def explaining_denials(database: str, table: str, access: AwsAccess, location: str | None = None) -> Iterator[None]:
-    """Add the command for a grant to denials by Lake Formation in responses of other services about a table.
+    """Explain denials by Lake Formation in the responses of other services to requests about a table.
 
-    `location` is the ARN of the folder of all tables, on which access is granted instead of the table's folder.
-    Raises ConnectorError for such a denial, and every other exception unchanged.
+    The message contains the command that grants the missing permission. `location` is the ARN of the folder of all
+    tables, on which access is granted instead of the table's folder. Raises ConnectorError for such a denial, and any
+    other exception unchanged.
     """
     try:
         yield
@@ -220,14 +230,17 @@ def explaining_denials(database: str, table: str, access: AwsAccess, location: s
         lines, caller = CommandLines.of(access), _caller(access)
         line = lines.grant(caller, [permission], resource, grantable=False)
         if permission == "DESCRIBE" and resource == Database(database):
-            # AWS does not reveal the existence of databases to a caller without CREATE_DATABASE.
+            # AWS does not reveal whether a database exists to a caller without CREATE_DATABASE.
             creation = lines.grant(caller, ["CREATE_DATABASE"], Catalog(), grantable=False)
             line += f" Or, if the database does not exist: {creation}"
         raise ConnectorError(replace(failure, message=f"{failure.message} Command: {line}")) from error
 
 
 def _of_table(permission: str, named: str | None, database: str, table: str) -> Resource:
-    """Return the resource of a table writer's missing permission. `named` is the resource in AWS's text, if any."""
+    """Return the resource of a permission that the writer of a table lacks.
+
+    `named` is the resource that AWS's text names, or None.
+    """
     match permission:
         case "CREATE_DATABASE":
             return Catalog()
@@ -238,13 +251,13 @@ def _of_table(permission: str, named: str | None, database: str, table: str) -> 
         case _ if named == database:
             return Database(database)
         case "DESCRIBE":
-            # AWS does not reveal the existence of the table, and grants on a missing table fail.
+            # AWS does not reveal whether the table exists, and grants on a missing table fail.
             return AllTables(database)
     return Table(database, table)
 
 
 def expected_denial(change: Change, access: AwsAccess) -> ConnectorError:
-    """Return the error of a change that AWS will deny because permissions are missing."""
+    """Return the error for a change that AWS would deny because permissions are missing."""
     return user_error(ChangeError(calls([change])[0].operation, change, "AccessDeniedException", ""), access)
 
 
@@ -257,7 +270,7 @@ def _correction(error: ChangeError | ReadError) -> str:
 
 
 def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[MissingPermission, str]:
-    """Return the missing permission of the caller and the remedy."""
+    """Return the permission that the caller lacks, and the remedy."""
     caller = _caller(access)
     needed = None if "not authorized to perform" in error.text else _required_permissions(error, access)
     if needed is not None:
@@ -273,7 +286,7 @@ def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[Missing
         )
         match error:
             case ChangeError(change=OptIn(principal, resource)):
-                # The connector does not request an opt-in that exists.
+                # The connector does not request opt-ins that already exist.
                 line = CommandLines.of(access).opt_in(principal, resource)
                 return (
                     missing,
@@ -304,7 +317,7 @@ def _required_permissions(error: ChangeError | ReadError, access: AwsAccess) -> 
     if isinstance(error, ReadError):
         about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
         return RequiredPermissions(frozenset({"DESCRIBE"}), error.resource, grantable=False) if about_tags else None
-    # An expected denial has no text; ASSOCIATE was checked before.
+    # An expected denial has no text, because ASSOCIATE was checked before.
     if isinstance(error.change, Tag) and error.text:
         tag = LfTag(error.change.key, (error.change.value,))
         if not _may_associate(tag, access):
@@ -313,8 +326,9 @@ def _required_permissions(error: ChangeError | ReadError, access: AwsAccess) -> 
 
 
 def required_permissions(change: Change) -> RequiredPermissions | None:
-    """Return the permissions for a change, except ASSOCIATE on an LF-Tag; None if they are not of Lake Formation.
+    """Return the Lake Formation permissions that a change requires, except ASSOCIATE on an LF-Tag.
 
+    Returns None if the change requires other permissions than those of Lake Formation.
     https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
     """
     match change:
@@ -331,7 +345,10 @@ def required_permissions(change: Change) -> RequiredPermissions | None:
 
 
 def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
-    """Return whether the caller has ASSOCIATE on an LF-Tag; false if unknown. AWS does not name the permission."""
+    """Return whether the caller has ASSOCIATE on an LF-Tag, or False if this is unknown.
+
+    This is checked because AWS's text does not name the permission.
+    """
     from botocore.exceptions import BotoCoreError
 
     try:
@@ -342,20 +359,20 @@ def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
 
 
 # --- Governance -------------------------------------------------------------------------------------------------------
-# Governance of a sync's tables: read the present state, compare it with the options, and apply the difference.
+# Govern the tables of a sync: read the present state, compare it with the options, and apply the difference.
 
 
 _logger = logging.getLogger(__name__)
 
 _RETRIED = frozenset({"ConcurrentModificationException", "OperationTimeoutException"})
-"""Error codes after which a retry may succeed."""
+"""Error codes of requests that may succeed if they are retried."""
 
 
 class Governance:
-    """The governance options, applied to the locations, databases and tables of one sync. Thread-safe.
+    """Applies the governance options to the locations, databases and tables of one sync. Thread-safe.
 
-    Without such options, it makes no calls. Applied settings are not read again in the same sync. Methods raise
-    ConnectorError for denied changes, and otherwise botocore's errors.
+    Makes no calls if no such options are set. Settings that were applied are not read again in the same sync. Methods
+    raise ConnectorError for denied changes, and otherwise the errors of botocore.
     """
 
     def __init__(self, policy: Policy, access: AwsAccess) -> None:
@@ -368,11 +385,14 @@ class Governance:
 
     @property
     def database_settings(self) -> Mapping[str, Any]:
-        """Members of DatabaseInput (Glue API) for databases that the connector creates: see `Policy`."""
+        """The members of DatabaseInput (Glue API) for databases that the connector creates.
+
+        See `Policy.database_settings`.
+        """
         return self._policy.database_settings
 
     def govern_location(self) -> None:
-        """Register the data location, define the LF-Tags and grant access to the location. Raises ConnectorError."""
+        """Register the data location, define the LF-Tags, and grant access to the location. Raises ConnectorError."""
         for note in self._policy.notes():
             _logger.info("%s", note)
         try:
@@ -386,7 +406,8 @@ class Governance:
     def govern_database(self, name: str, created_by_connector: Callable[[], bool]) -> None:
         """Apply the LF-Tags and grants of a database, once per sync.
 
-        `created_by_connector` is called only if its result matters.
+        `created_by_connector` returns whether the connector created the database. It is only called if the result
+        matters.
         """
         with self._database_lock:
             if name not in self._databases:
@@ -402,11 +423,11 @@ class Governance:
         added: Collection[str] = (),
         incarnation: Hashable = None,
     ) -> None:
-        """Apply the LF-Tags and grants of a table and its columns that are not applied yet.
+        """Apply those LF-Tags and grants of a table and its columns that are not applied yet.
 
-        `columns` are all columns of the table, in its spelling. `added` are new columns, which are governed even if
-        earlier columns had the same names: dropping a column drops its LF-Tags and grants. For the same reason,
-        `incarnation` distinguishes the table from earlier tables with its name.
+        `columns` contains all columns of the table, in its spelling. `added` contains new columns. They are governed
+        even if earlier columns had the same names, because dropping a column drops its LF-Tags and grants. For the same
+        reason, `incarnation` distinguishes the table from earlier tables with the same name.
         """
         missing = self._ungoverned(database, table, columns, added, incarnation)
         if missing:
@@ -423,7 +444,7 @@ class Governance:
         added: Collection[str] = (),
         incarnation: Hashable = None,
     ) -> bool:
-        """Return whether all settings of the table are already applied."""
+        """Return whether all LF-Tags and grants of the table are already applied."""
         return not self._ungoverned(database, table, columns, added, incarnation)
 
     def _ungoverned(
@@ -434,10 +455,10 @@ class Governance:
         return self._policy.table(database, table, columns).without(applied.outside(database, table, added))
 
     def _converge(self, desired: Desired) -> None:
-        """Apply the missing settings. Logs each change and each deviation.
+        """Apply the settings that are missing. Log each change and each deviation.
 
         Another sync may apply the same changes concurrently, and a response may be lost. After an error, the state is
-        read again, and the error is raised only if the change is still missing.
+        therefore read again, and the error is only raised if the change is still missing.
         """
         if not desired:
             return
@@ -477,7 +498,7 @@ class Governance:
 
 
 def _may_succeed_on_retry(failure: ChangeError, desired: Desired) -> bool:
-    """Return whether a retry may succeed, for example because the resource was created just before."""
+    """Return whether a retry may succeed, for example because the resource has only just been created."""
     match failure.change:
         case Tag():
             just_made = failure.code == "EntityNotFoundException"

@@ -1,4 +1,4 @@
-"""The desired state of Lake Formation according to the options: location, databases and tables. Pure."""
+"""The desired state of Lake Formation according to the options: location, databases and tables. Performs no I/O."""
 
 from __future__ import annotations
 
@@ -37,25 +37,26 @@ if TYPE_CHECKING:
 Values = Mapping[str, Sequence[str]]
 
 ORIGINALS = frozenset({"rawdata", "column_value"})
-"""The columns of the table of rejects with original records and values."""
+"""The columns of the table of rejects that contain original records and values."""
 
 MIXED = "airbyte_mixed"
-"""The value of an LF-Tag on ORIGINALS if the tables and columns have different values. No grant uses it yet."""
+"""The value of an LF-Tag on ORIGINALS if the LF-Tag has different values on other tables and columns. No grant uses it
+yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The governance options; empty by default. Names of databases and tables are in lower case.
+    """The governance options, which are empty by default. Names of databases and tables are in lower case.
 
-    `location_arn` is the ARN of bucket and prefix, without a trailing slash. `default_tag` has the key and values of
-    the LF-Tag of databases that the connector creates.
+    `location_arn` is the ARN of the bucket and prefix, without a trailing slash. `default_tag` contains the key and the
+    values of the LF-Tag for databases that the connector creates.
     """
 
     location_arn: str
     options: LakeFormationOptions = field(default_factory=LakeFormationOptions)
     default_tag: tuple[str, tuple[str, ...]] | None = None
     governed_tables: bool = False
-    """Whether the options request the retired table type GOVERNED."""
+    """Whether the options request the table type GOVERNED, which AWS has retired."""
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -69,15 +70,15 @@ class Policy:
 
     @property
     def database_settings(self) -> Mapping[str, Any]:
-        """Members of DatabaseInput (Glue API) for databases that the connector creates.
+        """The members of DatabaseInput (Glue API) for databases that the connector creates.
 
-        With mode managed, IAM_ALLOWED_PRINCIPALS get no permissions on new tables, independent of the account's
-        default (https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html).
+        In mode managed, IAM_ALLOWED_PRINCIPALS gets no permissions on new tables, whatever the account's default is
+        (https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html).
         """
         return {"CreateTableDefaultPermissions": []} if self.options.mode == "managed" else {}
 
     def notes(self) -> Iterator[str]:
-        """Yield notes about the interpretation of the options."""
+        """Yield notes about how the options are interpreted."""
         if self.governed_tables:
             yield (
                 "lakeformation_governed_tables: AWS retired the table type GOVERNED on 2024-12-31. Tables have the "
@@ -93,7 +94,7 @@ class Policy:
                 )
 
     def location(self) -> Desired:
-        """Return the desired state once per sync: registration, definitions of LF-Tags, grants on the location."""
+        """Return the state to apply once per sync: registration, LF-Tag definitions, and grants on the location."""
         location = DataLocation(self.location_arn)
         registration = None
         if self.options.mode != "none":
@@ -107,7 +108,7 @@ class Policy:
         return Desired(registration, self._tag_values(), grants=frozenset(grants))
 
     def database(self, name: str, *, created_by_connector: bool) -> Desired:
-        """Return the desired state of a database and of AllTables in it."""
+        """Return the desired state of a database, and of AllTables in it."""
         tags: Values = self.options.tags
         if created_by_connector and self.default_tag is not None:
             tags = {**_lowered(dict([self.default_tag])), **_lowered(tags)}
@@ -120,17 +121,17 @@ class Policy:
         return self._desired([(Database(name), tags)], grants)
 
     def table(self, database: str, table: str, columns: Collection[str]) -> Desired:
-        """Return the desired state of a table and of the columns in the options, which match in any letter case."""
+        """Return the desired state of a table, and of those of its columns that the options name in any letter case."""
         tags = [*self._of_originals(database, table, columns)]
         for tagged in self.options.table_tags:
             if _is_about(tagged, database, table):
                 tags += [(resource, tagged.tags) for resource in _resources(tagged, database, table, columns)]
-                # Redirected values are as sensitive as the column's own.
+                # Redirected values are as sensitive as the values of the column itself.
                 tags += [(resource, tagged.tags) for resource in _redirected(tagged, database, table, columns)]
         grants = [
             grant
             for option in self.options.grants
-            # A grant on all columns of all tables is part of the database's state.
+            # A grant on all columns of all tables belongs to the state of the database.
             if _is_about(option, database, table) and (option.table != ALL_TABLES or option.columns is not None)
             for resource in _resources(option, database, table, columns)
             for grant in _grants(option, resource, option.permissions)
@@ -138,7 +139,10 @@ class Policy:
         return self._desired(tags, grants)
 
     def _of_originals(self, database: str, table: str, columns: Collection[str]) -> Iterator[tuple[Resource, Values]]:
-        """Yield the LF-Tags of ORIGINALS in the table of rejects: the tags of all columns with such values."""
+        """Yield the LF-Tags of ORIGINALS in the table of rejects.
+
+        They get the LF-Tags of all tables and columns whose values they can contain.
+        """
         if table != REJECTS_TABLE:
             return
         entries = [entry for entry in self.options.table_tags if entry.table == table and entry.columns is None]
@@ -149,7 +153,10 @@ class Policy:
                 yield Columns(database, table, (column,)), tags
 
     def _record_tags(self) -> dict[str, str]:
-        """Return the LF-Tag values of individual tables and columns, by key; MIXED for different values."""
+        """Return the LF-Tags of individual tables and columns, by key.
+
+        The value is MIXED if they have different values.
+        """
         record_tags: dict[str, str] = {}
         for tagged in self.options.table_tags:
             is_default = tagged.table == ALL_TABLES and tagged.columns is None
@@ -159,12 +166,12 @@ class Policy:
         return record_tags
 
     def _desired(self, tags: Iterable[tuple[Resource, Values]], grants: Iterable[state.Grant]) -> Desired:
-        # For the same resource and key, the last entry applies.
+        # If several entries have the same resource and key, the last one applies.
         by_key = {
             (resource, key): values[0] for resource, assigned in tags for key, values in _lowered(assigned).items()
         }
         granted = frozenset(grants)
-        # Principals opt in on databases and tables (Lake Formation API: CreateLakeFormationOptIn).
+        # Principals are opted in on databases and tables (Lake Formation API: CreateLakeFormationOptIn).
         opt_ins = (
             frozenset(OptIn(grant.principal, containing_table(grant.resource)) for grant in granted)
             if self.options.mode == "hybrid"
@@ -183,7 +190,7 @@ class Policy:
             yield from _grants(option, AllTables(name), option.permissions)
 
     def _tag_values(self) -> dict[str, tuple[str, ...]]:
-        """Return the required values of the definitions of all LF-Tags, by key."""
+        """Return the values that the definition of each LF-Tag must contain, by key."""
         merged: dict[str, tuple[str, ...]] = {}
         for source in self._sources():
             for key, values in source.items():
@@ -193,7 +200,7 @@ class Policy:
         return merged
 
     def _sources(self) -> list[Values]:
-        """Return all LF-Tags in the options with their values."""
+        """Return all LF-Tags in the options, with their values."""
         default = [] if self.default_tag is None else [dict([self.default_tag])]
         sources: list[Values] = [self.options.tags, *(tagged.tags for tagged in self.options.table_tags), *default]
         return [_lowered(tags) for tags in sources]
@@ -209,7 +216,7 @@ def _is_about(option: Grant | TableTags, database: str, table: str) -> bool:
 
 
 def _resources(option: Grant | TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
-    """Return the table, or the columns in the option that the table has, in the table's spelling."""
+    """Return the table or, if the option names columns, the named columns that exist, in the table's spelling."""
     if option.columns is None:
         return [Table(database, table)]
     named = {name.lower() for name in option.columns}
@@ -217,11 +224,11 @@ def _resources(option: Grant | TableTags, database: str, table: str, columns: Co
 
 
 def _redirected(option: TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
-    """Return the columns to which values of the columns in the option are redirected."""
+    """Return the columns to which values of the option's columns are redirected."""
     named = {name.lower() for name in option.columns or ()}
     return [Columns(database, table, (column,)) for column in columns if redirected_from(column.lower()) in named]
 
 
 def _lowered(tags: Values) -> dict[str, tuple[str, ...]]:
-    """Return keys and values in lower case, as Lake Formation stores them."""
+    """Return the LF-Tags with keys and values in lower case, as Lake Formation stores them."""
     return {key.lower(): tuple(dict.fromkeys(value.lower() for value in values)) for key, values in tags.items()}

@@ -1,4 +1,4 @@
-"""The state of Lake Formation, and the changes that lead from the present to the desired state. Pure."""
+"""The state of Lake Formation, and the changes from the present state to the desired one. Performs no I/O."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, assert_never
 
 # --- Resources --------------------------------------------------------------------------------------------------------
-# Resources of Lake Formation, and their desired and present states: registration, LF-Tags, grants and opt-ins.
+# The resources of Lake Formation, and their desired and present states: registration, LF-Tags, grants and opt-ins.
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Catalog:
-    """The Data Catalog."""
+    """The Data Catalog as a whole."""
 
     def __str__(self) -> str:
         return "the Data Catalog"
@@ -20,7 +20,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DataLocation:
-    """A bucket or a prefix in it, by its ARN without a trailing slash."""
+    """A bucket, or a prefix in it. `arn` is its ARN without a trailing slash."""
 
     arn: str
 
@@ -30,7 +30,7 @@ class DataLocation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Database:
-    """A database."""
+    """A database in the Data Catalog."""
 
     name: str
 
@@ -61,7 +61,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Columns:
-    """Some columns of a table. States and changes have one column per resource; requests combine several."""
+    """Some columns of a table.
+
+    In states and changes, a resource is a single column. Requests combine several columns.
+    """
 
     database: str
     table: str
@@ -74,7 +77,10 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class ColumnsExcept:
-    """All columns of a table except some (Lake Formation API: ColumnWildcard), as other principals may grant them."""
+    """All columns of a table except some (Lake Formation API: ColumnWildcard).
+
+    The connector does not grant permissions on such resources, but others may.
+    """
 
     database: str
     table: str
@@ -84,14 +90,14 @@ class ColumnsExcept:
         return f"columns of table {self.database}.{self.table} except {', '.join(sorted(self.excluded))}"
 
     def includes(self, columns: Columns) -> bool:
-        """Return whether it includes all these columns, whose names are in lower case."""
+        """Return whether all these columns are included. Their names must be in lower case."""
         same_table = (self.database, self.table) == (columns.database, columns.table)
         return same_table and self.excluded.isdisjoint(columns.names)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LfTag:
-    """An LF-Tag: a key and some of its values; `*` stands for all."""
+    """An LF-Tag: a key and some of its values. The value `*` stands for all values."""
 
     key: str
     values: tuple[str, ...]
@@ -103,11 +109,11 @@ class LfTag:
 Resource = Catalog | DataLocation | Database | AllTables | Table | Columns | ColumnsExcept | LfTag
 
 _ALL_TABLES = "ALL_TABLES"
-"""The table's name in responses of ListPermissions about all tables of a database."""
+"""The table name that ListPermissions returns for all tables of a database."""
 
 
 def to_request(resource: Resource) -> Any:
-    """Return the resource in the form of requests."""
+    """Return the resource in the form that requests use."""
     match resource:
         case Catalog():
             return {"Catalog": {}}
@@ -130,21 +136,22 @@ def to_request(resource: Resource) -> Any:
 
 
 def with_lowercase_columns(resource: Resource) -> Resource:
-    """Return the resource with column names in lower case, because the case in Glue is not reliable."""
+    """Return the resource with column names in lower case, because the letter case in Glue is not reliable."""
     if isinstance(resource, Columns):
         return Columns(resource.database, resource.table, tuple(name.lower() for name in resource.names))
     return resource
 
 
 def containing_table(resource: Resource) -> Resource:
-    """Return the table of columns, or any other resource unchanged."""
+    """Return the table that contains the columns. Any other resource is returned unchanged."""
     return Table(resource.database, resource.table) if isinstance(resource, Columns) else resource
 
 
 def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
-    """Return the resources in a response, one per column, with names in lower case; empty for other kinds.
+    """Return the resources in a response, with names of columns in lower case. Each column is a separate resource.
 
-    AWS returns all columns as a table with a column wildcard, and all tables as a table with the name ALL_TABLES.
+    Returns an empty list for other kinds of resources. AWS returns all columns as a table with a column wildcard, and
+    all tables as a table with the name ALL_TABLES.
     """
     match answer:
         case {"DataLocation": {"ResourceArn": arn}}:
@@ -169,12 +176,12 @@ def _table(table: Mapping[str, Any]) -> Table | AllTables:
 
 
 ALL = "ALL"
-"""The permission that includes all others (the console calls it Super)."""
+"""The permission that includes all others. The console calls it Super."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A registered data location: its ARN, Lake Formation's role for it, and whether access is hybrid."""
+    """A registered data location: its ARN, the role that Lake Formation uses, and whether access is hybrid."""
 
     arn: str
     role_arn: str | None
@@ -182,13 +189,13 @@ class Registration:
 
     @property
     def access(self) -> str:
-        """The kind of access, for messages."""
+        """The kind of access as text, for messages."""
         return "hybrid access" if self.hybrid else "access by Lake Formation's permissions only"
 
     def covers(self, arn: str) -> bool:
-        """Return whether this registration includes the location at `arn`.
+        """Return whether this registration applies to the location at `arn`.
 
-        A registration includes all folders below its path
+        A registration applies to all folders below its path
         (https://docs.aws.amazon.com/lake-formation/latest/dg/register-data-lake.html).
         """
         folder = self.arn.removesuffix("*").rstrip("/")
@@ -197,7 +204,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tag:
-    """An LF-Tag's value on a resource. A resource has one value for each key."""
+    """The value of an LF-Tag on a resource. A resource has one value for each key."""
 
     resource: Resource
     key: str
@@ -206,7 +213,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Grant:
-    """One permission of a principal on a resource. `grantable`: with the grant option."""
+    """One permission of a principal on a resource. `grantable` means that it includes the grant option."""
 
     principal: str
     resource: Resource
@@ -216,7 +223,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OptIn:
-    """The enforcement of Lake Formation's permissions for a principal on a resource of a hybrid location."""
+    """The opt-in of a principal: for this principal, Lake Formation's permissions apply to a hybrid resource."""
 
     principal: str
     resource: Resource
@@ -224,9 +231,9 @@ class OptIn:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The desired state of some resources. `tag_values` are the required values of LF-Tag definitions.
+    """The desired state of some resources. `tag_values` contains the values that the definitions of LF-Tags must have.
 
-    A registration without a role cannot be applied; it results in a warning.
+    A registration without a role cannot be applied. It results in a warning.
     """
 
     registration: Registration | None = None
@@ -239,13 +246,13 @@ class Desired:
         return bool(self.registration or self.tag_values or self.tags or self.grants or self.opt_ins)
 
     def without(self, other: Desired) -> Desired:
-        """Return the tags, grants and opt-ins that `other` does not have."""
+        """Return the state without the tags, grants and opt-ins that `other` contains."""
         return replace(
             self, tags=self.tags - other.tags, grants=self.grants - other.grants, opt_ins=self.opt_ins - other.opt_ins
         )
 
     def outside(self, database: str, table: str, columns: Collection[str]) -> Desired:
-        """Return the state without these columns of a table."""
+        """Return the state without the tags and grants of these columns."""
         inside = {Columns(database, table, (column,)) for column in columns}
         tags = frozenset(tag for tag in self.tags if tag.resource not in inside)
         return replace(
@@ -253,7 +260,7 @@ class Desired:
         )
 
     def union(self, other: Desired) -> Desired:
-        """Return the tags, grants and opt-ins of both."""
+        """Return the state with the additional tags, grants and opt-ins of `other`."""
         return replace(
             self, tags=self.tags | other.tags, grants=self.grants | other.grants, opt_ins=self.opt_ins | other.opt_ins
         )
@@ -261,10 +268,10 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The present state of Lake Formation that is relevant for a desired state.
+    """The present state of Lake Formation, as far as a desired state requires it.
 
-    `tag_values` are the definitions of LF-Tags. `tags` are assigned to a resource directly, not inherited. Column names
-    are in lower case.
+    `tag_values` contains the definitions of LF-Tags. `tags` are assigned to a resource directly, and not inherited.
+    Names of columns are in lower case.
     """
 
     registrations: frozenset[Registration] = frozenset()
@@ -274,7 +281,7 @@ class Present:
     opt_ins: frozenset[OptIn] = frozenset()
 
     def covering_registration(self, arn: str) -> Registration | None:
-        """Return the registration with the longest path that includes the location."""
+        """Return the registration with the longest path that applies to the location, or None."""
         covering = [registration for registration in self.registrations if registration.covers(arn)]
         return max(covering, key=lambda registration: len(registration.arn), default=None)
 
@@ -282,18 +289,18 @@ class Present:
     # (https://docs.aws.amazon.com/lake-formation/latest/dg/lf-tag-considerations.html).
 
     def values_of(self, key: str) -> frozenset[str] | None:
-        """Return the values in an LF-Tag's definition, in lower case; None if the LF-Tag is not defined."""
+        """Return the values in an LF-Tag's definition, in lower case, or None if the LF-Tag is not defined."""
         definitions = [values for name, values in self.tag_values.items() if name.lower() == key.lower()]
         return frozenset(value.lower() for values in definitions for value in values) if definitions else None
 
     def assigned_value(self, resource: Resource, key: str) -> str | None:
-        """Return the value assigned to the resource directly, if any."""
+        """Return the LF-Tag's value that is assigned to the resource directly, or None."""
         resource = with_lowercase_columns(resource)
         values = (tag.value for tag in self.tags if tag.resource == resource and tag.key.lower() == key.lower())
         return next(values, None)
 
     def is_granted(self, grant: Grant) -> bool:
-        """Return whether the principal has the permission directly, as part of ALL, or on the column's table."""
+        """Return whether the permission is granted: itself, as part of ALL, or on the table with the column."""
         resources = [with_lowercase_columns(grant.resource)]
         if isinstance(resources[0], Columns):
             column = resources[0]
@@ -311,14 +318,15 @@ class Present:
 
 
 # --- Difference -------------------------------------------------------------------------------------------------------
-# The difference of the desired and the present state of Lake Formation: changes, and deviations that stay. Pure.
+# The difference between the desired and the present state of Lake Formation. Performs no I/O.
 #
-# Changes only add settings. They never revoke, remove or replace any.
+# The difference consists of changes, and of deviations, which are not changed. Changes only add settings. They never
+# revoke, remove or replace any.
 
 
 @dataclass(frozen=True, slots=True)
 class CreateLfTag:
-    """Define an LF-Tag with its values."""
+    """A change that defines an LF-Tag with its values."""
 
     key: str
     values: tuple[str, ...]
@@ -326,7 +334,7 @@ class CreateLfTag:
 
 @dataclass(frozen=True, slots=True)
 class AddLfTagValues:
-    """Add values to an LF-Tag's definition."""
+    """A change that adds values to the definition of an LF-Tag."""
 
     key: str
     values: tuple[str, ...]
@@ -337,7 +345,11 @@ Change = Registration | CreateLfTag | AddLfTagValues | Tag | Grant | OptIn
 
 
 class ChangeDescription(NamedTuple):
-    """Texts about a change: the state after it, as a clause for the log, and its failure, "Cannot DOING RESOURCE"."""
+    """Texts about a change.
+
+    `outcome` is a clause for the log about the state after the change. `doing` and `resource` complete the sentence
+    "Cannot …" about its failure.
+    """
 
     outcome: str
     doing: str
@@ -371,14 +383,14 @@ def describe_change(change: Change) -> ChangeDescription:
 
 @dataclass(frozen=True, slots=True)
 class LocationNotRegistered:
-    """A location without a registration, and without a role in the options to register it."""
+    """A deviation: the location is not registered, and the options contain no role to register it with."""
 
     desired: Registration
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredDifferently:
-    """A location registered with another role or kind of access, which stays."""
+    """A deviation: the location is registered with another role or kind of access, which is not changed."""
 
     present: Registration
     desired: Registration
@@ -386,7 +398,7 @@ class RegisteredDifferently:
 
 @dataclass(frozen=True, slots=True)
 class OtherValueAssigned:
-    """A resource with another value of the LF-Tag, which stays."""
+    """A deviation: the LF-Tag has another value on the resource, which is not changed."""
 
     tag: Tag
     present: str
@@ -397,14 +409,14 @@ Deviation = LocationNotRegistered | RegisteredDifferently | OtherValueAssigned
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The changes, in a valid order, and the deviations that stay."""
+    """The changes, in an order in which they can be applied, and the deviations, which are not changed."""
 
     changes: tuple[Change, ...]
     deviations: tuple[Deviation, ...]
 
 
 def difference(desired: Desired, present: Present) -> Difference:
-    """Return the difference of the desired and the present state."""
+    """Return the difference between the desired and the present state."""
     items = [*_registration(desired, present), *_tag_values(desired, present), *_tags(desired, present)]
     items += [grant for grant in sorted(desired.grants, key=str) if not present.is_granted(grant)]
     items += sorted(desired.opt_ins - present.opt_ins, key=str)
