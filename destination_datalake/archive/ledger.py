@@ -133,7 +133,7 @@ class ArchiveLedger:
 
         The description contains `columns`, and the folder of the table's files.
 
-        Does nothing if the stream's table has no journal. Raises as `begin`.
+        Does nothing if the stream's table has no journal. Raises the errors of `begin`.
         """
         if (location := self._locations.get(stream)) is None:
             return

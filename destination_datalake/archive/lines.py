@@ -78,8 +78,9 @@ class ArchivedLines:
     def contents(self, access: AwsAccess) -> Iterator[Content]:
         """Yield the lines of the object, one gzip member at a time.
 
-        Skips lines that are not in `line_numbers`, and the empty lines that an erasure leaves (`files.erase`). Raises
-        ArchiveObjectReplaced, ArchiveObjectCorrupted, SegmentUnreadable, and the errors of botocore.
+        Lines that are not in `line_numbers` are replaced by empty lines, which become no rows. An erasure also leaves
+        empty lines (`files.erase`). Raises ArchiveObjectReplaced, ArchiveObjectCorrupted, SegmentUnreadable, and the
+        errors of botocore.
         """
         import numpy as np
 

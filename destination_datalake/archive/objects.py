@@ -42,10 +42,10 @@ Position = tuple[str, int]
 class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first journal entry of a sync of a stream.
 
-    `sync` is the unique name of the sync. `started` is the time at which it had prepared the table, in milliseconds
-    since 1970-01-01 UTC. At that time, the table was at `position`, and had no rows if `found_empty` is true. `table`
-    identifies the table among all tables that have had the same name. `position` is 0 if unknown, as in entries of
-    earlier versions.
+    `sync` is the unique name of the sync. `started` is the time just after the sync prepared the table, in milliseconds
+    since 1970-01-01 UTC. `position` is the table's position at that time, or 0 if unknown, as in entries of earlier
+    versions. `found_empty` is true if the table had no rows then. `table` identifies the table among all tables that
+    have had the same name.
 
     `catalog` is the SHA-256 hash of the stream's configuration without the three IDs of the sync. If `keeps_lines` is
     false, the sync did not archive its records: it wrote entries only because its table has an archive.

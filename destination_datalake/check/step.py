@@ -52,7 +52,7 @@ class CheckContext:
     key_failures: list[Failure] = field(default_factory=list)
     """The failures to use the KMS key, in any folder."""
     encrypted_with: list[str] = field(default_factory=list)
-    """The encryption of the objects written in all folders: "AES256", or the ARN of a KMS key."""
+    """The encryption of the objects written in all folders: "AES256", the ARN of a KMS key, or "nothing"."""
     settings: Mapping[str, Any] | None = None
     """The data lake settings (Lake Formation API: DataLakeSettings), or None if the caller may not read them."""
 

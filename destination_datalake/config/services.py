@@ -169,8 +169,8 @@ def contradictory_catalog(
 ) -> Iterator[str]:
     """Yield a message for each pair of contradictory options.
 
-    `glue_only` has the options that only Glue supports, and `storage` the options of file storage, which S3 Tables
-    manages itself. Both map an option's name to whether it is set.
+    `glue_only` contains the options that only Glue supports. `storage` contains the options of file storage, which S3
+    Tables manages itself. Both map the name of an option to whether it is set.
     """
     if isinstance(catalog, GlueCatalogOptions):
         return

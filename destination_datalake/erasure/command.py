@@ -235,7 +235,7 @@ class Erasure:
         return self._report(dry_run=True)
 
     def run(self) -> Report | None:
-        """Erase the rows, search again, and return the report. Return None if the command was stopped.
+        """Erase the rows of the IDs, search again, and return the report. Return None if the command was stopped.
 
         Raises ConnectorError and the errors of the AWS libraries.
         """
@@ -270,9 +270,9 @@ class Erasure:
         return report
 
     def _displace_replay(self, name: TableName) -> None:
-        """Stop a running `replay --replace` of a table, and drop its unfinished table, which may contain such rows.
+        """Stop a running `replay --replace` of a table, and drop its unfinished table.
 
-        The next replay starts from the beginning and suppresses these rows.
+        The unfinished table may contain rows of the IDs. The next replay starts from the beginning and suppresses them.
         """
         config, catalog, access = self.request.config, self.request.catalog, self.request.access
         unfinished = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")

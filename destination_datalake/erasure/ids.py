@@ -50,7 +50,7 @@ _DESCRIPTIONS = (
 class IdsFile:
     """A file of IDs, one per line.
 
-    Empty lines are skipped. A carriage return at the end of a line is ignored, but spaces are part of the ID.
+    Empty lines are skipped. A carriage return at the end of a line is ignored, but spaces are not.
     """
 
     path: Path

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 # find nothing.
 
 Outcome = Literal["found", "rewritten", "removed", "left", "kept"]
-"""The outcome of an object that contains rows of the IDs:
+"""The outcome of an object that contains rows of the IDs.
 
-"rewritten" without these rows; "removed"; "left" unchanged, because the erasure failed; or "kept" because of
-`Request.keep_history`. "found" is the outcome if the command only searched.
+It is "rewritten" without these rows, "removed", "left" unchanged because the erasure failed, or "kept" because of
+`Request.keep_history`. It is "found" if the object was only searched.
 """
 
 
@@ -143,7 +143,7 @@ class ErasureTarget(Protocol):
         """Yield the objects that currently contain rows of the IDs, as "found" or "kept". Changes nothing."""
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows. Yield each object that contained such rows, as soon as its outcome is final.
+        """Erase the rows of the IDs. Yield each object that contained them, as soon as its outcome is final.
 
         Idempotent, because an earlier attempt may have been killed at any point.
         """

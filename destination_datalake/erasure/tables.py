@@ -226,7 +226,10 @@ class IcebergTarget:
                 self._update_stats(erasure)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the files that contain rows of the IDs, with or without a snapshot, and manifests that reveal an ID."""
+        """Yield the files that contain rows of the IDs, and manifests that reveal an ID.
+
+        Files that no snapshot references are included.
+        """
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
             if erasure is None or (result := erasure.find()) is None:
@@ -247,9 +250,10 @@ class IcebergTarget:
                 yield ErasedObject(file.uri, file.rows, reason="no snapshot references it")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows from all branches in one commit, expire their history, and delete unreferenced files.
+        """Erase the rows of the IDs, and yield each file that contained them, with its outcome.
 
-        Yields each file that contained such rows, with its outcome.
+        The rows are erased from all branches in one commit. Then their history is expired, and unreferenced files are
+        deleted.
         """
         with as_failures(self.table):
             erasure = self._erasure or self._begin()

@@ -166,7 +166,7 @@ def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
 #
 # Versions that contain rows of the IDs are deleted. In the staging folder, all versions are deleted, because no sync
 # needs them. A version is "left" if it cannot be read, or if a policy or a lock denies its deletion. The report then
-# contains the day on which a lifecycle rule deletes the version.
+# states when a lifecycle rule deletes the version, if this is known.
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ class TableVersions:
         self._bucket.delete_lone_markers([self._folder])
 
     def _searched(self) -> Iterator[tuple[StoredObject, int]]:
-        """Yield each such version with its number of rows.
+        """Yield the versions that `find` reports, with their numbers of rows.
 
         The number is -1 for a manifest that reveals an ID, and 0 for a version that cannot be read.
         """
@@ -419,7 +419,7 @@ class _Bucket:
         return (ErasedObject(folder, -1, reason=reason) for folder, reason in self.unlisted.items())
 
     def delete_lone_markers(self, folders: Sequence[str]) -> None:
-        """Delete the delete markers of keys whose last remaining version was deleted by this object."""
+        """Delete the delete markers of keys whose last remaining version this instance has deleted."""
         if not self._emptied:
             return
         markers: dict[str, list[StoredObject]] = {}
@@ -550,7 +550,7 @@ class Staging:
         self.stats = ErasureStats()
 
     def require(self) -> None:
-        """Do nothing, because staged records can always be searched."""
+        """Do nothing: staged records have no preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield all objects, without searching their content."""
@@ -595,7 +595,7 @@ class Uploads:
         self.stats = ErasureStats()
 
     def require(self) -> None:
-        """Do nothing, because the uploads need no preconditions."""
+        """Do nothing: incomplete uploads have no preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield the old uploads. Their content cannot be read from S3. Add a note about recent uploads."""

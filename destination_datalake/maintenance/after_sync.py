@@ -75,7 +75,7 @@ def maintain_after_sync(
 def _is_owned(table: TableName, catalog: TableCatalog) -> bool:
     """Return whether this connector created the table.
 
-    A missing table counts as created, and the steps then report it.
+    Also returns True for a missing table, which the steps then report.
     """
     try:
         entry = catalog.find(table)

@@ -53,7 +53,7 @@ _NO_TIME = "the time limit was reached; the next run continues"
 class Maintainer:
     """Run the maintenance steps of tables.
 
-    `compact_files` runs on executors. `should_continue` returns False once the time limit is reached.
+    `compact_files` runs on executors. `should_continue` returns False once no further work may start.
     """
 
     retention: Retention
@@ -282,7 +282,7 @@ def remove_superseded(
 def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
     """Return the tables that have an archive.
 
-    `streams` selects streams by "name" or "namespace.name"; if empty, all.
+    `streams` selects the tables of streams by "name" or "namespace.name". If it is empty, all tables are returned.
     """
     folders = folders_in(aws_access(config).client("s3"), config.uri(ARCHIVE_FOLDER))
     tables = [TableName(*folder.split(".", 1)) for folder in folders]

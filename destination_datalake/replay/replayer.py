@@ -72,7 +72,7 @@ _MAX_REPLACEMENT_AGE_SECONDS = 24 * 3600
 references, as orphans, some days after they were written."""
 
 _MAX_STEP_ATTEMPTS = 3
-"""The maximum number of times that the steps are run if another replay takes the table's fencing token meanwhile."""
+"""The maximum number of times that the steps are run because another replay has taken the table's fencing token."""
 
 _MAX_LISTED_SYNCS = 5
 """The maximum number of syncs that are listed with their number of rows."""

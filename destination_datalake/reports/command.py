@@ -69,7 +69,10 @@ def run_history(arguments: Sequence[str]) -> int:
 
 
 def run_health(arguments: Sequence[str]) -> int:
-    """Run `health` with these arguments. Return the exit code: 0, or 1 if a table is unhealthy or cannot be judged."""
+    """Run `health` with these arguments. Return the exit code, 0 or 1.
+
+    The exit code is 1 if a table is unhealthy, or if the reports are missing or cannot be read.
+    """
     options = _parser("health", _HEALTH, _HEALTH_EPILOG).parse_args(arguments)
     return terminal.run(options, "read the reports of", "the configuration", lambda config: _health(config, options))
 

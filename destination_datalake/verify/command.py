@@ -261,9 +261,8 @@ def verify_table(
 ) -> TableResult:
     """Verify a table and return the result. Failures to read the table are reported as problems.
 
-    Raises the error if a resource of this machine is exhausted.
-
-    If another writer has changed the table in the meantime, verifies the objects with problems again.
+    If another writer has changed the table in the meantime, verifies the objects with problems again. Raises the error
+    if a resource of this machine is exhausted.
     """
     first = TableResult(str(name))
     suspects: set[str] | None = None
