@@ -183,7 +183,10 @@ def _stripped(value: Any) -> Any:
 
 
 def with_dependent_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Set the defaults that depend on other options: types, partitions, `lake_formation.mode`, and the codec."""
+    """Return a copy of the options, with the defaults that depend on other options.
+
+    These are the defaults for types, partitions, `lake_formation.mode` and the codec.
+    """
     options = {**options}
     format_ = options.setdefault("format", {"format_type": "Parquet"})
     jsonl = isinstance(format_, dict) and format_.get("format_type") == "JSONL"
@@ -250,7 +253,7 @@ def _has_tag_values(options: Mapping[str, Any]) -> bool:
 
 _SIMILAR = 0.7
 _MISSPELT = 0.8
-"""The minimum similarity (`difflib`) to a known option of a suggestion, and of a misspelling."""
+"""The minimum similarities (`difflib`): for suggesting a known option, and for treating an unknown one as misspelt."""
 
 
 class UnknownOption(NamedTuple):

@@ -369,7 +369,7 @@ _RETRIED = frozenset({"ConcurrentModificationException", "OperationTimeoutExcept
 
 
 class Governance:
-    """Applies the governance options to the locations, databases and tables of one sync. Thread-safe.
+    """Apply the governance options to the locations, databases and tables of one sync. Thread-safe.
 
     Makes no calls if no such options are set. Settings that were applied are not read again in the same sync. Methods
     raise ConnectorError for denied changes, and otherwise the errors of botocore.

@@ -141,7 +141,7 @@ class Policy:
     def _of_originals(self, database: str, table: str, columns: Collection[str]) -> Iterator[tuple[Resource, Values]]:
         """Yield the LF-Tags of ORIGINALS in the table of rejects.
 
-        They get the LF-Tags of all tables and columns whose values they can contain.
+        These columns get the LF-Tags of all tables and columns whose values they can contain.
         """
         if table != REJECTS_TABLE:
             return
