@@ -14,10 +14,8 @@ ROW_GROUP_ROWS = 8_000
 """So many rows of so many numbers are a row group of 64 MiB in Arrow's memory, however few of them are not null."""
 
 ENCODE = """
-import resource
 import sys
 from pathlib import Path
-import psutil
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.segments import LocalFile, StagedSegment
@@ -25,6 +23,7 @@ from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.types import Field, Int64
+from unit_tests.memory import peak_memory
 
 class Sink:
     def client(self, _service):
@@ -39,11 +38,11 @@ plan = FilePlan("parquet", "ZSTD", columns, {}, "s3://lake/t", False, 1 << 30, 1
 rejects = RejectLocation("s3://lake/_errors", "run", "2026-11-21", "db", "t")
 segment = StagedSegment(LocalFile(str(path)), path.stat().st_size)
 unit = EncodeUnit(StreamId(None, "s"), "unit", (segment,), plan, rejects)
-before = psutil.Process().memory_info().rss
+before = peak_memory()
 [result] = encode([EncodeTask((unit,), Sink())])
 assert isinstance(result, Encoded), result
 [file] = result.files
-print(file.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+print(file.rows, peak_memory() - before)
 """
 
 

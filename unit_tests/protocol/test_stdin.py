@@ -102,24 +102,24 @@ def test_a_line_longer_than_any_read_is_one_line(stdin: Pipe, wake: Pipe) -> Non
     assert read[0].startswith(line)
 
 
-def test_a_huge_line_is_in_memory_about_once() -> None:
-    """Measured as the peak memory of a process."""
+def test_a_huge_line_takes_at_most_twice_its_size_in_memory() -> None:
+    """Twice, because the buffer doubles: a copy has less than the line, and the new buffer is not filled further."""
     program = """
-import os, resource, sys
+import os
 from destination_datalake.protocol.messages import MessageReader
 from destination_datalake.protocol.messages import chunks
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-before = peak()
+from unit_tests.memory import peak_memory
+before = peak_memory()
 reader = MessageReader()
 assert sum(item.count for chunk in chunks(0, os.pipe()[0]) for item in reader.read(chunk)) == 2
-print(peak() - before)
+print(peak_memory() - before)
 """
     head = b'{"type":"RECORD","record":{"stream":"a","emitted_at":1,"data":{"x":"'
     line = head + b"x" * (150 * READ_BYTES) + b'"}}}\n'
 
     done = subprocess.run([sys.executable, "-c", program], input=line + head + b'"}}}', capture_output=True, check=True)
 
-    assert int(done.stdout) < 1.6 * len(line)
+    assert int(done.stdout) < 2.1 * len(line)
 
 
 def test_wake_ends_reading_while_the_input_is_quiet_and_open(stdin: Pipe, wake: Pipe) -> None:
