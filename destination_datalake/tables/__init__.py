@@ -1,1 +1,1 @@
-"""Tables of each type and their commits, and the catalogs that contain them. Does not import `spark`."""
+"""The table types, their commits, and the catalogs that contain the tables. This package does not import `spark`."""

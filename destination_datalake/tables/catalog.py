@@ -1,7 +1,7 @@
 """The interface of the configured catalog, which syncs, `check` and `maintain` use.
 
-Each kind of catalog has a class; `catalogs.py` chooses it. Hive tables exist only in the Glue Data Catalog, so their
-code calls Glue directly.
+One class implements the interface for each kind of catalog, and `catalogs.py` chooses the class. Hive tables exist only
+in the Glue Data Catalog, so the code of Hive tables calls Glue directly.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class ListedDatabase(NamedTuple):
 
 
 class ListedTable(NamedTuple):
-    """A table in a catalog's listing, in Glue's format for every catalog (Glue API: Table).
+    """A table in a catalog's listing. Every catalog returns it in Glue's format (Glue API: Table).
 
-    The `Parameters` of an Iceberg table are its properties, plus `table_type` and `metadata_location`.
+    The `Parameters` of an Iceberg table contain its Iceberg properties, and also `table_type` and `metadata_location`.
     """
 
     database: str
@@ -46,13 +46,13 @@ class ListedTable(NamedTuple):
 def is_iceberg(glue_table: Mapping[str, Any]) -> bool:
     """Return whether a table in Glue's format is an Iceberg table.
 
-    `table_type` is compared case-insensitively, because engines spell it differently.
+    `table_type` is compared case-insensitively, because engines write it in different cases.
     """
     return str(glue_table.get("Parameters", {}).get("table_type", "")).upper() == "ICEBERG"
 
 
 class TableCatalog(Protocol):
-    """The configured catalog. It applies the configured Lake Formation governance.
+    """The configured catalog, which also applies the configured Lake Formation governance to databases.
 
     Thread-safe. Every method may raise errors of the catalog's client library.
     """
@@ -63,9 +63,9 @@ class TableCatalog(Protocol):
 
     @property
     def compares_metadata(self) -> bool:
-        """Whether a commit fails if the table's metadata differ at all from those that the commit was planned on.
+        """Whether a commit fails if the table's metadata has changed in any way since the commit was planned.
 
-        Otherwise a commit succeeds on any metadata that meet its requirements.
+        If False, a commit succeeds on any metadata that meets the commit's requirements.
         """
 
     def pyiceberg(self) -> Catalog:
@@ -100,10 +100,10 @@ _MAX_TABLES_READ = 2_000
 
 
 def list_tables(catalog: TableCatalog, database: str) -> list[ListedTable]:
-    """Return the tables in `database`, followed by those in other databases that this connector created.
+    """Return the tables in `database`, followed by tables in the other databases that this connector created.
 
-    The newest of these databases come first, and databases that cannot be listed are skipped. At most 2,000 tables are
-    returned. Raises errors of the catalog about `database`.
+    The other databases are ordered from the newest to the oldest. Databases that cannot be listed are skipped. At most
+    2,000 tables are returned. Raises the catalog's errors about `database`.
     """
     return list(
         islice(chain(catalog.tables(database), _tables_of_other_databases(catalog, database)), _MAX_TABLES_READ)
@@ -113,7 +113,7 @@ def list_tables(catalog: TableCatalog, database: str) -> list[ListedTable]:
 def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator[ListedTable]:
     """Yield the tables of the other databases that this connector created.
 
-    Stop if the catalog denies a request, because only warnings depend on these tables.
+    Stop without an error if the catalog denies a request, because only warnings depend on these tables.
     """
     try:
         for other in _created_databases(catalog)[:_MAX_DATABASES_READ]:
@@ -127,7 +127,7 @@ def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator
 
 
 def _created_databases(catalog: TableCatalog) -> list[str]:
-    """Return the databases that this connector created, the newest first."""
+    """Return the databases that this connector created, from the newest to the oldest."""
     databases = [
         database for database in islice(catalog.databases(), _MAX_DATABASES_LISTED) if database.is_created_by_connector
     ]

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def catalog_of(config: Config, access: AwsAccess, limits: CatalogLimits | None = None) -> TableCatalog:
-    """Return the configured catalog, without a request to it.
+    """Return an object for the configured catalog, without sending a request to the catalog.
 
-    A REST catalog does not load tables that exceed `limits`, by default the limits in its options.
+    An object for a REST catalog does not load tables that exceed `limits`. By default, these are the limits in the
+    catalog's options.
     """
     governance = Governance(Policy.of(config), access)
     match config.catalog:

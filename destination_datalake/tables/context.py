@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 # --- Journal ----------------------------------------------------------------------------------------------------------
-# The journal of one sync's tables: their columns, their merges, and their state after the last commit.
+# The journal of one sync: the columns of its tables, their merges, and their state after the last commit.
+#
+# Tables write to this journal, and only the sync's report reads it. It is not the journal of the archive.
 #
 # Tables write to this journal, and only the sync's report reads it. It is not the journal of the archive.
 
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 class MergeFigures:
     """The totals of a table's merges.
 
-    `rows` is the number of pending rows that were merged, and `pending_bytes` their size. `written_bytes` is the size
-    of the new files. Of the merged rows, `replaced` rows replaced a row of the table, and `deleted` rows deleted one.
+    `rows` is the number of pending rows that were merged, and `pending_bytes` is their size. `written_bytes` is the
+    size of the new files. `replaced` is the number of merged rows that replaced a row of the table, and `deleted` is
+    the number of merged rows that deleted one.
     """
 
     merges: int = 0
@@ -52,8 +55,8 @@ class MergeFigures:
 class TableFigures:
     """The state of an Iceberg table after the last commit of a batch.
 
-    `snapshot` is the ID of the current snapshot, and `snapshots` the number of all snapshots. `files`, `bytes` and
-    `rows` are totals of the visible content. `pending_rows` is the number of rows not yet deduplicated. None means
+    `snapshot` is the ID of the current snapshot, and `snapshots` is the number of all snapshots. `files`, `bytes` and
+    `rows` are the totals of the visible rows. `pending_rows` is the number of rows not yet deduplicated. None means
     unknown.
     """
 
@@ -69,13 +72,14 @@ class TableFigures:
 class TableHistory:
     """The changes of one table during a sync.
 
-    `first` maps each column to its type at the start of the sync, as text, and `columns` to its present type.
+    `first` maps each column to its type at the start of the sync, as text. `columns` maps each column to its present
+    type.
     """
 
     first: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     redirected: dict[str, str] = field(default_factory=dict)
-    """Maps each column that cannot hold the stream's values to the column that holds these values instead."""
+    """Maps each column that cannot hold the stream's values to the column in which the values are stored instead."""
     merged: MergeFigures = field(default_factory=MergeFigures)
     state: TableFigures | None = None
 
@@ -86,7 +90,7 @@ class TableHistory:
 
     @property
     def promoted_columns(self) -> dict[str, str]:
-        """The present types of the columns whose type has changed during the sync, by column."""
+        """The present types of the columns whose types have changed during the sync, by column name."""
         return {name: type_ for name, type_ in self.columns.items() if self.first.get(name, type_) != type_}
 
 
@@ -98,19 +102,25 @@ class Journal:
         self._tables: defaultdict[TableName, TableHistory] = defaultdict(TableHistory)
 
     def columns(self, table: TableName, columns: Mapping[str, str]) -> None:
-        """Record the present columns of a table with their types. The first call also records the initial columns."""
+        """Record the present columns of a table with their types.
+
+        The first call for a table also records its initial columns.
+        """
         with self._lock:
             history = self._tables[table]
             history.first = history.first or columns
             history.columns = columns
 
     def redirected(self, table: TableName, columns: Mapping[str, str]) -> None:
-        """Record that the stream's values are redirected. `columns` maps columns to those that hold their values."""
+        """Record that values of the stream are redirected to other columns.
+
+        `columns` maps each original column to the column in which its values are stored.
+        """
         with self._lock:
             self._tables[table].redirected |= columns
 
     def merged(self, table: TableName, figures: MergeFigures) -> None:
-        """Add the totals of a committed merge."""
+        """Add the totals of a committed merge to the totals of the table."""
         with self._lock:
             history = self._tables[table]
             history.merged = history.merged.plus(figures)
@@ -121,13 +131,13 @@ class Journal:
             self._tables[table].state = state
 
     def of(self, table: TableName) -> TableHistory:
-        """Return the history of a table, with all changes until now."""
+        """Return the history of a table, with all changes recorded so far."""
         with self._lock:
             return self._tables[table]
 
 
 # --- Context ----------------------------------------------------------------------------------------------------------
-# What the tables of one sync share: access to AWS, the catalog, and jobs on Spark's executors.
+# The context that the tables of one sync share: access to AWS, the catalog, and jobs on Spark's executors.
 
 
 _Task = TypeVar("_Task")
@@ -135,7 +145,10 @@ _Result = TypeVar("_Result")
 
 
 class Executors(Protocol):
-    """Runs jobs on Spark. Methods wait until Spark has started. They raise ConnectorError if a job or Spark fails."""
+    """Runs jobs on Spark.
+
+    Every method waits until Spark has started, and raises ConnectorError if a job or Spark fails.
+    """
 
     def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
         """Run a job with one Spark task for each of `tasks`, and return all results in the order of the tasks."""
@@ -149,7 +162,7 @@ class Executors(Protocol):
     ) -> list[_Result]:
         """Run a job with two stages, and return all results.
 
-        `produce` yields pairs of a partition number and bytes. Spark shuffles the bytes by partition number, and
+        `produce` yields pairs of a partition number and bytes. Spark shuffles the bytes by partition number. Then
         `consume` is called once for each partition.
         """
 
@@ -159,7 +172,7 @@ class Executors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Executors, and a function that returns a folder for the files that one job passes to the next.
+    """The executors, and a function that returns a folder for the files that one job passes to the next.
 
     The function is `Staging.scratch`.
     """
@@ -172,7 +185,7 @@ class Jobs:
 class TableContext:
     """The context that the tables of one sync share.
 
-    `sync` is the unique name of the sync. `archives` is whether the sync archives its records.
+    `sync` is the unique name of the sync. `archives` states whether the sync archives its records.
     """
 
     sync: str

@@ -31,10 +31,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay of the archive of table `of` into another table.
+    """A replay of the archive of the table `of` into another table.
 
-    With `in_place`, the files of the other table are in the folder of table `of`, which takes them over after the
-    replay.
+    With `in_place`, the files of the other table are in the folder of the table `of`. After the replay, the table `of`
+    takes over these files.
     """
 
     of: TableName
@@ -46,8 +46,8 @@ def open_table(
 ) -> Table:
     """Return the stream's table. The caller must call `prepare` before any other method of the table.
 
-    Raises TableConflict if the stream has more columns than the options or the catalog allow. Also raises TableConflict
-    if another connector created a table for the stream and the options would create a second table.
+    Raises TableConflict in two cases: the stream has more columns than the options or the catalog allow, or another
+    connector already created a table for the stream and the options would create a second one.
     """
     if replay is None:
         refuse_second_table(stream.id, name, config, context.catalog)
@@ -90,9 +90,9 @@ def open_table(
 def _with_short_types(
     layout: TableLayout, columns: Sequence[Field], limits: ColumnLimits, name: TableName, catalog: TableCatalog
 ) -> TableLayout:
-    """Return the layout with JSON text instead of the types that exceed the catalog's limit, in new columns only.
+    """Return the layout, with JSON text in place of new columns' types that exceed the catalog's limit.
 
-    An existing struct column stays a struct, because otherwise it would not receive any more values.
+    An existing struct column stays a struct. Otherwise it would not receive any more values.
     """
     too_long = [column for column in columns if limits.is_too_long(column.type)]
     if not too_long:
@@ -113,7 +113,10 @@ def _with_short_types(
 
 
 def rebuild_of(config: Config, name: TableName, catalog: TableCatalog, open_to_append: Callable[[], Table]) -> Rebuild:
-    """Return the rebuild of a table of the configured table type. `open_to_append` opens the table for an append."""
+    """Return the rebuild of a table of the configured table type.
+
+    `open_to_append` opens the table for an append.
+    """
     # Import only the configured table type, because the import of PyIceberg takes a second.
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.rebuild import IcebergRebuild

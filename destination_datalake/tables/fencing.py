@@ -1,16 +1,16 @@
 """Rules that decide which sync may write to a Hive table, overwrite an Iceberg table, or adopt a pending overwrite.
 
-Fencing tokens decide between simultaneous syncs. A sync that begins takes the token from its present holder. The former
-holder is then fenced: at its next step, it reads a different token and stops. A sync removes its token when it ends.
-Appends to Iceberg tables need no token. However, an append that continues a published overwrite is fenced when another
-overwrite replaces that overwrite.
+Fencing tokens decide between simultaneous syncs. A sync takes the token from its present holder when the sync begins.
+The former holder is then fenced: at its next step, it reads a different token and stops. A sync removes its token when
+the sync ends. Appends to Iceberg tables need no token, with one restriction: an append that continues a published
+overwrite is fenced when another overwrite replaces that overwrite.
 
 The generations of overwrites decide between successive syncs. An overwrite is rejected if its generation is older than
-the table's, or if acknowledged rows of its generation were removed.
+the table's generation, or if acknowledged rows of its generation were removed.
 
 The token and the generations are stored in the table itself, as Iceberg table properties or as parameters of the Glue
-table. They are only written by commits that fail after a concurrent commit. For catalogs that do not compare
-properties, see `iceberg.commit.fence`.
+table. They are written only by commits that fail if another writer commits concurrently. For catalogs that do not
+compare properties, see `iceberg.commit.fence`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ OVERWRITES_PROPERTY = "airbyte.overwrite-generations"
 class Fenced(TableConflict):
     """Another sync has taken the table's fencing token, so this sync must stop.
 
-    If the other sync appends or has the same generation, it keeps the rows that this sync has acknowledged. Otherwise
-    it removes them, and `Overwrites` rejects a retry of this sync, because the retry would not send those rows again.
+    If the other sync appends, or has the same generation, it keeps the rows that this sync has acknowledged. Otherwise,
+    the other sync removes these rows, and `Overwrites` rejects a retry of this sync, because the retry would not send
+    the rows again.
     """
 
     def __init__(self, table: TableName) -> None:
@@ -46,7 +47,7 @@ class Fenced(TableConflict):
 
 
 class Recreated(Fenced):
-    """Another writer dropped and recreated the table, so the new table has no rows of this sync."""
+    """Another writer dropped and recreated the table, so the new table contains no rows of this sync."""
 
     def __init__(self, table: TableName) -> None:
         TableConflict.__init__(
@@ -60,9 +61,9 @@ class Recreated(Fenced):
 
 @dataclass(frozen=True, slots=True)
 class FencingToken:
-    """A sync's exclusive right to a table.
+    """A sync's exclusive right to write to a table.
 
-    `epoch` increases with every new holder. `sync` is the unique name of the holder.
+    `epoch` increases with every new holder of the token. `sync` is the unique name of the sync that holds the token.
     """
 
     epoch: int
@@ -76,7 +77,11 @@ class FencingToken:
 
     @classmethod
     def after(cls, properties: Mapping[str, str], sync: str) -> Self:
-        """Return the token for `sync`: the table's token if `sync` holds it, otherwise a token of the next epoch."""
+        """Return the token for the sync named `sync`.
+
+        If this sync already holds the table's token, that token is returned. Otherwise the result is a token of the
+        next epoch.
+        """
         present = cls.held(properties)
         if present is not None and present.sync == sync:
             return cls(present.epoch, sync)
@@ -96,11 +101,11 @@ class FencingToken:
 
 
 class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The generations of a table's overwrites. The platform never returns to an earlier generation.
+    """The generations of a table's overwrites.
 
-    `newest` is the highest generation of the overwrites that have begun. `removed` is a range of generations (lowest,
-    highest): since the last publication, another overwrite removed acknowledged rows of these generations before they
-    were published.
+    The platform never returns to an earlier generation. `newest` is the highest generation of the overwrites that have
+    begun. `removed` is a range of generations (lowest, highest). Since the last publication, another overwrite has
+    removed rows of these generations that were acknowledged but not yet published.
     """
 
     newest: int | None = None
@@ -108,7 +113,7 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """Return the value in a table's properties. It is empty if this connector has not written the property."""
+        """Return the generations recorded in a table's properties. If none are recorded, return an empty value."""
         try:
             return msgspec.json.decode(properties.get(OVERWRITES_PROPERTY, ""), type=cls)
         except msgspec.DecodeError:
@@ -118,9 +123,10 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
     def begun(self, generation: int | None, removed: Iterable[int]) -> Overwrites:
-        """Return the value after an overwrite of this generation has begun.
+        """Return the generations after an overwrite of `generation` has begun.
 
-        `removed` are the generations of the pending overwrites that it removes. `generation` is None if unknown.
+        `generation` is None if unknown. `removed` contains the generations of the pending overwrites that the new
+        overwrite removes.
         """
         all_removed = (*removed, *(self.removed or ()))
         return Overwrites(
@@ -129,17 +135,19 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def published(self) -> Overwrites:
-        """Return the value after an overwrite was published, which replaces all rows acknowledged before."""
+        """Return the generations after an overwrite was published. It replaces all rows that were acknowledged before.
+        """
         return Overwrites(self.newest)
 
     def overwritten_by(self, stream: Stream, table: TableName, lowest: int | None, *, pending: bool) -> bool:
         """Return True if a sync must overwrite the table, or False if it must append.
 
         `lowest` is the lowest generation of the table's rows, or None if unknown. If it equals the sync's generation,
-        an earlier sync has published the overwrite, and this sync continues it by appending. `pending` is whether an
-        overwrite of the sync's generation is pending. Raises TableConflict if the table was written by a later
-        generation. Also raises TableConflict if acknowledged rows of the sync's generation were removed, because a
-        retry does not send them again.
+        an earlier sync has published the overwrite, and this sync continues it by appending. `pending` states whether
+        an overwrite of the sync's generation is pending.
+
+        Raises TableConflict if a later generation has written to the table. Also raises TableConflict if acknowledged
+        rows of the sync's generation were removed, because a retry does not send these rows again.
         """
         generation = stream.overwrite_generation if stream.overwrites_table else stream.generation
         if generation is None:

@@ -1,1 +1,1 @@
-"""The Glue Data Catalog: its databases, and its tables, which are changed by compare-and-set."""
+"""Databases and tables of the Glue Data Catalog. All changes of tables are made by compare-and-set."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # The `TableCatalog` for the Glue Data Catalog, which contains the tables of streams.
 
 DATABASE_DESCRIPTION = "Created by destination-datalake"
-"""The description that this connector sets on databases that it creates, and by which it recognises them."""
+"""The description that this connector sets on the databases it creates, and by which it recognises them later."""
 
 _MAX_PAGE_SIZE = 100
 """Maximum number of databases or tables in one response of Glue."""
@@ -45,8 +45,8 @@ class GlueTableCatalog:
         self._lock = threading.Lock()
 
     def pyiceberg(self) -> Catalog:
-        """Return a new PyIceberg catalog, through which one change of one table is committed."""
-        # Hive tables and `check` do not need PyIceberg, whose import takes a second.
+        """Return a new PyIceberg catalog, which can commit one change of one table."""
+        # Import PyIceberg only here, because Hive tables and `check` do not need it and the import takes a second.
         from destination_datalake.tables.glue.compare_and_set import CompareAndSetGlueCatalog
 
         return CompareAndSetGlueCatalog(self._access)
@@ -56,9 +56,9 @@ class GlueTableCatalog:
         return self._access
 
     def ensure(self, database: str) -> None:
-        """Create the database if it does not exist, and govern it. Calls Glue only once for each name.
+        """Create the database if it does not exist, and govern it. Calls Glue only once for each database.
 
-        Raises errors of Glue, and the errors of `govern`.
+        Raises errors of Glue, and the errors that `govern` raises.
         """
         with self._lock:
             if database not in self._existing:
@@ -67,14 +67,14 @@ class GlueTableCatalog:
         self.govern(database)
 
     def govern(self, database: str) -> None:
-        """Apply the configured governance to an existing database, only once for each name.
+        """Apply the configured governance to an existing database, once for each database.
 
         Raises ConnectorError or errors of AWS.
         """
         self.governance.govern_database(database, lambda: self._is_created_by_connector(database))
 
     def find(self, table: TableName) -> TableTypeDef | None:
-        """Return the table, of any type, or None if the table or its database does not exist."""
+        """Return the table, whatever its type, or None if the table or its database does not exist."""
         glue = self._access.client("glue")
         try:
             return glue.get_table(DatabaseName=table.database, Name=table.table)["Table"]
@@ -90,7 +90,7 @@ class GlueTableCatalog:
                 yield ListedDatabase(database["Name"], is_created_by_connector, database.get("CreateTime"))
 
     def tables(self, database: str) -> Iterator[ListedTable]:
-        """Yield all visible tables of a database, of any type."""
+        """Yield all visible tables of a database, whatever their types."""
         pages = self._access.client("glue").get_paginator("get_tables")
         for page in pages.paginate(DatabaseName=database, PaginationConfig={"PageSize": _MAX_PAGE_SIZE}):
             for table in page["TableList"]:
@@ -116,7 +116,11 @@ def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | N
 
 
 # --- Tables over JSON lines -------------------------------------------------------------------------------------------
-# Glue tables over JSON lines that the connector writes in addition to the streams' tables: rejects and sync reports.
+# The Glue tables over JSON lines that the connector writes in addition to the streams' tables: rejects and sync
+# reports.
+#
+# Such a table is created when its first object is written. Each folder that contains objects is a partition of the
+# table.
 #
 # Such a table is created when its first object is written. It has a partition for each folder that contains objects.
 
@@ -129,9 +133,9 @@ _MAX_PARTITIONS = 100
 class LinesTableKind:
     """The definition of a table over JSON lines.
 
-    `columns` maps the names of the columns to their types, and `keys` are the partition keys, which are strings.
-    `content` completes "not a table of …" in messages. Most readers derive the compression from the names of objects;
-    `compression` is recorded for readers that use the table's parameters.
+    `columns` maps column names to types. `keys` are the names of the partition keys, which are strings. `content`
+    completes the clause "not a table of …" in messages. `compression` is recorded for readers that use the table's
+    parameters. Most readers derive the compression from the names of the objects instead.
     """
 
     name: str
@@ -148,7 +152,7 @@ class LinesTableKind:
 
 
 class LinesTable:
-    """A table over the JSON lines objects under `root`, which is an S3 URI.
+    """A table over the JSON-lines objects under `root`, which is an S3 URI.
 
     `database` is the database of streams without a namespace. Not thread-safe.
     """
@@ -173,10 +177,11 @@ class LinesTable:
         return True
 
     def register_folders(self, folders: Mapping[tuple[str, ...], str]) -> None:
-        """Register folders as partitions. `folders` maps the partitions' values to S3 URIs.
+        """Register folders as partitions, and create the table if it does not exist.
 
-        Create the table if it does not exist. Idempotent: concurrent and later syncs may register the same folders.
-        Raises TableConflict if a different table already has the name, and errors of Glue.
+        `folders` maps the values of each partition to the S3 URI of its folder. The method is idempotent: concurrent
+        and later syncs may register the same folders. Raises TableConflict if a different table already has the name,
+        and errors of Glue.
         """
         new = {values: folder for values, folder in folders.items() if values not in self._registered}
         if not new:
@@ -216,7 +221,7 @@ class LinesTable:
             )
 
     def _create(self) -> None:
-        """Create the table, unless another program has created it in the meantime."""
+        """Create the table, unless another program has just created it."""
         glue = self._access.client("glue")
         with contextlib.suppress(glue.exceptions.AlreadyExistsException):
             glue.create_table(
@@ -280,7 +285,7 @@ REJECTS = LinesTableKind(
 )
 """The definition of the table of rejects.
 
-The columns are the keys of a line in lower case, except `reason`, which is a partition key.
+The columns are the keys of a reject's JSON line in lower case. The key `reason` is a partition key instead.
 """
 
 

@@ -45,9 +45,9 @@ class CommitStatus(Enum):
 
 
 class CompareAndSetGlueCatalog(GlueCatalog):
-    """A PyIceberg Glue catalog for one change of one table.
+    """A PyIceberg Glue catalog that commits one change of one table.
 
-    A commit succeeds only if the table still has the metadata that the commit was planned on. It changes only those
+    A commit succeeds only if the table still has the metadata on which the commit was planned. It changes only those
     members of the Glue table that Iceberg defines. Metadata files that this process has written or read are cached.
     """
 
@@ -67,24 +67,27 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         return S3FileIO(self._access.client("s3"), self._writes)
 
     def _is_s3tables_database(self, database_name: str) -> bool:  # noqa: ARG002
-        # PyIceberg would send a request to Glue for each creation and commit. The result is always False: this
-        # connector creates tables with a location, and databases of S3 Tables reject a location.
+        # PyIceberg would send a request to Glue for each table creation and each commit. The result is always False:
+        # this connector creates tables with a location, and databases of S3 Tables reject a location.
         return False
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         document = Compressor.get_compressor(metadata_path).bytes_compressor()(self._document.of(metadata).encode())
-        # The name contains a new UUID, so no request is needed to check whether the object exists.
+        # The name contains a new UUID, so no request is needed to check whether the object already exists.
         with io.new_output(metadata_path).create(overwrite=True) as output:
             output.write(document)
 
     def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
         glue_table, self._loaded = self._loaded or super()._get_glue_table(database_name, table_name), None
-        # Copy the parameters, because PyIceberg changes them in the returned dict. It does not change other members.
+        # Copy the parameters, because PyIceberg changes the parameters in the returned dict, but no other members.
         self._glue_table = {**glue_table, "Parameters": {**glue_table.get("Parameters", {})}}
         return glue_table
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Return the table. A commit planned on it replaces exactly this version, and does not read the table again."""
+        """Return the table.
+
+        A commit planned on the returned table replaces exactly this version and does not load it again.
+        """
         self._loaded = None
         table = super().load_table(identifier)
         self._loaded = self._glue_table
@@ -161,7 +164,8 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         self, database_name: str, table_name: str, table_input: TableInputTypeDef, version_id: str
     ) -> None:
         """Update the Glue table if its version is still `version_id`. Raises the same errors as `commit_table`."""
-        # `_glue_table` is the table at `version_id`, so the update fails if another writer has changed it since.
+        # `_glue_table` is the table at `version_id`, so the update fails if another writer has changed the table since
+        # then.
         self._writes.wait()
         existing = as_table_input(self._glue_table)
         merged = cast("TableInputTypeDef", _merged(existing, dict(table_input), self._removed_properties))
@@ -179,11 +183,11 @@ class CompareAndSetGlueCatalog(GlueCatalog):
             raise
 
     def _commit_status(self, database_name: str, table_name: str, metadata_location: str) -> CommitStatus:
-        """Return whether the table's history contains the commit's metadata file or snapshots.
+        """Return whether the commit was made, by searching the table's history for its metadata file or snapshots.
 
         The result is correct even if other commits followed. It is UNKNOWN if the history no longer contains the
-        metadata that the commit was planned on. Raises CommitFailedException if the table was dropped and created
-        again, because the new table does not contain the commit.
+        metadata on which the commit was planned. Raises CommitFailedException if the table was dropped and recreated,
+        because the new table does not contain the commit.
         """
         current = self._convert_glue_to_iceberg(self._get_glue_table(database_name, table_name))
         if current.metadata.table_uuid != self._table_uuid:
@@ -195,9 +199,9 @@ class CompareAndSetGlueCatalog(GlueCatalog):
 
 
 def _merged(existing: TableInput, new: TableInput, removed_properties: frozenset[str]) -> TableInput:
-    """Return the new table input, and keep all members of the existing one that Iceberg does not define.
+    """Return the new table input, with all members of the existing one that Iceberg does not define.
 
-    Removed properties are not kept. A changed comment also becomes the table's description.
+    Properties in `removed_properties` are dropped. A changed comment also becomes the table's description.
     """
     storage = {**existing["StorageDescriptor"], **new["StorageDescriptor"]}
     comments = {
@@ -225,9 +229,9 @@ _NO_SNAPSHOTS = '"snapshots":[]'
 class MetadataDocument:
     """Serializes the metadata of one table to JSON documents, for successive commits.
 
-    Snapshots make up nearly all of a document, and most of them were in the previous document already. So from the
-    second document on, each snapshot is serialized only once. The first document is not cached, because many processes
-    write only one.
+    Snapshots make up nearly all of a document, and most of them were already in the previous document. So from the
+    second document on, the text of each snapshot is cached and reused. For the first document, no texts are cached,
+    because many processes write only one document.
     """
 
     def __init__(self) -> None:
@@ -256,16 +260,16 @@ _BYTES_PER_TABLE = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CachedMetadata:
-    """A table's metadata, with the serialized snapshots from which the next document is written."""
+    """A table's metadata, and the serialized snapshots that the next metadata document reuses."""
 
     metadata: TableMetadata
     document: MetadataDocument
 
     def put(self, location: str) -> None:
-        """Cache these metadata as the content of the metadata file at `location`."""
+        """Cache the metadata as the content of the metadata file at `location`."""
         # An estimate of the size is sufficient. Only the number of snapshots grows.
         METADATA.put(location, self, _BYTES_PER_TABLE + _BYTES_PER_SNAPSHOT * len(self.metadata.snapshots))
 
 
 METADATA: LruCache[CachedMetadata] = LruCache(64 << 20)
-"""The metadata of tables, by the location of their metadata file. The next commit of a table uses them."""
+"""The metadata of tables, by the location of the metadata file. The next commit to a table reuses it."""

@@ -1,7 +1,7 @@
-"""Creation, reading and changes of tables in the Glue Data Catalog.
+"""Functions that create, read and change tables in the Glue Data Catalog.
 
-Tables are changed by compare-and-set, so that no concurrent change of another writer is lost. Settings of other writers
-are kept: comments, the order of columns, and columns that the stream does not have.
+Tables are changed by compare-and-set, so no concurrent change of another writer is lost. Settings of other writers are
+kept: comments, the order of columns, and columns that the stream lacks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TableInput = dict[str, Any]
 """A table as UpdateTable accepts it (Glue API: TableInput). `Parameters` is always present."""
 
-# GetTable returns more keys than these (Glue API: Table). UpdateTable rejects the others.
+# GetTable returns more keys than these (Glue API: Table). UpdateTable rejects all other keys.
 _TABLE_INPUT_KEYS = (
     "Name",
     "Description",
@@ -52,7 +52,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table with the ID of its version (Glue API: VersionId). Every update changes the ID."""
+    """A table and the ID of its version (Glue API: VersionId). Every update of the table changes the ID."""
 
     table_input: TableInput
     version_id: str | None
@@ -61,7 +61,8 @@ class TableVersion:
 class GlueTable:
     """One table of the Glue Data Catalog, which may not exist yet.
 
-    `created` is the creation time of the table, and `number` the number of its version, as of the last read or update.
+    `created` is the creation time of the table, and `number` is the number of its version. Both are as of the last read
+    or update.
     """
 
     def __init__(self, name: TableName, access: AwsAccess) -> None:
@@ -87,11 +88,12 @@ class GlueTable:
         return TableVersion(as_table_input(table), table.get("VersionId"))
 
     def update(self, change: Callable[[TableInput], _Result], version: TableVersion | None = None) -> _Result:
-        """Apply `change` to the table, and return the result of `change`. UpdateTable is not called without a change.
+        """Apply `change` to the table, and return the result of `change`.
 
-        After a conflict with another writer, `change` is called again on the new state of the table, with exponential
-        backoff and jitter. If a `version` was just read, pass it to save a request. Raises errors of Glue.
-        ConcurrentModificationException is raised only after the last attempt.
+        UpdateTable is called only if `change` has changed the table. After a conflict with another writer, `change` is
+        called again on the new state of the table, with exponential backoff and jitter. If the caller has just read a
+        `version`, it can pass that version to save a request. Raises errors of Glue. ConcurrentModificationException is
+        raised only after the last attempt.
         """
 
         def attempt() -> _Result:
@@ -120,7 +122,7 @@ class GlueTable:
 
 
 def as_table_input(table: Mapping[str, Any]) -> TableInput:
-    """Return a table from GetTable's response, with only the keys that UpdateTable accepts."""
+    """Return the table in a GetTable response, reduced to the keys that UpdateTable accepts."""
     table_input = {key: table[key] for key in _TABLE_INPUT_KEYS if key in table}
     return {**table_input, "Parameters": {**table_input.get("Parameters", {})}}
 
@@ -134,23 +136,26 @@ def table_location(table_input: TableInput) -> str:
 
 
 def storage_column(field: Field) -> ColumnTypeDef:
-    """Return a new Glue column. If its name differs from its path in the records, the path becomes its comment."""
+    """Return a new Glue column for a field.
+
+    If the column's name differs from the field's path in the records, the path becomes the column's comment.
+    """
     comment = {"Comment": comment_of(field.origin)} if field.origin != field.name else {}
     return {"Name": field.name, "Type": glue_type(field.type), **comment}  # type: ignore[typeddict-item]
 
 
 def column_types(table_input: TableInput) -> dict[str, ColumnType | None]:
-    """Return the columns' types by name. None stands for a type that this connector never writes."""
+    """Return the columns' types by column name, or None for a type that this connector never writes."""
     return {name: parse_glue_type(type_name) for name, type_name in column_type_names(table_input).items()}
 
 
 def column_type_names(table_input: TableInput) -> dict[str, str]:
-    """Return Glue's names of the columns' types, by column name."""
+    """Return the names that Glue uses for the columns' types, by column name."""
     return {column["Name"]: column.get("Type", "") for column in _columns(table_input)}
 
 
 def column_sources(table_input: TableInput) -> dict[str, str]:
-    """Return the keys in the records from which the columns were created, by column name."""
+    """Return, for each column name, the key in the records from which the column was created."""
     return {column["Name"]: column.get("Comment") or column["Name"] for column in _columns(table_input)}
 
 
@@ -162,7 +167,7 @@ def known_columns(table_input: TableInput) -> tuple[Field, ...]:
 
 
 def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> None:
-    """Apply schema changes to a table: add columns at the end, and change the types of existing columns."""
+    """Apply schema changes to a table: append new columns, and change the types of existing columns."""
     columns = _columns(table_input)
     types = column_types(table_input)
     new_types = apply_changes(types, changes)
@@ -176,13 +181,13 @@ def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> 
 
 
 def add_missing_columns(table_input: TableInput, other: TableInput) -> None:
-    """Append to `table_input` all columns that only `other` has, without changing them."""
+    """Append to `table_input` all columns that exist only in `other`, without changing them."""
     present = {column["Name"].lower() for column in _columns(table_input)}
     _columns(table_input).extend(dict(column) for column in _columns(other) if column["Name"].lower() not in present)
 
 
 def set_column_types(table_input: TableInput, types: Mapping[str, ColumnType | None]) -> None:
-    """Set the types of columns. A column does not change if its type in `types` is None or missing."""
+    """Set the types of columns. A column keeps its type if `types` contains None or no entry for it."""
     for column in _columns(table_input):
         type_ = types.get(column["Name"])
         if type_ is not None and parse_glue_type(column.get("Type", "")) != parse_glue_type(glue_type(type_)):
@@ -199,7 +204,7 @@ def _columns(table_input: TableInput) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class StorageFormat:
-    """Hive's classes for a file format, and the parameters of its SerDe.
+    """The Hive classes for a file format, and the parameters of its SerDe.
 
     `classification` is the name that Glue's crawlers use for the format.
     """
@@ -238,7 +243,7 @@ def create_hive_table(
     plan: FilePlan,
     access: AwsAccess,
 ) -> None:
-    """Create a Hive table with these columns at `location`, unless a table with the name exists already."""
+    """Create a Hive table with these columns at `location`, unless a table of this name already exists."""
     storage = STORAGE_FORMATS[plan.format]
     compressed = plan.codec != "UNCOMPRESSED"
     file_parameters = {

@@ -1,4 +1,7 @@
-"""The published and the pending content of a Hive table, and how appends and overwrites change them."""
+"""The published and the pending content of a Hive table, and how appends and overwrites change them.
+
+The content is the folder that readers see, and the types of the columns in its files.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ from destination_datalake.tables.hive.partitions import mark_partitions_stale
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, PUBLISHED_BY_PROPERTY, TableName
 
 # --- Content ----------------------------------------------------------------------------------------------------------
-# The published and the pending content of a Hive table, as the parameters of the table's Glue entry describe them.
+# The published and the pending content of a Hive table, as described by the parameters of the table's Glue entry.
+#
+# Parameters are changed only by compare-and-set. Do not change their keys or formats, because tables of earlier
+# versions of the connector use them.
 #
 # Parameters are changed only by compare-and-set. Do not change their keys and formats, because tables of earlier
 # versions of the connector use them.
@@ -50,9 +56,10 @@ CONTENT_PARAMETERS = (
 class PendingOverwrite:
     """An overwrite that is not published yet.
 
-    `location` is its folder, an S3 URI. `type_names` maps its columns to Glue's names of their types. Its records were
-    acknowledged, so the platform does not send them again. A sync of the same generation continues the overwrite, an
-    overwrite of a newer generation discards it, and an append adopts its rows.
+    `location` is the S3 URI of the overwrite's folder. `type_names` maps its columns to the names that Glue uses for
+    their types. The records in the folder were acknowledged, so the platform does not send them again. A sync of the
+    same generation continues the overwrite, an overwrite of a newer generation discards it, and an append adopts its
+    rows.
     """
 
     location: str
@@ -61,7 +68,7 @@ class PendingOverwrite:
 
     @classmethod
     def load(cls, table_input: TableInput) -> Self | None:
-        """Return the table's pending overwrite, or None if it has none."""
+        """Return the table's pending overwrite, or None if no overwrite is pending."""
         parameters = table_input["Parameters"]
         if not parameters.get(_PENDING_LOCATION):
             return None
@@ -70,7 +77,7 @@ class PendingOverwrite:
         return cls(parameters[_PENDING_LOCATION], int(generation) if generation.isdecimal() else None, type_names)
 
     def save(self, table_input: TableInput) -> None:
-        """Record this overwrite in the table's parameters, in place of any other pending overwrite."""
+        """Record this overwrite in the table's parameters. It replaces any other pending overwrite."""
         self.clear(table_input)
         table_input["Parameters"][_PENDING_LOCATION] = self.location
         table_input["Parameters"][_PENDING_GENERATION] = str(self.generation)
@@ -89,7 +96,7 @@ class PendingOverwrite:
 
 
 class FolderState(StrEnum):
-    """The state of a folder that does not hold the table's content."""
+    """The state of a folder that does not hold the current content of the table."""
 
     SUPERSEDED = "superseded"
     """The folder held published content, and readers may still be reading it."""
@@ -98,9 +105,10 @@ class FolderState(StrEnum):
 
 
 def other_folders(table_input: TableInput) -> dict[str, FolderState]:
-    """Return the table's listed folders, which do not hold its content, with their states. Folders are S3 URIs.
+    """Return the folders, as S3 URIs with their states, that are listed in the table's parameters.
 
-    Only folders that this connector created are listed, and only a listed folder may be deleted.
+    These folders do not hold the current content. Only folders that this connector created are listed, and only a
+    listed folder may be deleted.
     """
     listed: dict[str, str] = json.loads(table_input["Parameters"].get(_OTHER_FOLDERS, "{}"))
     superseded = FolderState.SUPERSEDED
@@ -108,12 +116,12 @@ def other_folders(table_input: TableInput) -> dict[str, FolderState]:
 
 
 def list_folder(table_input: TableInput, folder: str, state: FolderState) -> None:
-    """Add a folder to the table's list of folders, or change its state."""
+    """Add a folder to the list of folders in the table's parameters, or change its state in the list."""
     _save_folders(table_input, {**other_folders(table_input), folder: state})
 
 
 def unlist_folders(table_input: TableInput, *folders: str) -> None:
-    """Remove folders from the table's list of folders, because they hold the content or were deleted."""
+    """Remove folders that now hold the content, or that were deleted, from the list in the table's parameters."""
     listed = other_folders(table_input)
     _save_folders(table_input, {folder: state for folder, state in listed.items() if folder not in folders})
 
@@ -128,7 +136,7 @@ def _save_folders(table_input: TableInput, listed: Mapping[str, FolderState]) ->
 def lowest_generation(table_input: TableInput) -> int | None:
     """Return the lowest generation of the table's rows, or None if it is unknown.
 
-    It is unknown in tables that contain rows of other writers.
+    The lowest generation is unknown in tables that contain rows of other writers.
     """
     lowest = table_input["Parameters"].get(LOWEST_GENERATION_PROPERTY)
     return None if lowest is None else int(lowest)
@@ -149,9 +157,9 @@ def save_overwrites(table_input: TableInput, overwrites: Overwrites) -> None:
 
 
 def save_commit(table_input: TableInput, commit: str) -> None:
-    """Record the unique ID of a commit in the table's parameters, so that every commit changes the Glue entry.
+    """Record the unique ID of a commit in the table's parameters.
 
-    This way, compare-and-set detects every commit.
+    Every commit therefore changes the Glue entry, so that compare-and-set detects every commit.
     """
     table_input["Parameters"][_LAST_COMMIT] = commit
 
@@ -166,7 +174,7 @@ def last_commit(table_input: TableInput) -> str:
 class Content:
     """The content of a table: a folder, and the types of the columns in its files.
 
-    The folder is an S3 URI without a trailing slash. None stands for a type that this connector never writes.
+    `folder` is an S3 URI without a trailing slash. In `types`, None stands for a type that this connector never writes.
     """
 
     folder: str
@@ -183,7 +191,7 @@ class Content:
         return cls(overwrite.location, {**column_types(table_input), **overwrite.types()})
 
     def widened(self, columns: Sequence[Field]) -> Self:
-        """Return the content with types that are wide enough for files with these columns.
+        """Return the content with column types that are wide enough for files with these columns.
 
         The result equals this content if no type changes.
         """
@@ -199,8 +207,8 @@ class Content:
 def publish_content(table_input: TableInput, content: Content, table: TableName) -> None:
     """Make `content` the published content: set the table's location and column types.
 
-    The former folder is listed as superseded if this connector created it. In a table with registered partitions,
-    readers see the new content only when the partitions are updated.
+    The former folder is listed as superseded if this connector created it. If partitions of the table are registered,
+    readers see the new content only after these partitions are updated.
     """
     former_folder, types = table_location(table_input), column_types(table_input)
     set_column_types(table_input, content.types)
@@ -230,18 +238,21 @@ def folders_in_use(table_input: TableInput) -> set[str]:
 
 
 # --- Write modes ------------------------------------------------------------------------------------------------------
-# How appends and overwrites differ: in the folder of a sync's files, in the work that the sync continues from earlier
-# syncs, and in how it publishes.
+# Appends and overwrites differ in three ways: the folder for a sync's files, the work that the sync continues from
+# earlier syncs, and the way in which it publishes.
+#
+# Only one sync at a time writes to a Hive table: the newest. It takes the table's fencing token when it begins. Every
+# later change of the table's Glue entry requires that the sync still holds the token.
 #
 # Only one sync at a time writes to a Hive table: the newest. It takes the table's fencing token when it begins. Every
 # later change of the table's Glue entry requires that the sync still holds the token.
 
 
 class WriteMode(ABC):
-    """How a sync writes to a Hive table: the operations in which appends and overwrites differ.
+    """How a sync writes to a Hive table. Subclasses define the operations in which appends and overwrites differ.
 
-    Methods that change `table_input` may be called again with a newer version of the table, after a conflict with
-    another writer or if the response to an update was lost.
+    Methods that change `table_input` must be repeatable. They are called again with a newer version of the table after
+    a conflict with another writer, or if the response to an update was lost.
     """
 
     adopts: bool = False
@@ -254,19 +265,22 @@ class WriteMode(ABC):
 
     @abstractmethod
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
-        """Take the fencing token and record the start of a sync that writes `columns`."""
+        """Take the fencing token, and record the start of a sync that writes `columns`."""
 
     @abstractmethod
     def content(self, table_input: TableInput) -> Content:
-        """Return the content that the sync writes to. Raises Fenced if another sync has taken the token."""
+        """Return the content to which the sync writes. Raises Fenced if another sync has taken the token."""
 
     @abstractmethod
     def set_content(self, table_input: TableInput, content: Content) -> None:
-        """Replace the content that the sync writes to by equivalent content, and list its former folder."""
+        """Replace the content to which the sync writes by equivalent content, and list the former folder."""
 
     @abstractmethod
     def publish(self, table_input: TableInput) -> None:
-        """Make the written files visible, in addition to the old content or instead of it. Raises Fenced."""
+        """Make the written files visible. Raises Fenced if another sync has taken the token.
+
+        An append adds the files to the old content, and an overwrite replaces the old content.
+        """
 
     def require(self, table_input: TableInput) -> None:
         """Raise Fenced unless this sync holds the fencing token."""
@@ -295,7 +309,7 @@ class Append(WriteMode):
         self._generation = generation
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:  # noqa: ARG002
-        """Take the fencing token. Save the lowest generation, unless the table has rows of other writers."""
+        """Take the fencing token. Also save the lowest generation, unless the table contains rows of other writers."""
         self._take(table_input)
         self.adopts = PendingOverwrite.load(table_input) is not None
         lowest, generation = lowest_generation(table_input), self._generation
@@ -319,8 +333,8 @@ class Overwrite(WriteMode):
     """The write mode of overwrites: a sync writes to a separate folder until the overwrite is published.
 
     On publication, the folder becomes the table's location. `attempt` is the generation that all attempts at the same
-    overwrite share, or None if the platform sends no generation. `new_folder` is an unused folder, which is used unless
-    the sync continues an earlier attempt.
+    overwrite share, or None if the platform sends no generation. `new_folder` is an unused folder for a new overwrite.
+    It stays unused if the sync continues an earlier attempt.
     """
 
     def __init__(
@@ -333,7 +347,7 @@ class Overwrite(WriteMode):
         self._published = ""
 
     def is_wanted(self, table_input: TableInput, stream: Stream) -> bool:
-        """Return whether the sync must overwrite the table. Otherwise it must append.
+        """Return True if the sync must overwrite the table, or False if it must append.
 
         Raises TableConflict if the sync's generation is not allowed (see `Overwrites.overwritten_by`).
         """
@@ -342,7 +356,7 @@ class Overwrite(WriteMode):
         return overwrites.overwritten_by(stream, self._table, lowest_generation(table_input), pending=pending)
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
-        """Take the fencing token. Continue the pending overwrite if it is of the same attempt, or begin a new one."""
+        """Take the fencing token. Then continue the pending overwrite of the same attempt, or begin a new overwrite."""
         self._take(table_input)
         pending = PendingOverwrite.load(table_input)
         removed = [] if pending is None or pending.generation is None else [pending.generation]
@@ -374,7 +388,7 @@ class Overwrite(WriteMode):
         """Make the content of the pending overwrite the published content. Raises Fenced."""
         if self._published and self._was_content(self._published, table_input):
             # An earlier call published the overwrite, but the response was lost. Other writers may have changed the
-            # table since.
+            # table since then.
             return
         pending, content = self._pending(table_input), self.content(table_input)
         self._published = content.folder
@@ -387,7 +401,8 @@ class Overwrite(WriteMode):
 
     @staticmethod
     def _was_content(folder: str, table_input: TableInput) -> bool:
-        """Return whether a folder holds or held published content. A dead folder never held published content."""
+        """Return whether a folder holds, or once held, published content. A dead folder never held published content.
+        """
         is_superseded = other_folders(table_input).get(folder) is FolderState.SUPERSEDED
         return folder == table_location(table_input) or is_superseded
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 _CREATED_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
-"""The pattern of the folders that this connector creates."""
+"""Matches the folders that this connector creates."""
 
 _INSIDE_CREATED_FOLDER = re.compile(rf"({_CREATED_FOLDER.pattern})/.+")
 
@@ -27,7 +27,10 @@ CONCURRENT_CALLS = 8
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders of a table, as S3 URIs without a trailing slash. The first folder of a new table is in `root`."""
+    """The folders of a table, as S3 URIs without a trailing slash.
+
+    The first folder of a new table is inside `root`.
+    """
 
     root: str
     access: AwsAccess
@@ -50,20 +53,21 @@ class Folders:
 
     @staticmethod
     def is_created_by_connector(folder: str) -> bool:
-        """Return whether this connector created the folder. Such a folder contains only files of the table."""
+        """Return whether this connector created the folder. Such a folder contains only files of one table."""
         return _CREATED_FOLDER.fullmatch(folder) is not None
 
     @staticmethod
     def created_folder_around(location: str) -> str | None:
-        """Return the folder that this connector created and that contains the location, or None."""
+        """Return the folder created by this connector that contains the location, or None if there is no such folder.
+        """
         match = _INSIDE_CREATED_FOLDER.fullmatch(location)
         return match[1] if match else None
 
     def files(self, folder: str) -> dict[str, str]:
-        """Return the ETags of the files that readers see in a folder and in its subfolders, by relative name.
+        """Return the ETags of the files that readers see in a folder and its subfolders, by relative name.
 
-        Hive, Spark, Trino and Athena ignore names that begin with `_` or `.`. Empty objects are folder markers, and
-        are ignored.
+        Files whose names begin with `_` or `.` are omitted, because Hive, Spark, Trino and Athena ignore them. Empty
+        objects are omitted as well, because they are folder markers.
         """
         return {name: listed["ETag"] for name, listed in self.visible(folder)}
 
@@ -72,7 +76,7 @@ class Folders:
         return {f"{folder}/{name}": listed["Size"] for name, listed in self.visible(folder)}
 
     def is_empty(self, folder: str) -> bool:
-        """Return whether a folder contains no objects at all, including objects that readers ignore."""
+        """Return whether a folder contains no objects at all. Objects that readers ignore count, too."""
         return next(self._objects(folder), None) is None
 
     def copy(self, names: Iterable[str], source: str, target: str) -> None:
@@ -100,7 +104,7 @@ class Folders:
         self.delete([str(S3Address(bucket, listed["Key"])) for listed in self._objects(folder)])
 
     def visible(self, folder: str) -> Iterator[tuple[str, Any]]:
-        """Yield the files that readers see in a folder (see `files`): relative names and entries of S3's listing."""
+        """Yield the relative name and the S3 listing entry of each file that readers see in a folder (see `files`)."""
         start = len(_prefix(folder).key)
         for listed in self._objects(folder):
             name = listed["Key"][start:]

@@ -1,10 +1,11 @@
 """Moves of a Hive table's files between folders. Each file keeps its name.
 
-If files cannot be read with wider columns in their format, a widening rewrites all files into a new folder. An append
-copies the files of a pending overwrite into the table's content, because their rows were acknowledged. Former folders
-are deleted by the next sync if readers may still read them, and otherwise by the same sync.
+There are two kinds of moves. A widening rewrites all files into a new folder if the existing files cannot be read with
+the wider columns. An append copies the files of a pending overwrite into the table's content, because the rows in these
+files were acknowledged. If readers may still read a former folder, the next sync deletes it. Otherwise the same sync
+deletes it.
 
-The sync that moves files holds the table's fencing token. In the meantime, a fenced sync may delete its unacknowledged
+The sync that moves files holds the table's fencing token. During the move, a fenced sync may delete its unacknowledged
 files, and other engines may add files.
 """
 
@@ -44,7 +45,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Moves files of the content that the sync writes to, which the write mode `target` determines.
+    """Moves the files of the content to which the sync writes. The write mode `target` determines this content.
 
     With `in_place`, a widening changes only the types in the catalog. `generation` is part of the names of new folders.
     All methods raise Fenced, TableBusy if another writer changes the table, and RewriteFailed if a file cannot be
@@ -59,7 +60,7 @@ class Moves:
     generation: int | None
 
     def widen(self, columns: Sequence[Field], rewrite: Rewrite) -> None:
-        """Widen the content's columns if files with these columns require it."""
+        """Widen the content's columns if files with the given columns require it."""
         content = self.target.content(self.glue_table.read())
         wider = content.widened(columns)
         if wider == content:
@@ -148,8 +149,8 @@ class Moves:
     ) -> Collection[str]:
         """Transfer all files from one folder to another, and return their names.
 
-        Files that are added in the meantime are transferred, too. A file that is deleted in the meantime belongs to a
-        failed commit, so its copy is deleted as well.
+        Files that are added during the transfer are transferred, too. A file that is deleted during the transfer
+        belongs to a failed commit, so the copy of that file is deleted as well.
         """
         etags: dict[str, str] = {}
         """The ETags of the transferred files, by name. A file whose transfer may have failed has an empty ETag."""
@@ -158,8 +159,8 @@ class Moves:
             nonlocal etags
             files = self.folders.files(source)
             if deleted := etags.keys() - files.keys():
-                # Check the token after listing the files. Another sync that now holds the token may have adopted these
-                # files and deleted the originals. In that case, the copies must stay.
+                # Check the token after listing the files. If another sync now holds the token, it may have adopted
+                # these files and deleted the originals. In that case, the copies must stay.
                 self.target.content(self.glue_table.read())
                 self.folders.delete(f"{target}/{name}" for name in deleted)
             new = [name for name, etag in files.items() if etags.get(name) != etag]
@@ -194,10 +195,12 @@ def _changed_meanwhile(table: TableName) -> TableBusy:
 class Cleanup:
     """Deletes the former folders of a table when no reader needs them any more.
 
-    `table_input` is the table at the beginning of the sync. The sync deletes the folders that were listed at that time,
-    because earlier syncs replaced them. Of the folders that the sync itself replaces, the first and the last are kept
-    for readers until the next sync. Before a folder is deleted, its partitions are moved to the content. Then the
-    locations of the table and of all its partitions are read again.
+    `table_input` is the table at the beginning of the sync. The folders listed in it were replaced by earlier syncs, so
+    this sync deletes them. If this sync itself replaces several folders, it keeps the first and the last of them until
+    the next sync, because readers may still use them.
+
+    Before a folder is deleted, any partitions still registered in it are pointed to the current content folder. Then
+    all locations of the table and its partitions are read again, and a folder to which a location still refers is kept.
     """
 
     def __init__(self, glue_table: GlueTable, folders: Folders, table_input: TableInput, index: PartitionIndex) -> None:
@@ -215,7 +218,7 @@ class Cleanup:
         return sorted(dead - folders_in_use(table_input))
 
     def replace_folder(self, folder: str, table_input: TableInput) -> None:
-        """Keep `folder`, which the sync has just replaced, and delete the folder that it had replaced before."""
+        """Keep `folder`, which the sync has just replaced, and delete the folder that the sync replaced before it."""
         self._obsolete |= self._last_replaced
         self._last_replaced = {folder} - {self._first_folder}
         self.delete(self.dead(table_input))
@@ -244,9 +247,9 @@ class Cleanup:
             )
 
     def _unused(self, dead: Sequence[str], table_input: TableInput) -> list[str]:
-        """Return the dead folders that no location of the table or of its partitions refers to.
+        """Return those dead folders to which no location of the table or of its partitions refers.
 
-        A location refers to a folder if one contains the other, because engines read folders recursively.
+        A location refers to a folder if one of them contains the other, because engines read folders recursively.
         """
         referenced = dict[str, None]()
         for location in chain(folders_in_use(table_input), self._index.locations(table_input)):

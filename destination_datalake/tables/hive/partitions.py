@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 # --- Calls ------------------------------------------------------------------------------------------------------------
 # Requests to Glue about the partitions of a table, in batches of the maximum size.
 #
+# The limits are documented at https://docs.aws.amazon.com/glue/latest/webapi/API_BatchCreatePartition.html and on the
+# pages of the other calls. A batch is not atomic: the response lists the partitions that failed.
+#
 # Limits: https://docs.aws.amazon.com/glue/latest/webapi/API_BatchCreatePartition.html and the pages of the other calls.
 # A batch is not atomic: the response lists the partitions that failed.
 
@@ -45,7 +48,10 @@ _MAX_READ, _MAX_CREATED, _MAX_UPDATED, _MAX_DELETED = 1000, 100, 100, 25
 """Maximum number of partitions in one request."""
 
 _MAX_COLUMNS = 50_000
-"""Maximum number of columns in all descriptors of one request, which has some megabytes. AWS documents no limit."""
+"""Maximum number of columns in all descriptors of one request.
+
+Such a request is some megabytes large; AWS documents no limit.
+"""
 
 _CONCURRENT_CALLS = 4
 
@@ -60,7 +66,7 @@ _TRANSIENT = frozenset(
         "ThrottlingException",
     }
 )
-"""Error codes of single partitions for which a retry may succeed. Botocore retries errors of whole requests."""
+"""Error codes of single partitions for which a retry may succeed. Botocore retries only errors of whole requests."""
 
 Values = tuple[str, ...]
 """The values of a partition as texts, one for each partition key of the table."""
@@ -68,7 +74,7 @@ Values = tuple[str, ...]
 Entry = dict[str, Any]
 """A registered partition (Glue API: PartitionInput)."""
 
-# GetPartitions returns more keys than these (Glue API: Partition). Updates reject the others.
+# GetPartitions returns more keys than these (Glue API: Partition). Updates reject all other keys.
 _ENTRY_KEYS = ("Values", "LastAccessTime", "StorageDescriptor", "Parameters", "LastAnalyzedTime")
 
 _Member = TypeVar("_Member")
@@ -83,14 +89,14 @@ def values_of(entry: Mapping[str, Any]) -> Values:
 class RegisteredPartitions:
     """The registered partitions of a Glue table.
 
-    All methods raise Glue's errors, even if only one partition of a batch fails.
+    All methods raise errors of Glue, even if only one partition of a batch fails.
     """
 
     name: TableName
     access: AwsAccess
 
     def get(self, wanted: Collection[Values]) -> dict[Values, Entry]:
-        """Return those partitions in `wanted` that are registered, by their values."""
+        """Return the partitions in `wanted` that are registered, by their values."""
         glue: Any = self.access.client("glue")
         entries = dict[Values, Entry]()
         remaining = list(wanted)
@@ -112,13 +118,16 @@ class RegisteredPartitions:
         return entries
 
     def all(self, *, with_columns: bool) -> Iterator[Entry]:
-        """Yield all partitions. Without columns, Glue's responses are much smaller."""
+        """Yield all partitions. Without columns, the responses of Glue are much smaller."""
         pages: Any = self.access.client("glue").get_paginator("get_partitions")
         for page in pages.paginate(**self._table, ExcludeColumnSchema=not with_columns):
             yield from map(_as_entry, page["Partitions"])
 
     def create(self, entries: Sequence[Entry]) -> list[Values]:
-        """Create partitions. Return the values of the partitions that existed already, which are not changed."""
+        """Create partitions, and return the values of those that already existed.
+
+        Existing partitions are not changed.
+        """
         glue: Any = self.access.client("glue")
         return self._in_batches(
             "BatchCreatePartition",
@@ -165,9 +174,9 @@ class RegisteredPartitions:
         call: Callable[[Sequence[Entry]], Mapping[str, Any]],
         expected: str,
     ) -> list[Values]:
-        """Send the entries in batches. Return the partitions that failed with the expected code.
+        """Send the entries in batches. Return the values of the partitions that failed with the error code `expected`.
 
-        Raises any other error.
+        Raises an error if a partition failed with any other code.
         """
 
         def send(batch: Sequence[Entry]) -> list[Values]:
@@ -214,7 +223,7 @@ def in_batches(members: Iterable[_Member], limit: int) -> Iterator[list[_Member]
 
 
 def _as_entry(partition: Mapping[str, Any]) -> Entry:
-    """Return a partition from Glue's response, with only the keys that an update accepts."""
+    """Return a partition in Glue's response, reduced to the keys that an update accepts."""
     return {key: partition[key] for key in _ENTRY_KEYS if key in partition}
 
 
@@ -238,7 +247,16 @@ def _error(operation: str, values: Values, detail: Mapping[str, str]) -> ClientE
 
 
 # --- Index ------------------------------------------------------------------------------------------------------------
-# Register the partitions of a Hive table in the Glue Data Catalog, and keep them consistent with its content.
+# Registers the partitions of a Hive table in the Glue Data Catalog, and keeps them consistent with the table's content.
+#
+# A partition in Glue has its own storage descriptor, and engines read the partition's files with the types in that
+# descriptor. So each partition must have a location inside the content's folder, and the columns of the content.
+#
+# Partitions are changed by separate, unconditional requests after the compare-and-set of the table. Therefore the
+# compare-and-set also marks the partitions as stale. The next sync that reads this mark updates the partitions, even if
+# the sync that changed the table was killed. A sync that detects that it is fenced also marks and updates the
+# partitions, because its last requests may have arrived after those of its successor. If there is no mark, a sync only
+# creates partitions, so a late request cannot move a partition back.
 #
 # A partition in Glue has its own storage descriptor, and engines read its files with the types in that descriptor. So
 # each partition has a location inside the content's folder, and the columns of the content.
@@ -255,15 +273,16 @@ _logger = logging.getLogger(__name__)
 _INDEX_PROPERTY = "airbyte.partition-index"
 
 _MAX_PARTITIONS_IN_MEMORY = 1000
-"""Maximum number of partitions that are in memory at once. Each has all columns of the table."""
+"""Maximum number of partitions that are in memory at once. Each partition contains all columns of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class StalePartitions:
-    """A mark in a table's parameters: the registered partitions do not match the content. Each mark has a new `id`.
+    """A mark in a table's parameters, which states that the registered partitions do not match the content yet.
 
-    `former_folders` are the S3 URIs of the folders that held the content before. If the content was `replaced`, all
-    partitions of the new content must be registered, and all partitions in other folders deleted.
+    Each mark has a new `id`. `former_folders` are the S3 URIs of the folders that held the content before. If the
+    content was `replaced`, all partitions of the new content must be registered, and all partitions in other folders
+    must be deleted.
     """
 
     id: str = ""
@@ -272,7 +291,7 @@ class StalePartitions:
 
     @classmethod
     def of(cls, table_input: TableInput) -> Self | None:
-        """Return the mark in a table's parameters, or None if its partitions are up to date or not registered."""
+        """Return the mark in a table's parameters, or None if the partitions are up to date or not registered."""
         saved = json.loads(table_input["Parameters"].get(_INDEX_PROPERTY, "{}")).get("behind")
         if saved is None or not has_registered_partitions(table_input):
             return None
@@ -280,7 +299,10 @@ class StalePartitions:
 
 
 def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None = None, replaced: bool = False) -> None:
-    """Mark the partitions of a table as stale if it has registered partitions. Keep the folders of an earlier mark."""
+    """Mark the partitions of a table as stale if the table has registered partitions.
+
+    The former folders of an earlier mark are kept in the new mark.
+    """
     if not has_registered_partitions(table_input):
         return
     earlier = StalePartitions.of(table_input) or StalePartitions()
@@ -290,14 +312,16 @@ def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None 
 
 
 def mark_up_to_date(table_input: TableInput, updated: StalePartitions) -> None:
-    """Remove the mark `updated` from a table, unless its partitions have been marked again."""
+    """Remove the mark `updated` from a table, unless the partitions have been marked as stale again since then."""
     if StalePartitions.of(table_input) == updated:
         del table_input["Parameters"][_INDEX_PROPERTY]
 
 
 @dataclass(slots=True)
 class PartitionIndex:
-    """Registers the partitions of one table for a sync of `stream`, unless the table uses only partition projection.
+    """Registers the partitions of one table for a sync of `stream`.
+
+    Does nothing if the table uses only partition projection.
 
     Not thread-safe.
     """
@@ -312,9 +336,10 @@ class PartitionIndex:
     def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> bool:
         """Register partitions of the published content, given by their folders.
 
-        Call it before files become visible in these partitions. Partitions that this object has registered before are
-        skipped. Returns False if some of the existing partitions are stale, because only `update_stale` updates them.
-        Raises TableConflict if another program has registered one of the partitions at a different location.
+        Call the method before files become visible in these partitions. Partitions that this object has already
+        registered are skipped. Returns False if some of the existing partitions are stale, because only `update_stale`
+        updates partitions. Raises TableConflict if another program has registered one of the partitions at a different
+        location.
         """
         if not has_registered_partitions(table_input):
             return True
@@ -328,14 +353,14 @@ class PartitionIndex:
         return are_up_to_date
 
     def register_all(self, table_input: TableInput) -> None:
-        """Register all partitions of the published content that have files. Do not change existing partitions."""
+        """Register all partitions of the published content that contain files. Existing partitions are not changed."""
         for batch in in_batches(self._present(table_location(table_input)).items(), _MAX_PARTITIONS_IN_MEMORY):
             self._registered.create([_created(values, location, table_input) for values, location in batch])
 
     def has_partitions_outside(self, table_input: TableInput, content: str) -> bool:
         """Return whether any registered partition is outside the folder `content`.
 
-        Return True as well if the table does not register partitions.
+        Also return True if the table does not register partitions.
         """
         folder = ContentFolders(content)
         return not has_registered_partitions(table_input) or any(
@@ -343,13 +368,13 @@ class PartitionIndex:
         )
 
     def project(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
-        """Add partitions of the published content to the table's partition projection, if it has one."""
+        """Add partitions of the published content to the table's partition projection, if projection is configured."""
         if self.scheme is not None:
             values = self._locations("", partition_folders).keys()
             self.scheme.project(table_input, values, reset=False)
 
     def reset_projection(self, table_input: TableInput) -> None:
-        """Set the table's partition projection, if it has one, to exactly the partitions of the published content."""
+        """Set the table's partition projection, if configured, to exactly the partitions of the published content."""
         if self.scheme is not None and self.scheme.catalog != "register":
             content = table_location(table_input)
             self.scheme.project(table_input, self._present(content).keys(), reset=True)
@@ -375,7 +400,7 @@ class PartitionIndex:
         kept = {values: location for values, location in replaced.items() if location is not None}
         for batch in in_batches(kept.items(), _MAX_PARTITIONS_IN_MEMORY):
             entries = {values: _created(values, location, table_input) for values, location in batch}
-            # Create the partitions that another engine has dropped in the meantime.
+            # Create the partitions that another engine has dropped during this update.
             self._registered.create([entries[values] for values in self._registered.update([*entries.values()])])
         self._registered.delete([values for values in replaced if values not in kept])
         if missing or kept or changed:
@@ -385,8 +410,8 @@ class PartitionIndex:
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
         """Log a warning if partition keys are null in new rows because the type of their source column has changed.
 
-        Log another warning if registered partitions have values that are invalid for the key's type. Earlier versions
-        of the connector created such partitions, and engines may fail on the whole table because of them.
+        Log another warning if registered partitions have values that are invalid for the type of their key. Earlier
+        versions of the connector created such partitions, and engines may fail to read the whole table because of them.
         """
         keys = self.scheme.retyped(named, written) if self.scheme is not None else []
         if self.scheme is None or not keys:
@@ -409,9 +434,9 @@ class PartitionIndex:
             )
 
     def leave_former_folders(self, table_input: TableInput) -> None:
-        """Move registered partitions from the content's former folders to its present folder.
+        """Point the registered partitions in the content's former folders to its present folder.
 
-        Call it before the former folders are deleted.
+        Call the method before the former folders are deleted.
         """
         if has_registered_partitions(table_input):
             self.update_stale(table_input, StalePartitions.of(table_input) or StalePartitions())
@@ -426,7 +451,9 @@ class PartitionIndex:
         return RegisteredPartitions(self.glue_table.name, self.access)
 
     def _create(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> bool:
-        """Create the missing partitions among `desired`. Return whether the existing ones are up to date.
+        """Create the partitions in `desired` that are not registered.
+
+        Return whether the registered ones are up to date.
 
         Existing partitions are not changed. Raises TableConflict if one of them is neither at the desired location nor
         in a former folder of the content.
@@ -442,7 +469,7 @@ class PartitionIndex:
                     raise self._location_conflict(values, registered)
                 are_up_to_date &= _updated(entry, location, table_input) == entry
             missing = desired.keys() - present.keys()
-            # If another engine has created one of them in the meantime, Glue reports it. Then read all of them again.
+            # If another engine has just created one of these partitions, Glue reports it. Then read all of them again.
             return not self._registered.create([_created(key, desired[key], table_input) for key in missing])
 
         if not retry_until_done(attempt):
@@ -457,7 +484,7 @@ class PartitionIndex:
         return self._locations(content, {name.rpartition("/")[0] for name in self.folders.files(content)})
 
     def _locations(self, content: str, partition_folders: Iterable[str]) -> dict[Values, str]:
-        """Return the locations of partitions by their values. Skip folders that are not folders of partitions."""
+        """Return the locations of partitions by their values. Skip folders that are not partition folders."""
         if self.scheme is None:
             return {}
         values_by_folder = {folder: self.scheme.folders.texts_of(folder) for folder in sorted(partition_folders)}
@@ -467,7 +494,7 @@ class PartitionIndex:
         if self.scheme is not None and self.scheme.is_by_date:
             problem = f"its partition {'/'.join(values)} is registered at {location}, outside the table's location"
         else:
-            # Values of keys that are not dates are contents of records, which must not appear in messages.
+            # Values of keys that are not dates come from records, and must not appear in messages.
             problem = "a partition of the sent rows is registered at a location outside the table's location"
         remedy = "Move the partition's files and drop it from the catalog, or set another table_prefix"
         return table_conflict(self.stream, self.glue_table.name, f"{problem}. {remedy}")
@@ -496,13 +523,13 @@ class ContentFolders:
     former_folders: tuple[str, ...] = ()
 
     def relative(self, location: str) -> str | None:
-        """Return a location relative to the content's folder, or None if it is outside that folder."""
+        """Return a location relative to the content's folder, or None if the location is outside that folder."""
         return _below(location, self.folder)
 
     def relative_to_former(self, location: str) -> str | None:
         """Return a location relative to a former folder of the content, or None if it is outside all former folders.
 
-        Any other folder that this connector created beside the content's folder counts as a former folder, too.
+        Any other folder that this connector created beside the content's folder also counts as a former folder.
         """
         former, created = set(self.former_folders), Folders.created_folder_around(location)
         if created is not None and created.rpartition("/")[0] == self.folder.rpartition("/")[0]:
@@ -513,7 +540,8 @@ class ContentFolders:
     def current_location(self, location: str) -> str | None:
         """Return the location that a partition must have in the content's folder.
 
-        Return None if `location` is neither in the content's folder nor in a former folder.
+        Return None if `location`, the partition's registered location, is neither in the content's folder nor in a
+        former folder.
         """
         relative = self.relative(location) or self.relative_to_former(location)
         return None if relative is None else f"{self.folder}/{relative}"

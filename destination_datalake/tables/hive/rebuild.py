@@ -1,7 +1,7 @@
 """Replacement of a Hive table's content with the result of a replay.
 
-The rebuilt table has its own folders beside the folders of the original table. First, the syncs of the original table
-are fenced. Then the original table's location is set to the folder of the rebuilt table.
+The rebuilt table has its own folders beside the folders of the original table. First, running syncs of the original
+table are fenced. Then the location of the original table is set to the folder of the rebuilt table.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class HiveRebuild:
         glue.create_table(DatabaseName=rebuilt.database, TableInput=entry)
 
     def begin(self) -> None:
-        """Take the table's fencing token. A running sync of the table stops at its next step."""
+        """Take the table's fencing token, so that a running sync of the table stops at its next step."""
         if self._table is None:
             self._table = self._open_table()
             self._table.prepare()
 
     def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
-        """Set this table's location to the rebuilt table's folder, and drop the rebuilt table.
+        """Set this table's location to the folder of the rebuilt table, and drop the rebuilt table.
 
         Returns False and changes nothing if this table is not in the expected state. Raises Fenced and TableBusy.
         """
@@ -117,4 +117,4 @@ class HiveRebuild:
 _NOT_CLONED = frozenset(
     (TOKEN_PROPERTY, OVERWRITES_PROPERTY, ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, *CONTENT_PARAMETERS)
 )
-"""The parameters that describe a table's rows, folders or writers, and are not copied to a clone."""
+"""The parameters that describe a table's rows, folders or writers. They are not copied to a clone."""

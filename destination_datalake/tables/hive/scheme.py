@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 # The partition keys of a table cannot be changed. A sync continues an existing table if the table's keys match the
 # options. If the options configure no partitioning, a sync continues the table's partitioning if that is known: either
 # this connector has recorded it, or it follows from the key names of Airbyte's AWS Datalake destination.
+#
+# The partition keys of a table cannot be changed. A sync continues an existing table if the table's keys match the
+# options. If the options configure no partitioning, a sync continues the table's partitioning if that is known: either
+# this connector has recorded it, or it follows from the key names of Airbyte's AWS Datalake destination.
 
 _PARAMETER = "airbyte.partitioning"
 _OTHER_TABLE = "set another table_prefix"
@@ -51,7 +55,8 @@ _OTHER_TABLE = "set another table_prefix"
 class PartitionScheme:
     """The partition keys of a table, the folders of its partitions, and how the catalog finds the partitions.
 
-    `layout` and `catalog` are the options `path_layout` and `catalog_partitions` of the sync that created the table.
+    `layout` and `catalog` are the values of the options `path_layout` and `catalog_partitions` in the sync that created
+    the table.
     """
 
     folders: PartitionFolders
@@ -70,12 +75,12 @@ class PartitionScheme:
     def partitioning(self, max_open: int, named: Sequence[Field], written: Sequence[Field]) -> Partitioning:
         """Return the partitioning of new files.
 
-        `written` are the stream's columns as they are written. Each corresponds to the column of `named` at the same
-        index, but may have a different name because its values are redirected.
+        `written` contains the stream's columns as they are written. Each corresponds to the column of `named` at the
+        same index, but has a different name if its values are redirected to another column.
         """
         sources = _sources(self.folders.keys, named, written)
-        # A key is null if its source column is missing or has another type. In that case, the name of the key is used
-        # as the source, because no column has that name.
+        # A key is null if its source column is missing or has a different type. In that case, the source is the name of
+        # the key, because no column has that name.
         fields = tuple(
             replace(key.field, source=path if type_ is not None and _uses_source(key, path, type_) else (key.name,))
             for key, path, type_ in sources
@@ -85,7 +90,7 @@ class PartitionScheme:
     def retyped(self, named: Sequence[Field], written: Sequence[Field]) -> list[PartitionKey]:
         """Return the keys that are null in new rows because the type of their source column has changed.
 
-        `named` and `written` are those of `partitioning`.
+        `named` and `written` have the same meaning as in `partitioning`.
         """
         sources = _sources(self.folders.keys, named, written)
         return [key for key, path, type_ in sources if type_ is not None and not _uses_source(key, path, type_)]
@@ -93,7 +98,7 @@ class PartitionScheme:
     def count_invalid(self, partitions: Iterable[Sequence[str]]) -> int:
         """Return the number of partitions with a value that is invalid for the type of its key.
 
-        Each partition is given by its values.
+        `partitions` contains the values of each partition.
         """
         return sum(
             not all(key.holds(text) for key, text in zip(self.folders.keys, values, strict=True))
@@ -103,7 +108,8 @@ class PartitionScheme:
     def project(self, table_input: TableInput, partitions: Collection[Sequence[str]], *, reset: bool) -> None:
         """Add partitions to the table's partition projection, unless the catalog option is `register`.
 
-        Each partition is given by its values. With `reset`, all other partitions are removed from the projection.
+        `partitions` contains the values of each partition. With `reset`, all other partitions are removed from the
+        projection.
         """
         if self.catalog == "register":
             return
@@ -132,7 +138,7 @@ class PartitionScheme:
         return f"{', '.join(sources)}; path_layout {self.layout}, catalog_partitions {self.catalog}"
 
     def difference(self, other: PartitionScheme) -> tuple[str, str]:
-        """Return different descriptions of this scheme and of `other`, which is not equivalent to it."""
+        """Return distinct descriptions of this scheme and of `other`, which must not be equivalent to it."""
         if str(self) != str(other):
             return str(self), str(other)
         return f"{self} ({self._details()})", f"{other} ({other._details()})"
@@ -165,7 +171,7 @@ class PartitionScheme:
     def recorded(cls, table_input: TableInput, columns: Sequence[Field]) -> Self | None:
         """Return the scheme recorded in a table's parameters, or None if none is recorded.
 
-        `columns` are the stream's columns. Their types determine the text of values in the names of folders.
+        `columns` are the stream's columns. Their types determine how values are written in the names of folders.
         """
         saved = _saved(table_input)
         if not saved or not table_input.get("PartitionKeys"):
@@ -221,9 +227,9 @@ def _sources(
 def _uses_source(key: PartitionKey, path: Sequence[str], type_: ColumnType) -> bool:
     """Return whether a key's values are derived from the column at this path of the written data.
 
-    If the type of the stream's column has changed, its values are written to a column with another name. Only keys that
-    are parts of dates are derived from that column. Other keys contain the text of a value, by which readers find the
-    rows that have the value in the original column.
+    If the type of the stream's column has changed, its values are written to a column with another name. Keys that are
+    parts of dates are then derived from that other column. All other keys stay null: they contain the text of a value,
+    by which readers find the rows that have the value in the original column.
     """
     has_original_name = path[0].lower() == key.field.source[0].lower()
     return key.takes(type_) and (has_original_name or isinstance(key.field.transform, CalendarPart))
@@ -262,7 +268,7 @@ def scheme_of(
     wanted: PartitionScheme | None,
     columns: Sequence[Field],
 ) -> PartitionScheme | None:
-    """Return the scheme by which a stream's rows are partitioned in an existing table, or None if it is unpartitioned.
+    """Return the scheme by which rows are partitioned in a stream's existing table, or None if it is unpartitioned.
 
     `wanted` is the scheme that the options configure, or None if they configure no partitioning. Raises TableConflict
     if a sync cannot continue the table's partitioning.
@@ -432,9 +438,10 @@ def _unusable_location(table_input: TableInput, _plan: FilePlan) -> str | None:
 
 
 _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = {
-    # With this property, columns are read by position, but this connector writes them in the order of the stream.
+    # With this property, engines read columns by position, but this connector writes columns in the order of the
+    # stream.
     "parquet": {"parquet.column.index.access": lambda value: value.lower() == "true"},
-    # With these properties, lines are skipped, keys are mapped to other columns, or timestamps are not ISO 8601.
+    # With these properties, engines skip lines, map keys to other columns, or expect timestamps that are not ISO 8601.
     "jsonl": {
         "skip.header.line.count": lambda value: value != "0",
         "skip.footer.line.count": lambda value: value != "0",
@@ -442,10 +449,10 @@ _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = 
         "timestamp.formats": lambda _: True,
     },
 }
-"""For each file format, the properties with which engines may misread files, as prefixes in lower case.
+"""For each file format, the properties of a table or its SerDe with which engines may misread files.
 
-Each prefix has a function that returns whether a value of the property is harmful. The properties are those of a table
-or its SerDe.
+The properties are prefixes in lower case. The function of each prefix returns whether a value of the property is
+harmful.
 """
 
 _RULES: tuple[Callable[[TableInput, FilePlan], str | None], ...] = (

@@ -1,14 +1,14 @@
 """Hive tables in the Glue Data Catalog: folders of Parquet or JSON-lines files.
 
-A Hive table has no snapshots: readers see all files in its location. So files stay pending multipart uploads (or small
-files on the driver's disk) until a commit completes them. An overwrite writes to a separate folder, which becomes the
-table's location when the overwrite is published.
+A Hive table has no snapshots: readers see all files in its location. So new files stay pending multipart uploads (or,
+if small, files on the driver's disk) until a commit completes them. An overwrite writes to a separate folder, which
+becomes the table's location when the overwrite is published.
 
 Only one sync at a time writes to a table: the newest, which holds the fencing token. A commit first completes the files
-in the folder that they were planned for. It then updates the table's Glue entry by compare-and-set, if the sync still
-holds the token and the folder still holds the content. A sync that takes the token after the commit finds the files. If
-another sync took the token before the commit, the committing sync is fenced. It then deletes the files that it could
-not acknowledge.
+in the folder for which they were planned. It then updates the table's Glue entry by compare-and-set, if the sync still
+holds the token and the folder still holds the content. If another sync takes the token after this update, that sync
+finds the committed files. If another sync took the token before the update, the committing sync is fenced, and deletes
+the files that it could not acknowledge.
 
 Other engines may add files, partitions and columns, and set parameters, at any time.
 """
@@ -104,7 +104,8 @@ if TYPE_CHECKING:
 
 
 class HiveTable:
-    """A stream's Hive table (see `Table`). `prepare` sets the folder and the final columns of the plan."""
+    """A stream's Hive table (see `Table`). `prepare` sets the folder and the final columns of the plan for new files.
+    """
 
     # Set by `prepare`.
     _folders: Folders
@@ -138,7 +139,7 @@ class HiveTable:
         self._replaces_partitions = False
         """Whether any sync has replaced the content, so that the partitions of the old content must be deleted."""
         self._planned = set[str]()
-        """The content folders of all file plans of this sync."""
+        """The content folders for which this sync has planned files."""
 
     def prepare(self) -> None:
         """Create the table or add missing columns to it, take the fencing token, and begin an append or overwrite."""
@@ -193,11 +194,11 @@ class HiveTable:
         self._index.warn_of_retyped(self._current, self._columns, self._plan.columns)
 
     def is_empty(self) -> bool:
-        """Return whether no folder of the table, including the folder of a pending overwrite, contains objects."""
+        """Return whether the table's folders contain no objects. The folder of a pending overwrite counts, too."""
         return all(map(self._folders.is_empty, folders_in_use(self._current)))
 
     def is_archived(self) -> bool:
-        """Return whether any sync has archived its commits to the table, which it records in a table parameter."""
+        """Return whether any sync has archived its commits to the table, as recorded in a table parameter."""
         return ARCHIVED_PROPERTY in self._current["Parameters"]
 
     def position(self) -> TablePosition:
@@ -205,13 +206,13 @@ class HiveTable:
         return TablePosition(str(self._glue_table.created), self._glue_table.number)
 
     def plan(self) -> FilePlan:
-        """Return the plan for the next batch, with the folder of the content and the types of its columns."""
+        """Return the plan for the files of the next batch: the folder of the content and the types of its columns."""
         return self._plan
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Complete the uploads of all files or of none. First widen the content's columns if the files require it.
 
-        The files become visible one after the other. Returns Reencode if the content's folder or its types no longer
+        The files become visible one after the other. Returns Reencode if the content's folder or column types no longer
         match the plan by which the files were written.
         """
         try:
@@ -262,10 +263,10 @@ class HiveTable:
         self._published = True
 
     def take_over(self, rebuilt: TableName, expected: str) -> None:
-        """Replace this table's content with that of a rebuilt table. `expected` is this table's present location.
+        """Replace this table's content with that of a rebuilt table.
 
-        The folders of the rebuilt table are beside those of this table. Raises Fenced, and TableBusy if the location
-        differs from `expected`.
+        `expected` is the location that this table must still have. The folders of the rebuilt table are beside those of
+        this table. Raises Fenced, and TableBusy if the location differs from `expected`.
         """
         source = GlueTable(rebuilt, self._access).read()
 
@@ -298,11 +299,11 @@ class HiveTable:
     # Planning
 
     def _create(self) -> TableVersion:
-        """Create the table, unless another program has created it in the meantime, and return it.
+        """Create the table, unless another program has just created it, and return it.
 
-        An append stores its generation and the fencing token in the new table, which saves the request that takes the
-        token. An overwrite stores its generation when it is published. Raises ConfigError if the stream lacks a field
-        by which the options partition the table.
+        An append stores its generation and the fencing token in the new table, which saves a separate request to take
+        the token. An overwrite stores its generation when it is published. Raises ConfigError if the stream lacks a
+        field by which the options partition the table.
         """
         self._catalog.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
@@ -322,7 +323,7 @@ class HiveTable:
         return self._glue_table.read_version()
 
     def _first_folder(self) -> str:
-        """Return an unused folder for a new table, so that it does not contain files of an earlier table of its name.
+        """Return an unused folder for a new table, so that it contains no files of an earlier table with the same name.
 
         If `path_layout` is not `hive` and the table's root folder is unused, an append uses the root folder. Object
         keys then match those of the destination whose layout is used. An overwrite never uses the root folder, because
@@ -335,11 +336,11 @@ class HiveTable:
         return folders.for_new_table(self._stream.generation)
 
     def _reconciled_content(self, table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
-        """Add missing columns to the content that the sync writes to.
+        """Add missing columns to the content to which the sync writes.
 
         Return the content, and the stream's columns with their final names and types. A pending overwrite keeps the
-        types of its files, even if the table's columns have changed since. If wider columns require a rewrite of files,
-        the columns are widened only when the first batch requires it. Raises Fenced.
+        types of its files, even if the table's columns have changed since then. If wider columns require that files are
+        rewritten, the columns are widened only when the first batch requires it. Raises Fenced.
         """
         content, existing = self._mode.content(table_input), column_types(table_input)
         config = self._layout.config
@@ -375,8 +376,8 @@ class HiveTable:
     ) -> Content:
         """Update the table, govern its columns, and plan the next batch for its present content. Return the content.
 
-        `change` is applied to the table, by default `_reconciled_content`. New columns are governed before readers can
-        see values in them, because the files with these columns are still pending. Raises Fenced.
+        `change` is applied to the table. By default, it is `_reconciled_content`. New columns are governed before
+        readers can see values in them, because the files with these columns are still pending. Raises Fenced.
         """
         change = change or self._reconciled_content
 
@@ -410,7 +411,7 @@ class HiveTable:
         return content
 
     def _widen_for(self, files: Sequence[DataFile], rewrite: Rewrite) -> None:
-        """Widen the content's columns if the plan or a file requires it, and plan the next batch again."""
+        """Widen the content's columns if the plan or a file requires it, and then plan the next batch again."""
         content = self._replan()
         needed = self._plan.columns
         for file in files:
@@ -425,7 +426,7 @@ class HiveTable:
         return max((folder for folder in self._planned if uri.startswith(f"{folder}/")), key=len)
 
     def _relative(self, uri: str) -> str:
-        """Return a file's path relative to its planned folder: the folder of its partition, and its name."""
+        """Return a file's path relative to the folder for which it was planned: its partition's folder and its name."""
         return uri.removeprefix(f"{self._planned_folder(uri)}/")
 
     def _mismatch(self, files: Sequence[DataFile]) -> str | None:
@@ -449,7 +450,7 @@ class HiveTable:
         return self._plan.folder == table_location(self._current)
 
     def _record_commit(self, table_input: TableInput, commit: str, partitions: Collection[str]) -> bool:
-        """Record the commit in the Glue entry. Return False if the content no longer matches the plan of its files."""
+        """Record the commit in the Glue entry. Return False if the content no longer matches the plan of the files."""
         self._current, content = table_input, self._mode.content(table_input)
         evolved = evolve(content.types, self._plan.columns)
         is_changed = bool(evolved.changes) or (evolved.columns != self._plan.columns and not self._in_place)
@@ -463,7 +464,7 @@ class HiveTable:
     def _roll_back(self, files: Sequence[DataFile]) -> None:
         """Abort the uploads of a failed commit and delete its completed files.
 
-        Also delete the copies that the next sync may have made of these files.
+        Also delete any copies of these files that the next sync has made.
         """
         try:
             self.discard(files)
@@ -495,7 +496,8 @@ class HiveTable:
         return dead
 
     def _end(self) -> None:
-        """Release the fencing token. If another sync has taken it, update the registered partitions once more."""
+        """Release the fencing token. If another sync has already taken it, update the registered partitions once more.
+        """
         if not self._glue_table.update(self._release):
             self._update_partitions_after_fencing()
 
@@ -523,7 +525,7 @@ class HiveTable:
     def _register_ahead(self) -> None:
         """Register the partitions of a pending overwrite before it is published, if the table has no visible rows.
 
-        If they were registered afterwards, readers would miss rows in the meantime. Raises Fenced.
+        If the partitions were registered after the publication, readers would miss rows until then. Raises Fenced.
         """
         pending = PendingOverwrite.load(self._current)
         if pending is None or self._index.has_partitions_outside(self._current, pending.location):
@@ -548,9 +550,10 @@ class HiveTable:
             pass
 
     def _update_stale_partitions(self, require: Callable[[TableInput], None]) -> bool:
-        """Update stale partitions. Return False if another change has made them stale again in the meantime.
+        """Update stale partitions. Return False if another change has made them stale again during the update.
 
-        `require` is called with the table before the mark is removed. It raises an error if this sync may not write.
+        Before the mark is removed, `require` is called with the table. It raises an error if this sync may not write
+        any more.
         """
         if (stale := StalePartitions.of(self._current)) is None:
             return True
@@ -599,11 +602,11 @@ class HiveTable:
         return error if isinstance(error, Fenced) else None
 
     def _update_partitions_after_fencing(self) -> None:
-        """Update the registered partitions to the content that other syncs have written.
+        """Update the registered partitions to match the content that other syncs have written.
 
         Glue changes partitions unconditionally. So the last requests of this fenced sync may have undone updates of its
-        successor, which may already have ended. If the successor is still running and changes the table in the
-        meantime, it marks the partitions as stale, and they are updated again.
+        successor, which may already have ended. If the successor is still running and changes the table during this
+        update, it marks the partitions as stale, and they are updated again.
         """
         former_folder = table_location(self._current)
 

@@ -1,4 +1,4 @@
-"""Verification of a Hive table: its files are listed, and compared with its partitions and the reports of its syncs."""
+"""Verification of a Hive table: compare its files with its partitions and with the reports of its syncs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ _UNREPORTED_GROUP = "others"
 class VerifiedHive(VerifiedTable):
     """One Hive table in the state in which it was loaded.
 
-    File names begin with the name of the run that wrote the file. Files are grouped by the runs in `reported`.
+    File names begin with the name of the run that wrote the file. Files are grouped by run. Files of runs that are not
+    in `reported` are in one common group.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class VerifiedHive(VerifiedTable):
         """The time of the newest file whose run has no report. `replay --replace` writes such files."""
 
     def has_changed(self) -> bool:
-        """Return whether a commit has changed the table, or its partitions were marked, since it was loaded."""
+        """Return whether a commit has changed the table, or marked its partitions as stale, since the table was loaded.
+        """
         return _version(GlueTable(self._name, self._access).read()) != _version(self._input)
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
@@ -99,7 +101,7 @@ class VerifiedHive(VerifiedTable):
             self._compare_partitions(with_files)
 
     def _partition_of(self, folder: str) -> tuple[tuple[PartitionKey, str], ...]:
-        """Return the keys and values of the partition in this folder, which is relative to the content's folder."""
+        """Return the keys and values of the partition in a folder, given relative to the content's folder."""
         if self._scheme is None or (texts := self._scheme.folders.texts_of(folder)) is None:
             return ()
         return tuple(zip(self._scheme.folders.keys, texts, strict=True))
@@ -131,7 +133,7 @@ class VerifiedHive(VerifiedTable):
                 )
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare the files that were written by each sync with the report of that sync."""
+        """Compare the files written by each sync with the report of that sync."""
         if not reported:
             self.notes.append("No sync has a report to compare with.")
         if read is not None:
@@ -163,9 +165,10 @@ class VerifiedHive(VerifiedTable):
             self.problems.append(Finding(table_location(self._input), problem))
 
     def _is_explained(self, reported: Reported, total: Total) -> bool:
-        """Return whether an erasure explains the missing rows, or a sync without a report explains additional rows.
+        """Return whether the difference between a sync's report and its files has a known harmless cause.
 
-        Such a sync may have been killed after it copied files.
+        An erasure explains missing rows. A sync without a report explains additional rows, because it may have been
+        killed after it copied files.
         """
         missing = reported.rows - total.rows
         if reported.rows_erased and 0 < missing <= reported.rows_erased and total.files <= reported.files:
