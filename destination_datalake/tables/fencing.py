@@ -135,8 +135,7 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def published(self) -> Overwrites:
-        """Return the generations after an overwrite was published. It replaces all rows that were acknowledged before.
-        """
+        """Return the generations after an overwrite was published, which replaces all rows acknowledged before."""
         return Overwrites(self.newest)
 
     def overwritten_by(self, stream: Stream, table: TableName, lowest: int | None, *, pending: bool) -> bool:

@@ -401,8 +401,7 @@ class Overwrite(WriteMode):
 
     @staticmethod
     def _was_content(folder: str, table_input: TableInput) -> bool:
-        """Return whether a folder holds, or once held, published content. A dead folder never held published content.
-        """
+        """Return whether a folder holds or once held published content. A dead folder never held published content."""
         is_superseded = other_folders(table_input).get(folder) is FolderState.SUPERSEDED
         return folder == table_location(table_input) or is_superseded
 

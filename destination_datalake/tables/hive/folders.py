@@ -58,8 +58,7 @@ class Folders:
 
     @staticmethod
     def created_folder_around(location: str) -> str | None:
-        """Return the folder created by this connector that contains the location, or None if there is no such folder.
-        """
+        """Return the folder created by this connector that contains the location, or None if there is none."""
         match = _INSIDE_CREATED_FOLDER.fullmatch(location)
         return match[1] if match else None
 

@@ -104,8 +104,7 @@ if TYPE_CHECKING:
 
 
 class HiveTable:
-    """A stream's Hive table (see `Table`). `prepare` sets the folder and the final columns of the plan for new files.
-    """
+    """A stream's Hive table (see `Table`). `prepare` sets the folder and the final columns for new files."""
 
     # Set by `prepare`.
     _folders: Folders
@@ -496,8 +495,7 @@ class HiveTable:
         return dead
 
     def _end(self) -> None:
-        """Release the fencing token. If another sync has already taken it, update the registered partitions once more.
-        """
+        """Release the fencing token. If another sync has taken the token, update the registered partitions once more."""
         if not self._glue_table.update(self._release):
             self._update_partitions_after_fencing()
 

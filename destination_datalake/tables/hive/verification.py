@@ -63,8 +63,7 @@ class VerifiedHive(VerifiedTable):
         """The time of the newest file whose run has no report. `replay --replace` writes such files."""
 
     def has_changed(self) -> bool:
-        """Return whether a commit has changed the table, or marked its partitions as stale, since the table was loaded.
-        """
+        """Return whether a commit has changed the table, or marked its partitions as stale, since it was loaded."""
         return _version(GlueTable(self._name, self._access).read()) != _version(self._input)
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:

@@ -1,1 +1,1 @@
-"""Iceberg tables, read and written with PyIceberg."""
+"""Iceberg tables. The connector reads and writes them with PyIceberg."""

@@ -1,7 +1,7 @@
-"""Branches with committed rows that are not part of the table's content yet.
+"""Branches that contain committed rows that are not part of the table's content yet.
 
-The platform does not send acknowledged records again. So such a branch is removed only by a commit that takes over its
-rows, or by an overwrite that replaces them.
+The content is what readers see on the branch `main`. The platform does not send acknowledged records again. So an
+unpublished branch is removed only by a commit that takes over its rows, or by an overwrite that replaces them.
 """
 
 from __future__ import annotations
@@ -22,49 +22,55 @@ from destination_datalake.tables.context import TableFigures
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 
 GENERATION_PREFIX = "airbyte_generation_"
-"""The prefix of the name of a pending overwrite's branch. The generation follows."""
+"""The prefix of the names of the branches of pending overwrites. The overwrite's generation follows the prefix."""
 
 _OVERWRITE = re.compile(rf"{GENERATION_PREFIX}(\d+|none)")
 
 PENDING_BRANCH = "airbyte_pending"
-"""The branch with rows that are not deduplicated yet. It does not contain rows of the table's content."""
+"""The branch with rows that are not deduplicated yet. It contains none of the rows in the table's content."""
 
 UNPUBLISHED_PREFIXES = (GENERATION_PREFIX, PENDING_BRANCH)
-"""Prefixes of the names of branches and tags with rows of unfinished syncs. These never expire."""
+"""Prefixes of the names of branches and tags that contain rows of unfinished syncs.
+
+These branches and tags never expire.
+"""
 
 NO_EXPIRY_MS = 2**63 - 1
 """`max-ref-age-ms` of a branch or tag that never expires."""
 
 TOTAL_ROWS = "total-records"
-"""The total number of rows in a snapshot's summary (Iceberg spec: Optional Snapshot Summary Fields)."""
+"""The key of the total number of rows in a snapshot's summary (Iceberg spec: Optional Snapshot Summary Fields)."""
 
 _ORIGIN = "airbyte.files"
 
 NEW: Final = {_ORIGIN: "new"}
-"""The property of a snapshot that adds newly written files, which no earlier snapshot can contain."""
+"""The summary property of a snapshot that adds only newly written files, which no earlier snapshot can contain."""
 
 ADOPTED: Final = {_ORIGIN: "adopted"}
-"""The property of a snapshot that adds the files of an unpublished overwrite."""
+"""The summary property of a snapshot that adds the files of an unpublished overwrite."""
 
 
 def has_new_files(snapshot: Snapshot) -> bool:
-    """Whether all files that a snapshot adds were newly written for it. False for snapshots of other writers."""
+    """Return whether all files that a snapshot adds were newly written for that snapshot.
+
+    Return False for snapshots of other writers.
+    """
     return summary_value(snapshot, _ORIGIN) == NEW[_ORIGIN]
 
 
 def summary_value(snapshot: Snapshot | None, name: str) -> str | None:
-    """Return the value of an entry in a snapshot's summary; None if the snapshot or the entry is missing."""
+    """Return the value of an entry in a snapshot's summary, or None if the snapshot or the entry is missing."""
     return snapshot.summary.get(name) if snapshot is not None and snapshot.summary is not None else None
 
 
 def summary_number(snapshot: Snapshot | None, name: str) -> int | None:
-    """Return a number in a snapshot's summary; None if it is missing, as not every writer records totals."""
+    """Return a number in a snapshot's summary, or None if it is missing, because not every writer records totals."""
     value = summary_value(snapshot, name)
     return int(value) if value is not None and value.isdecimal() else None
 
 
 def state_of(metadata: TableMetadata) -> TableFigures:
-    """Return a table's figures for the report of a sync, from the totals in its snapshot summaries."""
+    """Return the figures of a table for the report of a sync, from the totals in the table's snapshot summaries."""
     current = metadata.current_snapshot()
     return TableFigures(
         None if current is None else current.snapshot_id,
@@ -91,18 +97,18 @@ def unpublished_branches(metadata: TableMetadata) -> list[str]:
 
 
 def history(name: str, metadata: TableMetadata) -> Iterator[Snapshot]:
-    """Yield the snapshots of a branch or tag, from its head back to the oldest one that was not removed."""
+    """Yield the snapshots of a branch or tag, from its head back to the oldest snapshot that still exists."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     snapshot = metadata.snapshot_by_name(name)
     while snapshot is not None:
         yield snapshot
         parent = snapshot.parent_snapshot_id
-        # Pop the parent: in damaged metadata with a cycle of parents, the loop would not end otherwise.
+        # Pop the parent. Otherwise, the loop would never end if damaged metadata contained a cycle of parents.
         snapshot = by_id.pop(parent, None) if parent is not None else None
 
 
 def rows_on(branch: str, metadata: TableMetadata) -> str | None:
-    """Return the number of unpublished rows on a branch, as a clause for messages; None if there are no such rows."""
+    """Return the number of unpublished rows on a branch, as a clause for messages, or None if there are no such rows."""
     head = metadata.snapshot_by_name(branch)
     rows = summary_value(head, TOTAL_ROWS)
     if head is None or rows == "0":
@@ -111,9 +117,9 @@ def rows_on(branch: str, metadata: TableMetadata) -> str | None:
 
 
 def copy_hint(metadata: TableMetadata) -> str:
-    """Return instructions for users to copy the unpublished rows too, with a leading full stop.
+    """Return an instruction for users to copy the unpublished rows as well, with a leading full stop.
 
-    Empty if all rows are part of the table's content.
+    Return an empty string if all rows are part of the table's content.
     """
     pending = rows_on(PENDING_BRANCH, metadata)
     overwrites = [clause for branch in generation_branches(metadata) if (clause := rows_on(branch, metadata))]
@@ -129,7 +135,7 @@ def copy_hint(metadata: TableMetadata) -> str:
 
 
 def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
-    """Remove those of the branches that exist in the table."""
+    """Remove those of the given branches that exist in the table."""
     present = [branch for branch in branches if branch in transaction.table_metadata.refs]
     if present:
         with ManageSnapshots(transaction) as snapshots:
@@ -138,10 +144,10 @@ def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
 
 
 def remove_merged_branches(branches: Collection[str], transaction: Transaction) -> None:
-    """Remove branches whose files were added to another branch, and snapshots that belong only to the removed branches.
+    """Remove branches whose files were added to another branch, and the snapshots that only these branches contain.
 
-    The snapshots must not be left to expiry. Versions of Iceberg's library before 1.10, which other engines use, delete
-    the files that an expired snapshot has added, even if another branch contains them (apache/iceberg#13568).
+    The snapshots must not be left to expiry. Other engines use versions of Iceberg's library before 1.10, which delete
+    the files that an expired snapshot has added, even if another branch contains the files (apache/iceberg#13568).
     """
     before = {snapshot.snapshot_id for branch in branches for snapshot in history(branch, transaction.table_metadata)}
     remove_branches(branches, transaction)
@@ -165,21 +171,24 @@ def disable_ref_expiry(branch: str, transaction: Transaction) -> None:
 
 
 _UNIQUE_BY = "airbyte.unique-by"
-"""The property of a snapshot whose rows are unique by a key: the field ids of the key's columns, as a JSON list."""
+"""The summary property of a snapshot whose rows are unique by a key.
+
+It contains the field ids of the key, as a JSON list.
+"""
 
 _WITHOUT_NEW_ROWS = frozenset([Operation.DELETE, Operation.REPLACE])
 """The operations that add no rows (Iceberg spec: Snapshots)."""
 
 
 def unique_property(key: Sequence[int]) -> dict[str, str]:
-    """Return the snapshot property which records that all rows are unique by a key, given as field ids."""
+    """Return the snapshot property that records that all rows are unique by a key, which is given as field ids."""
     return {_UNIQUE_BY: json.dumps([*key])}
 
 
 def inherited_uniqueness(branch: str, metadata: TableMetadata) -> dict[str, str]:
-    """Return the property of unique rows that the next snapshot of a branch inherits if it adds no rows.
+    """Return the property of unique rows that the next snapshot of a branch inherits if that snapshot adds no rows.
 
-    It is that of the last snapshot with this property; empty if a later snapshot has added rows.
+    The result is the property of the last snapshot that has one, or empty if a later snapshot has added rows.
     """
     for snapshot in history(branch, metadata):
         if (key_ids := summary_value(snapshot, _UNIQUE_BY)) is not None:
@@ -190,9 +199,9 @@ def inherited_uniqueness(branch: str, metadata: TableMetadata) -> dict[str, str]
 
 
 def last_unique(branch: str, key: Sequence[int], metadata: TableMetadata) -> Snapshot | None:
-    """Return the last snapshot of a branch whose rows are recorded as unique; None if they are unique by another key.
+    """Return the last snapshot of a branch whose rows are recorded as unique by this key.
 
-    None also if no snapshot records unique rows.
+    Return None if the rows are recorded as unique by another key, or if no snapshot records unique rows.
     """
     for snapshot in history(branch, metadata):
         if (key_ids := summary_value(snapshot, _UNIQUE_BY)) is not None:

@@ -1,4 +1,4 @@
-"""Commits to one Iceberg table, with retries after conflicts and governance of new columns.
+"""Commits to one Iceberg table, with retries after conflicts and with governance of new columns.
 
 Concurrency is optimistic: the catalog accepts a commit only if the table still has the metadata on which the commit was
 planned. New columns get their LF-Tags and grants before rows with these columns become visible.
@@ -68,7 +68,7 @@ COMMENT = "comment"
 
 @dataclass(frozen=True, slots=True)
 class Ungoverned:
-    """The result of a `build` function if no rows may be committed yet, as the table or new columns are not governed.
+    """The result of a `build` function if no rows may be committed before the table or new columns are governed.
 
     `TableOperations.commit` then commits the schema, governs the columns, and calls `build` again. `new` are the names
     of the columns that are new to this sync.
@@ -78,7 +78,7 @@ class Ungoverned:
 
 
 def set_property(name: str, value: str | None, transaction: Transaction) -> None:
-    """Set a table property, or remove it if `value` is None. Do nothing if the property has this value already."""
+    """Set a table property, or remove it if `value` is None. Do nothing if the property already has this value."""
     present = transaction.table_metadata.properties.get(name)
     if value is None and present is not None:
         transaction.remove_properties(name)
@@ -94,18 +94,18 @@ class TableOperations:
         self._catalog = catalog
         self._governed_fields: frozenset[int] = frozenset()
         self.position = TablePosition("", 0)
-        """The table's position after the last call of `commit`."""
+        """The table's position (the number of its last commit) after the last call of `commit`."""
 
     @property
     def access(self) -> AwsAccess:
-        """The access to S3 for reading and writing the table's files."""
+        """The access to S3 with which the table's files are read and written."""
         return self._catalog.access_of(self._name)
 
     def load(self) -> Table:
         """Load the table from the catalog.
 
         Raises NoSuchTableError, PyIceberg's errors if the table is not an Iceberg table, and TableConflict if PyIceberg
-        does not support its metadata.
+        does not support the table's metadata.
         """
         try:
             return self._catalog.pyiceberg().load_table(self._name)
@@ -133,15 +133,15 @@ class TableOperations:
     def commit(
         self, build: Callable[[Table, Transaction], _Result | Ungoverned], table: Table | None = None
     ) -> tuple[Table, _Result]:
-        """Commit a transaction; return the table after the commit, and the result of `build`.
+        """Commit a transaction. Return the table after the commit, and the result of `build`.
 
         `build` adds changes to the transaction. A transaction without changes is not committed. If `build` returns
         Ungoverned, its changes are committed, the columns are governed, and `build` is called again.
 
         After a conflict, the decisions of `build` may be outdated. So the table is loaded and `build` is called again,
-        with exponential backoff and jitter. If the table was just loaded, pass it as `table` to save a request. Raises
-        TableBusy when the retries are exhausted, and CommitStateUnknown if it cannot be determined whether the commit
-        was made.
+        with exponential backoff and jitter. A caller that has just loaded the table can pass it as `table` to save a
+        request. Raises TableBusy when the retries are exhausted, and CommitStateUnknown if it cannot be determined
+        whether the commit was made.
         """
         while True:
             table, result = self._commit(build, table)
@@ -151,8 +151,8 @@ class TableOperations:
             self._govern(table.metadata, result.new)
 
     def ungoverned(self, metadata: TableMetadata) -> Ungoverned | None:
-        """Return Ungoverned if the columns must be governed before rows are committed; None if they are governed."""
-        # Compared by field id: a column that was dropped and added again has a new id, but no tags and grants.
+        """Return Ungoverned if the table's columns must be governed before rows are committed, otherwise None."""
+        # Compare field ids: a column that was dropped and added again has a new id, but no tags and grants.
         new = frozenset(field.name for field in metadata.schema().fields if field.field_id not in self._governed_fields)
         governed = self._catalog.governance.is_governed(*self._name, column_types(metadata), new, metadata.table_uuid)
         return None if governed else Ungoverned(new)
@@ -161,8 +161,8 @@ class TableOperations:
     def planning_on(self, table: Table) -> Iterator[None]:
         """Raise CommitFailedException in place of FileNotFoundError if the table has changed since it was loaded.
 
-        Another writer may have expired a snapshot in the meantime and deleted its manifests. Callers then handle the
-        missing file as a conflict.
+        A file can be missing because another writer has expired a snapshot and deleted its manifests. Callers of this
+        context manager then handle the missing file as a conflict.
         """
         location = table.metadata_location
         try:
@@ -173,11 +173,11 @@ class TableOperations:
             raise CommitFailedException("Another writer has removed what this commit was planned on") from error
 
     def with_latest(self, act: Callable[[Table], _Result]) -> _Result:
-        """Call `act` with the latest state of the table, and return its result.
+        """Call `act` with the latest state of the table, and return the result of `act`.
 
         Other writers may expire snapshots while `act` runs. If a referenced file is missing and the table has changed
-        in the meantime, `act` is called again with the new state. Raises FileNotFoundError if the table has not
-        changed, or if a file is missing at the last attempt too.
+        since it was loaded, `act` is called again with the new state. Raises FileNotFoundError if a file is missing
+        although the table has not changed, or if a file is missing at the last attempt.
         """
         for _ in range(_ATTEMPTS - 1):
             table = self.load()
@@ -186,13 +186,13 @@ class TableOperations:
         return act(self.load())
 
     def delete_uncommitted(self, files: Iterable[Uncommitted]) -> None:
-        """Delete files to which the table does not refer. A failure is logged, not raised."""
+        """Delete files that the table does not reference. A failure is logged, not raised."""
         with self.logging_leftovers():
             delete_uncommitted(files, self.access.client("s3"))
 
     @contextmanager
     def logging_leftovers(self) -> Iterator[None]:
-        """Log and suppress any failure of the block, which deletes unused files."""
+        """Log and suppress any failure of the block, which must only delete unused files."""
         try:
             yield
         except Exception:
@@ -202,7 +202,7 @@ class TableOperations:
         def attempt() -> tuple[Table, _Result]:
             nonlocal table
             base, table = table or self.load(), None
-            # PyIceberg's own retries would commit the same files even if another writer has changed the schema.
+            # PyIceberg's own retries would commit the same files even if another writer had changed the schema.
             no_retries = {**base.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
             base.metadata = base.metadata.model_copy(update={"properties": no_retries})
             transaction = SharingTransaction(base)
@@ -240,13 +240,13 @@ _METADATA_FILE = re.compile(r"/v?([0-9]+)[-.][^/]*$")
 
 
 def position_of(table: Table) -> TablePosition:
-    """Return a table's position: the number of its metadata file, or 0 if the catalog names files without numbers."""
+    """Return a table's position: the number of its metadata file, or 0 if the file's name contains no number."""
     numbered = _METADATA_FILE.search(table.metadata_location)
     return TablePosition(str(table.metadata.table_uuid), int(numbered[1]) if numbered is not None else 0)
 
 
 class SharingTransaction(OpenTransaction):
-    """A transaction that applies its updates only once, and shares unchanged parts with the table's metadata."""
+    """A transaction that applies each update only once. Its metadata shares unchanged parts with the table's metadata."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -266,7 +266,7 @@ def updated(
 ) -> TableMetadata:
     """Apply updates to the metadata, like PyIceberg's `update_table_metadata`, but share unchanged parts with `base`.
 
-    If `metadata_location`, the location of `base`, is supplied, it is appended to the metadata log.
+    `metadata_location` is the location of `base`. If it is supplied, it is appended to the metadata log.
     """
     metadata = _without_gaps(base, with_updates(base, tuple(_with_retention(base, updates)), metadata_location))
     metadata.spec().check_compatible(metadata.schema())
@@ -275,9 +275,10 @@ def updated(
 
 
 def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> Iterator[TableUpdate]:
-    """Yield the updates, changed so that a branch or tag that moves keeps its retention, as in Iceberg's own library.
+    """Yield the updates, changed so that a branch or tag that moves to another snapshot keeps its retention.
 
-    PyIceberg would drop the retention that the owner of the branch or tag has set.
+    Iceberg's own library also keeps the retention. PyIceberg would drop the retention that the owner of the branch or
+    tag has set.
     """
     refs: dict[str, SnapshotRef | SetSnapshotRefUpdate] = {**base.refs}
     for update in updates:
@@ -297,9 +298,9 @@ def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> It
 def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata:
     """Return the metadata with a snapshot log that begins after the entry of the last removed snapshot.
 
-    With earlier entries, a time-travel query could return an older snapshot, which a tag has kept, instead of the
-    snapshot that was current at that time (Iceberg spec: snapshot-log). PyIceberg removes only the entries of the
-    removed snapshots.
+    Earlier entries would leave gaps in the log. A time-travel query could then return an older snapshot that a tag has
+    kept, instead of the snapshot that was current at that time (Iceberg spec: snapshot-log). PyIceberg removes only the
+    entries of the removed snapshots.
     """
     if len(metadata.snapshots) >= len(base.snapshots):
         return metadata
@@ -317,7 +318,10 @@ def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata
 
 
 FENCE_PROPERTY = "airbyte.fence"
-"""The table property with the number of the last fence tag. It outlives the tag, so that no number is used twice."""
+"""The table property with the number of the last fence tag.
+
+It is kept when the tag is removed, so that no number is reused.
+"""
 
 _PREFIX = "airbyte-fence-"
 _NAME = re.compile(rf"{_PREFIX}([0-9]+)")
@@ -327,18 +331,18 @@ _EXPIRES_AT_ONCE_MS = 1
 def fence(table: Table, transaction: OpenTransaction, *, whole: bool) -> None:
     """Complete a transaction so that the catalog rejects other transactions planned on the same state of the table.
 
-    A commit can require that the table's id, the ids of its schema, partition spec and sort order, and its branches and
-    tags are unchanged (Iceberg REST specification: TableRequirement). It cannot require the value of a property, and it
-    can require the absence of a branch or tag only by name. Therefore a commit that moves no branch replaces the fence
-    tag, such as `airbyte-fence-6`, by the tag with the next number, `airbyte-fence-7`. And every commit requires that
-    the tag with the next number is absent.
+    A commit can require that certain parts of the metadata are unchanged: the table's id, the ids of its schema,
+    partition spec and sort order, and its branches and tags (Iceberg REST specification: TableRequirement). A commit
+    cannot require the value of a property. It can require the absence of a branch or tag only by name. Therefore a
+    commit that moves no branch replaces the fence tag, such as `airbyte-fence-6`, by a tag with the next number,
+    `airbyte-fence-7`. Every commit requires that no tag with the next number exists.
 
     With `whole`, the catalog compares the whole metadata, so most commits need no tag. Only a sync that takes the
-    fencing token sets one, to fence syncs that commit through other kinds of catalogs. A tag needs a snapshot, so a
+    fencing token sets a tag, to fence syncs that commit through other kinds of catalogs. A tag needs a snapshot, so a
     table without snapshots gets an empty snapshot.
 
-    While the token is held, no engine expires the tag. Afterwards, every engine that expires snapshots removes the tag
-    (Iceberg spec: max-ref-age-ms), and so does the next commit that moves a branch.
+    While the token is held, no engine expires the tag. Afterwards, the tag is removed by the next engine that expires
+    snapshots (Iceberg spec: max-ref-age-ms), or by the next commit that moves a branch.
     """
     if not transaction.updates:
         return
@@ -362,10 +366,10 @@ def _replace_or_remove_tag(table: Table, transaction: OpenTransaction, *, whole:
 
 
 def _will_conflict(before: TableMetadata, after: TableMetadata) -> bool:
-    """Whether the changes move a branch or create main.
+    """Return whether the changes move a branch or create main.
 
-    Every commit requires the present heads of all branches. So the catalog rejects other commits planned on `before`
-    without a fence tag.
+    Every commit requires the present heads of all branches. So after such changes, the catalog rejects other commits
+    planned on `before` even without a fence tag.
     """
     moved = (after.refs[name].snapshot_id != ref.snapshot_id for name, ref in before.refs.items() if name in after.refs)
     return any(moved) or (MAIN_BRANCH in after.refs and MAIN_BRANCH not in before.refs)
@@ -375,7 +379,7 @@ def _replace_tag(number: int, metadata: TableMetadata, transaction: OpenTransact
     tag = {
         "ref-name": f"{_PREFIX}{number}",
         "type": SnapshotRefType.TAG,
-        # Not a snapshot of an overwrite's branch: the tag would keep that snapshot after its rows are adopted.
+        # Do not tag a snapshot of an overwrite's branch: the tag would keep that snapshot after its rows are adopted.
         "snapshot-id": metadata.refs[MAIN_BRANCH].snapshot_id,
         "max-ref-age-ms": NO_EXPIRY_MS if held else _EXPIRES_AT_ONCE_MS,
     }
@@ -390,19 +394,22 @@ def _removal(metadata: TableMetadata) -> Iterator[TableUpdate]:
 
 
 def _last_number(metadata: TableMetadata) -> int:
-    """Return the highest number that a fence tag has had. A branch of another writer with such a name counts too."""
+    """Return the highest number of any fence tag so far. A branch of another writer with such a name counts, too."""
     recorded = metadata.properties.get(FENCE_PROPERTY, "")
     numbers = [int(match[1]) for name in metadata.refs if (match := _NAME.fullmatch(name))]
     return max([int(recorded) if recorded.isdecimal() else 0, *numbers])
 
 
 def is_fence(name: str, ref: SnapshotRef) -> bool:
-    """Whether a branch or tag is a fence tag."""
+    """Return whether a branch or tag is a fence tag."""
     return ref.snapshot_ref_type == SnapshotRefType.TAG and _NAME.fullmatch(name) is not None
 
 
 def is_unneeded_fence(name: str, ref: SnapshotRef) -> bool:
-    """Whether a branch or tag is a fence tag that protects no held token. It may be removed, and keeps no snapshot."""
+    """Return whether a branch or tag is a fence tag that protects no held token.
+
+    Such a tag may be removed, and keeps no snapshot from expiry.
+    """
     return is_fence(name, ref) and ref.max_ref_age_ms == _EXPIRES_AT_ONCE_MS
 
 

@@ -1,6 +1,6 @@
-"""Which existing Iceberg tables this connector can write to, and how it continues tables of S3 Data Lake.
+"""Decides which existing Iceberg tables this connector can write to, and continues tables of S3 Data Lake.
 
-The connector rejects a table if it cannot write to it in a way that every engine reads correctly.
+The connector rejects a table if it cannot write to the table in a way that every engine reads correctly.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _METADATA_FIELDS = frozenset(
     {_META, f"{_META}.sync_id", f"{_META}.changes", f"{_META}.changes.element"}
     | {f"{_META}.changes.element.{field.name}" for field in CHANGE.fields}
 )
-"""The paths of the nested fields of the metadata columns, and of the fields that contain them."""
+"""The paths of the metadata columns' nested fields, and of the fields that contain them."""
 
 UNREADABLE = (
     "this connector cannot read its metadata: it writes format versions 1 and 2, without features of later versions, "
     "such as partition fields of several columns. Copy it to a table with the property format-version 2"
 )
-"""The reason why a table with metadata of another format version is rejected, worded like that of `incompatibility`."""
+"""The reason for rejecting a table whose metadata has an unsupported format version, worded like `incompatibility`."""
 
 
 def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
-    """Return why a stream cannot be written to an existing table that is not an Iceberg table, with the remedy."""
+    """Return why a stream cannot be written to an existing table that is no Iceberg table, with the remedy."""
     new_table = "table_prefix, or another lakeformation_database_name, to begin another table"
     if stream.dedup:
         return (
@@ -64,9 +64,9 @@ def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
 
 
 def newer_format(metadata: TableMetadata) -> str | None:
-    """Return why the table's format version is not supported, as a clause with the remedy; None if it is supported.
+    """Return why the table's format version is not supported, or None if it is supported.
 
-    Tables of such a version cannot be changed at all.
+    The result is a clause about the table, with the remedy. Tables with such a format version cannot be changed at all.
     """
     if metadata.format_version <= _NEWEST_FORMAT:
         return None
@@ -77,7 +77,7 @@ def newer_format(metadata: TableMetadata) -> str | None:
 
 
 def incompatibility(metadata: TableMetadata) -> str | None:
-    """Return why this connector cannot write to the table, as a clause about it with the remedy; None if it can."""
+    """Return why this connector cannot write to the table, as a clause about it with the remedy, or None if it can."""
     if (problem := newer_format(metadata)) is not None:
         return problem
     for field in metadata.spec().fields:
@@ -97,9 +97,9 @@ def incompatibility(metadata: TableMetadata) -> str | None:
 
 
 def foreign_metadata_column(metadata: TableMetadata, written: Sequence[Field]) -> str | None:
-    """Return the name of a column that is named like a metadata column but has an unsuitable type; None if none is.
+    """Return the name of a metadata column that has an unsuitable type in the table, or None if there is none.
 
-    `written` are the metadata columns with the types that this connector writes.
+    `written` contains the metadata columns with the types that this connector writes.
     """
     types = column_types(metadata)
     for column in written:
@@ -111,11 +111,11 @@ def foreign_metadata_column(metadata: TableMetadata, written: Sequence[Field]) -
 
 
 def required_field_within(schema: Schema, written: Collection[str]) -> str | None:
-    """Return the path of a required nested field, or of a required column of a nested type; None if there is none.
+    """Return the path of a required nested field or of a required column of a nested type, or None if there is none.
 
-    `written` are the names of the written columns. Data files do not count the nulls of nested fields separately, so
-    missing values would not be noticed. Fields of the metadata columns are skipped: they are always written, except for
-    values that the platform may not send.
+    `written` contains the names of the written columns. Data files do not count the nulls of nested fields separately,
+    so missing values would not be noticed. Fields of the metadata columns are skipped: they are always written, except
+    for values that the platform may not send.
     """
     columns = (field for field in schema.fields if field.name in written and not field.field_type.is_primitive)
     paths = (path for field in columns for path, nested in _flattened(field, "") if nested.required)
@@ -127,8 +127,8 @@ def require_all_written(
 ) -> None:
     """Raise TableConflict if rows with the written columns cannot be added to a table, whatever their values.
 
-    One reason is that the table requires a value which rows may lack. Another is that a schema change adds a column
-    with the name of a partition field, even of a former spec. These names must differ (Iceberg's PartitionSpec).
+    There are two reasons: the table requires a value that rows may lack, or a schema change adds a column with the name
+    of a partition field. These names must differ, even if the field belongs to a former spec (Iceberg: PartitionSpec).
     """
     schema = metadata.schema()
 
@@ -157,8 +157,8 @@ def require_all_written(
 def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metadata: TableMetadata) -> None:
     """Raise TableConflict if a file contains nulls in a required column, or a partition value that exceeds its type.
 
-    Truncation rounds down, so -9.9 becomes -10.0, which has too many digits for decimal(2, 1). No engine writes such a
-    partition (Iceberg: DecimalUtil.toReusedFixLengthBytes).
+    The truncation of partition values rounds down, so -9.9 becomes -10.0, which has too many digits for decimal(2, 1).
+    No engine writes such a partition (Iceberg: DecimalUtil.toReusedFixLengthBytes).
     """
     schema = metadata.schema()
     required = {field.name for field in schema.fields if field.required and field.field_type.is_primitive}
@@ -178,7 +178,7 @@ def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metad
 
 
 def _required_conflict(stream: StreamId, table: TableName, column: str, why: str, schema: Schema) -> TableConflict:
-    """Return the error for a required column. `why` is a clause that explains why its value may be missing."""
+    """Return the error for a required column. `why` is a clause that states why the column's value may be missing."""
     statement = f"ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL"
     if schema.find_field(column).field_id in schema.identifier_field_ids:
         # Identifier fields must be required (Iceberg spec: Identifier Field IDs).
@@ -188,7 +188,7 @@ def _required_conflict(stream: StreamId, table: TableName, column: str, why: str
 
 
 def _unwritable(field: PartitionField, schema: Schema) -> str | None:
-    """Return why this connector cannot write a partition field, as a clause about the table; None if it can."""
+    """Return why this connector cannot write a partition field, as a clause about the table, or None if it can."""
     if isinstance(field.transform, VoidTransform):
         return None
     try:
@@ -203,7 +203,7 @@ def _unwritable(field: PartitionField, schema: Schema) -> str | None:
 
 
 def _names_equal_but_for_case(type_: IcebergType, above: str) -> tuple[str, str] | None:
-    """Return the paths of two fields of the same struct, at any depth, whose names differ only in case, or None."""
+    """Return the paths of two fields of one struct, at any depth, whose names differ only in case, or None."""
     fields = _children(type_)
     spellings: dict[str, str] = {}
     for field in fields:
@@ -237,8 +237,8 @@ def _children(type_: IcebergType) -> tuple[NestedField, ...]:
 
 
 # S3 Data Lake writes every sync to a branch, and moves main to the branch's head when the sync succeeds. Rows on the
-# branch of a failed sync are acknowledged, so the platform does not send them again. By default, its syncs with
-# deduplication delete former rows by equality deletes.
+# branch of a failed sync are acknowledged, so the platform does not send them again. By default, syncs of S3 Data Lake
+# with deduplication delete former rows by equality deletes.
 
 _logger = logging.getLogger(__name__)
 
@@ -247,23 +247,23 @@ STAGING_PREFIX = "airbyte_staging"
 
 
 def is_of_s3_data_lake(metadata: TableMetadata) -> bool:
-    """Whether the S3 Data Lake destination created the table, even if this connector has written to it since."""
+    """Return whether the S3 Data Lake destination created the table, even if this connector writes to it now."""
     return TableOwner.of(metadata.properties) is None and has_epoch_metadata_columns(column_types(metadata))
 
 
 def staging_branch_ahead(metadata: TableMetadata) -> str | None:
-    """Return the staging branch that is ahead of main; None if there is none.
+    """Return the staging branch of S3 Data Lake that is ahead of main, or None if no branch is ahead.
 
-    The history of such a branch contains main's head, followed by further snapshots. If main has another history, for
-    example after its compaction, it cannot be determined whether the branch has further rows.
+    The history of such a branch contains main's head, followed by further snapshots. If main has a different history,
+    for example after a compaction, it cannot be determined whether the branch contains further rows.
     """
     return next((name for name in _staging_branches(metadata) if _is_ahead(name, metadata)), None)
 
 
 def publish_staged(table: TableName, transaction: Transaction) -> None:
-    """Move main to the head of the staging branch that is ahead of it, if any, as S3 Data Lake's next sync would do.
+    """Move main to the head of the staging branch that is ahead of main, as S3 Data Lake's next sync would do.
 
-    The branch is kept.
+    The branch is kept. If no staging branch is ahead, do nothing.
     """
     branch = staging_branch_ahead(transaction.table_metadata)
     if branch is None:
@@ -280,10 +280,10 @@ def publish_staged(table: TableName, transaction: Transaction) -> None:
 
 
 def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
-    """Return the branch with the latest rows if equality deletes may apply to its data files; otherwise None.
+    """Return the branch with the latest rows if equality deletes may apply to its data files, otherwise None.
 
-    The branch is the staging branch ahead of main, or main if there is none. Manifests are not read if the summary of
-    its snapshot counts no equality deletes.
+    This branch is the staging branch that is ahead of main, or main if no branch is ahead. Manifests are not read if
+    the summary of the branch's snapshot counts no equality deletes.
     """
     branch = staging_branch_ahead(metadata) or MAIN_BRANCH
     snapshot = metadata.snapshot_by_name(branch)
@@ -303,7 +303,7 @@ def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table)
 
 
 def equality_deletes_remedy(table: TableName, branch: str) -> str:
-    """Return a sentence that tells users how Spark applies the equality deletes of a branch."""
+    """Return a sentence that tells users how to apply the equality deletes of a branch with Spark."""
     name = f"table => '{table}'"
     publish = f"CALL system.fast_forward({name}, branch => 'main', to => '{branch}') and then "
     return (
@@ -342,6 +342,6 @@ def _staging_branches(metadata: TableMetadata) -> list[str]:
 
 
 def _is_ahead(name: str, metadata: TableMetadata) -> bool:
-    """Whether the history of a branch contains main's head, followed by further snapshots."""
+    """Return whether the history of a branch contains main's head, followed by further snapshots."""
     main, snapshots = metadata.refs.get(MAIN_BRANCH), [*history(name, metadata)]
     return main is None or any(snapshot.snapshot_id == main.snapshot_id for snapshot in snapshots[1:])

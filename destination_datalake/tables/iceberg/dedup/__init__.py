@@ -1,1 +1,1 @@
-"""Merges of Iceberg tables: the key by which rows are merged, the files that take part, the jobs, and the commit."""
+"""Merges of pending rows in Iceberg tables: the key, the files that take part, the jobs, and the commit."""

@@ -1,7 +1,7 @@
-"""Merges of pending rows into the content of a table: afterwards, the content has one row for each key.
+"""Merges of pending rows into the content of a table. After a merge, the content has one row for each key.
 
-A merge is one commit, so readers see the content either before or after it. If the process dies during a merge, the
-pending rows stay for the next sync, and the new files become orphans.
+A merge is one commit, so readers see the content either before or after the merge. If the process dies during a merge,
+the pending rows stay for the next sync, and the new files become orphans.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _logger = logging.getLogger(__name__)
 MAX_PENDING_BYTES = 2 * 1024**3
 MAX_PENDING_AGE = timedelta(minutes=30)
 RETRY_DELAY = timedelta(minutes=10)
-"""Delay after a failed merge. Without it, every batch would start another merge."""
+"""The delay after a failed merge. Without a delay, every batch would start another merge."""
 
 _ATTEMPTS = 8
 _HIGH_AMPLIFICATION = 20
@@ -80,7 +80,7 @@ _BYTES = "total-files-size"
 
 
 def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
-    """Whether more than 2 GiB of files are pending, or the oldest has been pending for more than half an hour."""
+    """Return whether more than 2 GiB of files are pending, or the oldest has been pending for more than half an hour."""
     snapshots = [*history(PENDING_BRANCH, metadata)]
     if not snapshots:
         return False
@@ -91,16 +91,16 @@ def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
 
 
 class Writer(Protocol):
-    """The sync that runs a merge, as far as the merge depends on it."""
+    """The operations that a merge requires of the sync that runs it."""
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
-        """Return the summary properties of a new snapshot on a branch."""
+        """Return the summary properties for a new snapshot on a branch."""
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise if the sync may not write to the table any more."""
+        """Raise an error if the sync may not write to the table any more."""
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:
-        """Add the sync's own changes to the commit of a merge, such as the publication of an overwrite."""
+        """Add the sync's own changes, such as the publication of an overwrite, to the commit of a merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,11 @@ class Merges:
     journal: Journal = field(default_factory=Journal)
 
     def run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
-        """Merge pending rows, and return whether any were pending. `plan` defines the folder and codec of new files.
+        """Merge pending rows, and return whether any were pending.
 
-        Raises TableBusy if other writers committed first at every attempt; the rows then stay pending. Also raises
-        TableConflict, ConnectorError, CommitStateUnknown and errors of AWS.
+        `plan` defines the folder and codec of new files. Raises TableBusy if other writers committed first at every
+        attempt; the rows then stay pending. Also raises TableConflict, ConnectorError, CommitStateUnknown and errors of
+        AWS.
         """
         try:
             return _Merge(self, scope, plan, writer).run()
@@ -130,7 +131,7 @@ class Merges:
             raise ConnectorError(replace(error.failure, message=message)) from error
 
     def try_run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
-        """Run a merge like `run`, but log TableBusy and return False. Return True if it was not raised."""
+        """Run a merge like `run`, but if TableBusy is raised, log it and return False. Otherwise return True."""
         try:
             self.run(scope, plan, writer)
         except TableBusy as error:
@@ -140,7 +141,7 @@ class Merges:
 
 
 class MergeResult:
-    """The files that a merge adds to its target branch and removes from it, and the figures of the merge.
+    """The result of a merge: the files that it adds to its target branch and removes from it, and its figures.
 
     Sizes are in bytes. The constructor raises StalePlan if a job of the plan has no result yet.
     """
@@ -153,7 +154,7 @@ class MergeResult:
         self.listed_in: set[str] = set()
         """The paths of the manifests that may list the removed files."""
         self.used: set[str] = set()
-        """The URIs of the new files that the table contains after the commit."""
+        """The URIs of the new files that the commit adds to the table."""
         self.obsolete: list[str] = []
         """The URIs of files that probably only the removed pending branch referenced."""
         self.obsolete_since = 0
@@ -171,7 +172,7 @@ class MergeResult:
 
     @property
     def change(self) -> Change:
-        """The added and removed files as the change of the merge's snapshot."""
+        """The change of the merge's snapshot: its added and removed files."""
         return Change(self.added, self.removed, frozenset(self.listed_in))
 
     @property
@@ -220,7 +221,7 @@ class MergeResult:
                 self.added += [delete_file for delete_file in file.deletes if delete_file not in self.added]
 
     def _replace(self, files: Sequence[LiveFile], result: Removed) -> None:
-        """Replace files of the target branch by the result of one task."""
+        """Replace files of the target branch by the result of the task that removed their rows."""
         for place, file in enumerate(files):
             if place not in result.obsolete and place not in result.position_deletes:
                 continue
@@ -252,9 +253,9 @@ class MergeResult:
         self.bytes_written += new.size
 
     def _arriving_entries(self) -> dict[str, IcebergFile]:
-        """Return the entries of the pending branch's files by path, with all metrics.
+        """Return the manifest entries of the pending branch's files by path, with all metrics.
 
-        They are read again, as the plan keeps only the metrics of the columns that the merge compares.
+        The entries are read again, because the plan keeps only the metrics of the columns that the merge compares.
         """
         plan = self._plan
         wanted = {file.manifest for number, file in enumerate(plan.pending) if plan.arrives(number)}
@@ -269,7 +270,7 @@ class MergeResult:
 
 
 class _Merge(Rework[MergePlan, MergeResult]):
-    """One merge of a table's pending rows, with its attempts after conflicts."""
+    """One merge of a table's pending rows. After a conflict, the merge is planned and attempted again."""
 
     def __init__(self, common: Merges, scope: MergeScope, plan: FilePlan, writer: Writer) -> None:
         super().__init__(
@@ -290,7 +291,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
         self._jobs = MergeJobs(common.jobs, common.operations.access, plan.folder, plan.codec, common.deletes)
 
     def run(self) -> bool:
-        """Merge pending rows; return whether any were pending. Raises the same errors as `Merges.run`."""
+        """Merge pending rows, and return whether any were pending. Raises the same errors as `Merges.run`."""
         try:
             merged = self.rework()
         finally:
@@ -307,7 +308,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
         return True
 
     def plan(self, table: Table) -> MergePlan | None:
-        """Return the plan; None if no rows are pending. Raises Unsuitable, and errors of `Writer.require`."""
+        """Return the plan, or None if no rows are pending. Raises Unsuitable, and errors of `Writer.require`."""
         self._writer.require(table.metadata)
         return plan_merge(table, self._scope, self._files)
 
@@ -337,17 +338,17 @@ class _Merge(Rework[MergePlan, MergeResult]):
         return result
 
     def unused(self, outcome: MergeResult | None) -> list[WrittenFile]:
-        """Return the new files that the table does not contain."""
+        """Return the new files that the commit has not added to the table."""
         used = outcome.used if outcome is not None else set()
         return [file for file in self._jobs.removals.written if file.uri not in used]
 
     def _find_obsolete(self, plan: MergePlan, result: MergeResult, transaction: Transaction) -> None:
-        """Add the files to the result that are probably unreferenced after the commit.
+        """Add the files that are probably unreferenced after the commit to `result.obsolete`.
 
         These are the pending files that the merge did not add to the content, and the manifests and manifest lists of
-        the pending branch. Nothing is added if a tag keeps a snapshot of this branch, if an earlier snapshot may
+        the pending branch. Nothing is added if a tag keeps a snapshot of the pending branch, if an earlier snapshot may
         contain the files, or if the table may share files with another table. Manifests of the branch that an earlier
-        commit has merged into another one are not added, and become orphans.
+        commit has merged into another manifest are not added, and become orphans.
         """
         head = plan.pending_head
         remaining = {snapshot.snapshot_id for snapshot in transaction.table_metadata.snapshots}
@@ -367,11 +368,11 @@ class _Merge(Rework[MergePlan, MergeResult]):
         result.obsolete_since = min(snapshot.sequence_number or 0 for snapshot in removed.values())
 
     def _delete_obsolete(self, result: MergeResult, table: Table) -> None:
-        """Delete those obsolete files of the result that the table does not reference. A failure is only logged.
+        """Delete those obsolete files of the merge that the table does not reference. A failure is only logged.
 
         A manifest cannot reference a file that was written later, so only manifests since the first commit to the
-        pending branch are read. Tables of format version 1 have no sequence numbers that show the age of manifests.
-        Their obsolete files are left to the removal of orphans.
+        pending branch are read. In tables of format version 1, no sequence numbers show the age of manifests, so the
+        obsolete files of these tables are left to the removal of orphans.
         """
         folder = S3Address.parse(self._folder.rpartition("/")[0])
         if result.obsolete_since == 0 or folder.is_of_s3_tables:
@@ -389,19 +390,23 @@ class _Merge(Rework[MergePlan, MergeResult]):
 
 
 _SMALL_BYTES = 2 * 1024 * 1024
-"""Maximum size in bytes of a small file. One task reads several small files, and rewrites those that lose rows as one
-file, because requests cost more than encoding for them."""
+"""Maximum size in bytes of a small file.
+
+One task reads several small files, and rewrites those that lose rows as one file, because requests for small files cost
+more than their encoding.
+"""
 
 _MAX_GROUP_BYTES = 16 * 1024 * 1024
 _MAX_GROUP_FILES = 200
-"""Maximum number of small files of one task, which holds them in memory."""
+"""Maximum number of small files that one task reads. The task holds all of them in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MergeWinners:
-    """The winners of all parts of the keys, united from the `Winners` of each part.
+    """The winners (the latest pending row of each key) of all parts of the keys, combined from each part's `Winners`.
 
-    `name` identifies the index of their keys. `losers` and `tombstones` are rows by the number of their pending file.
+    `name` identifies the index of the winners' keys. `losers` and `tombstones` contain rows by the number of the
+    pending file that contains them.
     """
 
     name: str
@@ -413,7 +418,7 @@ class _MergeWinners:
 
 @dataclass(frozen=True, slots=True)
 class _FileWithDeadRows:
-    """A file from which a job removes rows: those in `dead`, and those that a row of the `index` replaces.
+    """A file from which a job removes rows: the rows in `dead`, and the rows that a row of the `index` replaces.
 
     `number` is the number of a pending file, or -1 for a stored file.
     """
@@ -425,15 +430,15 @@ class _FileWithDeadRows:
 
 
 _FileGroup = tuple[_FileWithDeadRows, ...]
-"""The files of one task."""
+"""The files that one task reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeJobResults:
     """The results of removing rows from groups of files.
 
-    `stored` lists the stored files of each group, and `pending` the numbers of its pending files. `keys` is the number
-    of keys whose row in the content is a pending row after the merge.
+    `stored` contains the stored files of each group, and `pending` contains the numbers of each group's pending files.
+    `keys` is the number of keys whose row in the content is a pending row after the merge.
     """
 
     stored: list[tuple[list[LiveFile], Removed]]
@@ -442,12 +447,13 @@ class MergeJobResults:
 
 
 class MergeJobs:
-    """Runs the jobs of a merge's plan that have no result yet, and keeps their results."""
+    """Runs the jobs of a merge's plan that have no result yet, and keeps the results of all jobs."""
 
     def __init__(self, jobs: Jobs, access: AwsAccess, folder: str, codec: str, deletes: Deletes) -> None:
-        """Write a new file to the folder of the file that it replaces, if that is inside `folder`, else to `folder`.
+        """Initialize the jobs. `folder` is a URI without a trailing slash.
 
-        `folder` is a URI without a slash at its end.
+        A new file is written to the folder of the file that it replaces if that folder is inside `folder`, and
+        otherwise to `folder`.
         """
         self._executors = jobs.executors
         self._scratch = jobs.scratch
@@ -460,7 +466,7 @@ class MergeJobs:
         self._indexes: list[IndexPart] = []
 
     def run(self, plan: MergePlan) -> None:
-        """Run the jobs. Raises ConnectorError if a job fails."""
+        """Run the jobs that have no result yet. Raises ConnectorError if a job fails."""
         if self._winners is None or self._winners[0] != _key_of_winners(plan):
             self._find_winners(plan)
         winners = self._winners_of(plan)
@@ -482,7 +488,10 @@ class MergeJobs:
         return MergeJobResults(stored, pending, keys)
 
     def delete_indexes(self) -> None:
-        """Delete the indexes of keys after the merge. Raises errors of S3 and of the disk."""
+        """Delete the indexes of keys that the jobs have written. Call this after the merge.
+
+        Raises errors of S3 and of the disk.
+        """
         for part in self._indexes:
             if (path := local_path(part.uri)) is not None:
                 path.unlink(missing_ok=True)
@@ -491,7 +500,7 @@ class MergeJobs:
         self._indexes = []
 
     def _probes(self, plan: MergePlan, winners: _MergeWinners) -> dict[Hashable, _FileGroup]:
-        """Return the stored files that may contain rows with pending keys, by the key of their task's result."""
+        """Return the stored files that may contain rows with pending keys, in groups, by the key of each task's result."""
         files = (_FileWithDeadRows(file, index=parts) for file, parts in plan.may_change(winners.index))
         schema_id = plan.metadata.current_schema_id
         return {(tuple(file.live.state for file in group), winners.name, schema_id): group for group in _grouped(files)}
@@ -500,7 +509,7 @@ class MergeJobs:
         name, parts = uuid4().hex, plan.parts
         folder = f"{self._scratch()}/{name}" if plan.stored else None
         sources = [file.source(plan.metadata) for file in plan.pending]
-        # One part needs no shuffle, so one task reads all files.
+        # A single part needs no shuffle, so one task reads all files.
         count = 1 if parts == 1 else max(1, min(len(sources), self._executors.parallelism()))
         removals = self._removals(plan) if parts == 1 else {}
         names = {partition: task.name for partition, task in removals.items()}
@@ -545,7 +554,7 @@ class MergeJobs:
         }
 
     def _removals(self, plan: MergePlan) -> Mapping[PartitionKey, RemoveTask]:
-        """Return the removals, by partition, that run in the same job which finds the winners.
+        """Return the removals of rows that run in the same job that finds the winners, by partition.
 
         This job holds the files in memory, so it can also rewrite them. It does so only if the files are few and small,
         and all of them are on the pending branch. Pending rows that lose to stored rows are removed by a later job.
@@ -559,7 +568,7 @@ class MergeJobs:
         )
         if not is_small:
             return {}
-        # The enclosing task supplies the access to S3: it may be that of the executors' own role or session.
+        # The enclosing task supplies the access to S3, which may be that of the executors' own role or session.
         all_files = (_FileWithDeadRows(file, number=number) for number, file in enumerate(plan.pending))
         return {
             files[0].live.partition: replace(self._task(files, plan), access=AwsAccess(self._access.region))
@@ -594,7 +603,10 @@ class MergeJobs:
 
 
 def _grouped(files: Iterable[_FileWithDeadRows]) -> Iterator[_FileGroup]:
-    """Yield the files of each task: a large or sorted file alone, and small files of one partition together."""
+    """Group files by task, and yield the files of each task.
+
+    A task reads one large or sorted file, or several small files of one partition.
+    """
     waiting: dict[PartitionKey, list[_FileWithDeadRows]] = {}
     for file in files:
         entry = file.live.entry
@@ -616,9 +628,9 @@ def _key_of_winners(plan: MergePlan) -> Hashable:
 
 
 def _by_key(plan: MergePlan, dead_rows: Iterable[Mapping[int, RowSet]]) -> dict[Hashable, _FileGroup]:
-    """Return the groups of pending files from which rows are removed, by the key of their task's result.
+    """Return the groups of pending files from which rows are removed, by the key of the result of each group's task.
 
-    `dead_rows` are these rows, by the number of the pending file.
+    `dead_rows` contains the rows to remove, by the number of the pending file.
     """
     files = [_FileWithDeadRows(plan.pending[number], rows, (), number) for number, rows in united(dead_rows).items()]
     return {

@@ -1,7 +1,7 @@
 """The definition of a table's deduplication, and the plan of a merge for one state of the table.
 
-A definition is stored in table properties by field id, so it stays valid when columns are renamed. A plan keeps the
-metrics of the definition's columns for each file, and no other metrics.
+A definition is stored in table properties by field id, so it stays valid when columns are renamed. A plan keeps, for
+each file, only the metrics of the columns in the definition.
 """
 
 from __future__ import annotations
@@ -43,12 +43,18 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
 
 UNIQUE_BY = "airbyte.dedup"
-"""The table property with the definition of the last merge into the content. Appends of this connector remove it. Which
-rows of the content are unique is recorded by a property of snapshots (`branches.unique_property`)."""
+"""The table property with the definition of the last merge into the content.
+
+Appends of this connector remove the property. A different property, of snapshots, records which rows of the content are
+unique (`branches.unique_property`).
+"""
 
 PENDING_BY = "airbyte.dedup-pending"
-"""The table property with the definition for the rows on the pending branch. A sync without deduplication merges the
-rows by this definition. A sync with deduplication uses its own definition."""
+"""The table property with the deduplication definition for the rows on the pending branch.
+
+A sync without deduplication merges the pending rows by this definition. A sync with deduplication uses its own
+definition instead.
+"""
 
 DELETED_AT = "_ab_cdc_deleted_at"
 """The field in which change-data-capture sources send the time at which a row was deleted (Airbyte CDC docs)."""
@@ -59,7 +65,10 @@ _RAW_ID = "_airbyte_raw_id"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How rows are deduplicated: like `Deduplication`, but with the field ids of top-level columns instead of names."""
+    """How rows are deduplicated.
+
+    Corresponds to `Deduplication`, but contains field ids of top-level columns, not names.
+    """
 
     key: tuple[int, ...]
     cursor: int | None = None
@@ -77,18 +86,18 @@ class Definition:
 
     @classmethod
     def of(cls, name: str, metadata: TableMetadata) -> Definition | None:
-        """Return the definition in a table property; None if the property is missing or cannot be decoded."""
+        """Return the definition in a table property, or None if the property is missing or cannot be decoded."""
         try:
             return msgspec.json.decode(metadata.properties.get(name, ""), type=cls)
         except msgspec.DecodeError:
             return None
 
     def write_to(self, name: str, transaction: Transaction) -> None:
-        """Set a table property to this definition, unless it has this value already."""
+        """Set a table property to this definition, unless the property already has this value."""
         set_property(name, msgspec.json.encode(self).decode(), transaction)
 
     def has_columns(self, schema: Schema) -> bool:
-        """Whether a schema contains all columns of the key."""
+        """Return whether a schema contains all columns of the key."""
         return all(schema.find_column_name(id_) is not None for id_ in self.key)
 
     def key_names(self, schema: Schema) -> str:
@@ -96,9 +105,9 @@ class Definition:
         return ", ".join(schema.find_column_name(id_) or "a column that was dropped" for id_ in self.key)
 
     def versions(self, schema: Schema) -> Versions | None:
-        """Return the columns by which jobs compare the versions of a row.
+        """Return the columns by which jobs compare the versions of a row (the rows with the same key).
 
-        Return None if a column of the key or a metadata column that the comparison needs was dropped. If the cursor
+        Return None if a column of the key, or a metadata column that the comparison needs, was dropped. If the cursor
         column was dropped, the time of extraction decides. If the deletion column was dropped, no row is deleted.
         """
         ids = {field.field_id: field.name for field in schema.fields}
@@ -115,10 +124,10 @@ class Definition:
 
 
 def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
-    """Return the remedy if rows cannot be merged by the key of a definition any more, without a full stop at the end.
+    """Return the remedy if rows cannot be merged by a definition's key any more, without a full stop at the end.
 
     The remedy loses no row. If a column of the key was renamed, users can rename it back. If it was dropped, they can
-    still read the pending rows as of a snapshot, which has the column (Iceberg spec: schema-id of snapshots).
+    read the pending rows as of a snapshot whose schema has the column (Iceberg spec: schema-id of snapshots).
     """
     pending = rows_on(PENDING_BRANCH, metadata)
     remedy = f"{pending}. " if pending is not None else ""
@@ -138,9 +147,9 @@ def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
 
 
 def why_unmergeable(metadata: TableMetadata) -> str | None:
-    """Return why a table's pending rows cannot be merged, as a clause with the remedy; None if they can be merged.
+    """Return why a table's pending rows cannot be merged, or None if they can be merged.
 
-    The only reason is that a column of their key was dropped.
+    The result is a clause with the remedy. The only possible reason is that a column of the rows' key was dropped.
     """
     scope, schema = pending_scope(metadata), metadata.schema()
     if scope is None or scope.definition.has_columns(schema):
@@ -150,14 +159,14 @@ def why_unmergeable(metadata: TableMetadata) -> str | None:
 
 
 def _first_name(id_: int, metadata: TableMetadata) -> str | None:
-    """Return the name of a column in the oldest schema of the table that contains the column; None if none does."""
+    """Return the name of a column in the oldest schema of the table that contains the column, or None if none does."""
     schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     return next((name for schema in schemas if (name := schema.find_column_name(id_)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeScope:
-    """Which rows to merge: those on the branch `pending`, into those on the branch `target`.
+    """The scope of a merge: the rows on the branch `pending` are merged into the rows on the branch `target`.
 
     The merge removes the branch `pending`. If `pending` is None, the rows on `target` are merged with each other.
     """
@@ -167,23 +176,26 @@ class MergeScope:
     pending: str | None
 
     def is_unique(self, metadata: TableMetadata) -> bool:
-        """Whether the rows on `target` are recorded as unique by the key."""
+        """Return whether the rows on `target` are recorded as unique by the key."""
         return self._has_same_key(metadata) and inherited_uniqueness(self.target, metadata) == unique_property(
             self.definition.key
         )
 
     def last_unique(self, metadata: TableMetadata) -> Snapshot | None:
-        """Return the last snapshot of `target` whose rows are unique by the key; None if there is none."""
+        """Return the last snapshot of `target` whose rows are unique by the key, or None if there is none."""
         return last_unique(self.target, self.definition.key, metadata) if self._has_same_key(metadata) else None
 
     def _has_same_key(self, metadata: TableMetadata) -> bool:
-        """Whether `target` is main, and its last merge had the same key, without appends of this connector since."""
+        """Return whether `target` is main and its last merge had the same key.
+
+        Return False if this connector has appended to `target` since that merge.
+        """
         by = Definition.of(UNIQUE_BY, metadata)
         return self.target == MAIN_BRANCH and by is not None and by.key == self.definition.key
 
 
 def pending_scope(metadata: TableMetadata) -> MergeScope | None:
-    """Return the scope in which a table's pending rows can be merged; None if no rows are pending."""
+    """Return the scope in which a table's pending rows can be merged, or None if no rows are pending."""
     by = Definition.of(PENDING_BY, metadata)
     if by is None or PENDING_BRANCH not in metadata.refs:
         return None
@@ -193,10 +205,10 @@ def pending_scope(metadata: TableMetadata) -> MergeScope | None:
 def deduplication(
     stream: Stream, table: TableName, columns: Sequence[Field], *, deletes_hard: bool
 ) -> Deduplication | None:
-    """Return the names of the columns by which a stream is deduplicated; None if the stream is not deduplicated.
+    """Return the names of the columns by which a stream is deduplicated, or None if the stream is not deduplicated.
 
-    Raises TableConflict if a field of the primary key, or the cursor field, has no column of its own, or if its column
-    is an object or an array.
+    Raises TableConflict if a field of the primary key, or the cursor field, has no column of its own, or if the field's
+    column is an object or an array.
     """
     if not stream.dedup:
         return None
@@ -225,17 +237,18 @@ def deduplication(
 
 
 _ROWS_OF_A_PART = 1_000_000
-"""Maximum number of pending rows for one task that finds winners. With more rows, several tasks share the keys."""
+"""Maximum number of pending rows for one task that finds winners. If there are more rows, several tasks share the keys.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
     """The files that take part in a merge, for one state of a table.
 
-    The rows in the `pending` files are merged with each other and into the rows in the `stored` files, which are
-    unique. The last `arriving` pending files are on the pending branch. The other pending files are already on the
-    target branch, because another writer has appended to the table or replaced its content. They stay there unless rows
-    are removed from them.
+    `stored` files contain the unique rows of the target branch. The rows in `pending` files are merged with each other
+    and into these rows. The last `arriving` of the pending files are on the pending branch. The other pending files are
+    already on the target branch, because another writer has appended to the table or replaced its content. They stay on
+    the target branch unless rows are removed from them.
     """
 
     table: Table
@@ -250,12 +263,12 @@ class MergePlan:
 
     @property
     def metadata(self) -> TableMetadata:
-        """The metadata of the state of the table that was planned."""
+        """The metadata of the table's state for which the merge was planned."""
         return self.table.metadata
 
     @property
     def pending_head(self) -> Snapshot | None:
-        """The head of the pending branch, which contains the arriving files; None without this branch."""
+        """The head of the pending branch, which contains the arriving files, or None if there is no such branch."""
         return self.metadata.snapshot_by_name(self.scope.pending) if self.scope.pending is not None else None
 
     @property
@@ -265,25 +278,25 @@ class MergePlan:
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns by which jobs compare the versions of a row, in the table's present types."""
+        """The columns by which jobs compare the versions of a row, with the types that they have in the table now."""
         return pa.schema([field for field in self.schema if field_id(field) in self.versions.columns])
 
     @property
     def pending_in_target(self) -> int:
-        """The number of pending files that are already on the target branch. They come first in `pending`."""
+        """The number of pending files that are already on the target branch. These files come first in `pending`."""
         return len(self.pending) - self.arriving
 
     def arrives(self, number: int) -> bool:
-        """Whether the pending file with this number is on the pending branch."""
+        """Return whether the pending file with this number is on the pending branch."""
         return number >= self.pending_in_target
 
     @property
     def parts(self) -> int:
-        """The number of parts into which the keys are divided. Each part is the work of one task that finds winners."""
+        """The number of parts into which the keys are divided. For each part, one task finds the winners."""
         return max(1, -(-sum(file.entry.record_count for file in self.pending) // _ROWS_OF_A_PART))
 
     def may_change(self, index: Sequence[IndexPart]) -> Iterator[tuple[LiveFile, tuple[IndexPart, ...]]]:
-        """Yield the stored files that may contain rows with keys of an index, each with the parts that may match."""
+        """Yield the stored files that may contain rows with keys of an index, each with the index parts that may match."""
         key = KeyColumns.of(self.versions.key, self.metadata.schema())
         partitions = self._partitions()
         for file in self.stored:
@@ -294,10 +307,10 @@ class MergePlan:
                 yield file, parts
 
     def _partitions(self) -> set[tuple[int, str]] | None:
-        """Return the partitions that can contain rows with pending keys; None if any partition can.
+        """Return the partitions that can contain rows with pending keys, or None if any partition can.
 
-        Rows with the same key are in the same partition if all partition fields derive from columns of the key. The
-        partitions are those of the pending files, which must have one partition spec.
+        Rows with the same key are in the same partition if all partition fields derive from columns of the key. In that
+        case, the result is the partitions of the pending files, which must all have the same partition spec.
         """
         metadata = self.metadata
         specs = {file.entry.spec_id for file in self.pending}
@@ -315,7 +328,7 @@ class MergePlan:
 
 
 def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan | None:
-    """Return the plan of a merge; None if no rows are pending. Raises Unsuitable."""
+    """Return the plan of a merge, or None if no rows are pending. Raises Unsuitable."""
     schema, versions = table.schema(), scope.definition.versions(table.schema())
     if versions is None:
         raise Unsuitable(
@@ -325,7 +338,7 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
     arrow = rewritable_schema(table.metadata)
     arriving = files.of(table, scope.pending) if scope.pending is not None else []
     content = files.of(table, scope.target)
-    # Checked by file: a table may contain delete files that apply to no data file, for example after a compaction.
+    # Check each file: a table may contain delete files that apply to no data file, for example after a compaction.
     if any(file.has_equality_deletes for file in (*arriving, *content)):
         raise Unsuitable(
             "another engine has deleted rows from it by equality deletes, which this connector does not apply. "
@@ -333,8 +346,8 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
             "sync again"
         )
     require_parquet((*arriving, *content))
-    # Files are removed by path, so all entries of a file would be removed. And the rows of the file would be merged
-    # twice.
+    # Files are removed by path, so all manifest entries of a file would be removed. Also, the file's rows would be
+    # merged twice.
     if len({file.path for file in (*arriving, *content)}) < len(arriving) + len(content):
         raise Unsuitable(
             "it lists a file more than once, so it has the rows of this file more than once. Rewrite its files (in "
@@ -352,8 +365,8 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
 def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files: BranchFiles) -> frozenset[str]:
     """Return the paths of those content files whose rows, taken together, are unique by the key.
 
-    These are the files of the last snapshot with unique rows. Files that have lost delete files since are left out, as
-    their deleted rows were restored.
+    These are the files of the last snapshot with unique rows. A file that has lost delete files since that snapshot is
+    left out, because the deleted rows in it were restored.
     """
     if scope.is_unique(table.metadata):
         return frozenset(file.path for file in content)
