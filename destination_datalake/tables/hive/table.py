@@ -495,7 +495,7 @@ class HiveTable:
         return dead
 
     def _end(self) -> None:
-        """Release the fencing token. If another sync has taken the token, update the registered partitions once more."""
+        """Release the fencing token. If another sync has taken it, update the registered partitions once more."""
         if not self._glue_table.update(self._release):
             self._update_partitions_after_fencing()
 

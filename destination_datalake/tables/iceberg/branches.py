@@ -108,7 +108,7 @@ def history(name: str, metadata: TableMetadata) -> Iterator[Snapshot]:
 
 
 def rows_on(branch: str, metadata: TableMetadata) -> str | None:
-    """Return the number of unpublished rows on a branch, as a clause for messages, or None if there are no such rows."""
+    """Return the number of unpublished rows on a branch, as a clause for messages, or None if there are none."""
     head = metadata.snapshot_by_name(branch)
     rows = summary_value(head, TOTAL_ROWS)
     if head is None or rows == "0":

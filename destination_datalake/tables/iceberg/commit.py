@@ -246,7 +246,7 @@ def position_of(table: Table) -> TablePosition:
 
 
 class SharingTransaction(OpenTransaction):
-    """A transaction that applies each update only once. Its metadata shares unchanged parts with the table's metadata."""
+    """A transaction that applies each update only once, and shares unchanged parts with the table's metadata."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)

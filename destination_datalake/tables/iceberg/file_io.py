@@ -1,8 +1,8 @@
 """An implementation of PyIceberg's FileIO that uses the shared S3 client of the process.
 
 Metadata files and manifests are small, immutable, and have unique names (Iceberg spec: file system operations). So each
-is read by one GET and written by one PUT, and manifests are cached in memory. Credentials, connections and retries are
-those of the shared client.
+of these files is read by one GET request and written by one PUT request, and manifests are cached in memory.
+Credentials, connections and retries are those of the shared client.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 class S3FileIO(FileIO):
     """Reads and writes the metadata of Iceberg tables in S3.
 
-    Raises FileNotFoundError for missing objects, botocore's exceptions, and ConfigError for locations outside S3, which
-    are not read, and for files that are too large when decompressed.
-
     Manifests and manifest lists that this process has recently written or read are cached. With `writes`, objects can
     be written in the background.
+
+    Raises FileNotFoundError for missing objects, and botocore's exceptions. Raises ConfigError for locations outside
+    S3, which are not read, and for files that are too large when decompressed.
     """
 
     def __init__(self, s3: S3Client, writes: BackgroundWrites | None = None) -> None:
@@ -79,10 +79,10 @@ MAX_BACKGROUND_WRITES = 4
 
 
 class BackgroundWrites:
-    """Runs the writes of a commit to S3 concurrently. The commit waits for all of them before it calls the catalog.
+    """Runs the writes of a commit to S3 concurrently. The commit waits for all writes before it calls the catalog.
 
-    The files of a commit have unique names, and no reader opens them before the commit is in the catalog. So they may
-    be written in any order. Outside a `begun` block, calls run in the foreground. Not thread-safe.
+    The files of a commit have unique names, and no reader opens them before the commit is in the catalog. So the files
+    may be written in any order. Outside a `begun` block, calls run in the foreground. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,10 @@ class BackgroundWrites:
 
     @contextmanager
     def begun(self) -> Iterator[None]:
-        """Run calls in the background inside the block, and wait for them at its end, even if the block raises."""
+        """Run calls in the background inside the block.
+
+        At the end of the block, wait for them, even if the block raises.
+        """
         self._is_active = True
         try:
             yield
@@ -106,13 +109,13 @@ class BackgroundWrites:
     def run(self, call: Callable[[], None]) -> bool:
         """Run a call, and return whether it runs in the background.
 
-        An exception of a background call is raised by `wait`; an exception of another call is raised here.
+        If a background call raises an exception, `wait` raises it. An exception of a foreground call is raised here.
         """
         if self._is_active and len(self._running) < MAX_BACKGROUND_WRITES:
             future: Future[None] = Future()
-            # A daemon thread: a terminated process does not wait for S3.
+            # Use a daemon thread, so that a terminated process does not wait for S3.
             thread = threading.Thread(target=_complete, args=(future, call), name="metadata", daemon=True)
-            with suppress(RuntimeError):  # The system cannot start more threads.
+            with suppress(RuntimeError):  # RuntimeError: the system cannot start more threads.
                 thread.start()
                 self._running.append(future)
                 return True
@@ -120,15 +123,15 @@ class BackgroundWrites:
         return False
 
     def put(self, location: str, content: bytes, call: Callable[[], None]) -> None:
-        """Run a call that writes this content to a location.
+        """Run `call`, which writes `content` to a location.
 
-        If it runs in the background, `content` returns the content until `wait` is called.
+        If the call runs in the background, the method `content` returns the content until `wait` is called.
         """
         if self.run(call):
             self._contents[location] = content
 
     def content(self, location: str) -> bytes | None:
-        """Return the content that a background call writes to a location; None if there is no such call."""
+        """Return the content that a background call writes to a location, or None if there is no such call."""
         return self._contents.get(location)
 
     def wait(self) -> None:
@@ -140,9 +143,9 @@ class BackgroundWrites:
 
 
 def background_writes(table: Table) -> BackgroundWrites:
-    """Return the background writes of a table's storage.
+    """Return the object that runs background writes for a table's FileIO.
 
-    If the table uses another FileIO than this module's, return an object that runs calls in the foreground.
+    If the table uses a FileIO of another class than `S3FileIO`, return an object that runs all calls in the foreground.
     """
     return table.io.writes if isinstance(table.io, S3FileIO) else BackgroundWrites()
 
@@ -234,7 +237,7 @@ class _S3OutputFile(OutputFile):
 
 
 class _S3OutputStream(io.BytesIO):
-    """Buffers an object in memory, and writes it to S3 when the stream is closed, unless its `with` block raises."""
+    """Buffers an object in memory. Closing the stream writes the object to S3, unless the `with` block raises."""
 
     def __init__(self, target: _S3OutputFile) -> None:
         super().__init__()
@@ -266,9 +269,9 @@ _Value = TypeVar("_Value")
 
 
 class LruCache(Generic[_Value]):
-    """Caches values by the address of their S3 object.
+    """Caches values by the address of the S3 object from which they were read.
 
-    If the values exceed `budget` bytes, the least recently used values are removed.
+    If the cached values exceed `budget` bytes, the least recently used values are removed.
     """
 
     def __init__(self, budget: int) -> None:
@@ -278,7 +281,7 @@ class LruCache(Generic[_Value]):
         self._lock = threading.Lock()
 
     def get(self, address: str) -> _Value | None:
-        """Return the value for an address; None if it is not cached."""
+        """Return the value for an address, or None if it is not cached."""
         with self._lock:
             if address not in self._values:
                 return None

@@ -38,9 +38,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The result of inspecting a table. `problem` is the reason why no stream can be written to it, or None.
+    """The result of inspecting a table.
 
-    `notes` are remarks for the user.
+    `problem` is the reason why no stream can be written to the table, or None. `notes` contains remarks for the user.
     """
 
     table: TableName
@@ -51,7 +51,8 @@ class Inspection:
 def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator[Inspection]:
     """Yield the problem and the notes of each table, worded as clauses about the table.
 
-    Tables without a problem and without notes are skipped. Tables whose metadata cannot be read are logged and skipped.
+    Tables without a problem and without notes are skipped. If the metadata of a table cannot be read, this is logged,
+    and the table is skipped.
     """
     io = S3FileIO(access.client("s3"))
     for database, glue_table in tables:
@@ -63,7 +64,7 @@ def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator
         except ValidationError:
             yield Inspection(name, UNREADABLE)
             continue
-        except Exception as error:  # The sync that needs the table reports the error.
+        except Exception as error:  # The sync that writes to the table reports the error.
             _logger.info("The metadata of table %s was not read: %s.", name, type(error).__name__)
             continue
         if (problem := _problem(metadata)) is not None or notes:
@@ -93,7 +94,7 @@ def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[s
 class TrialTable:
     """A table that is created, changed and dropped to check the permissions in a catalog.
 
-    Its methods raise ConnectorError.
+    All methods raise ConnectorError.
     """
 
     def __init__(self, name: TableName, catalog: TableCatalog) -> None:
@@ -101,7 +102,7 @@ class TrialTable:
         self._catalog = catalog
 
     def create(self, location: str | None) -> None:
-        """Create the table at an S3 URI, or at the location that the catalog assigns if `location` is None."""
+        """Create the table at an S3 URI. If `location` is None, the catalog assigns a location."""
         self._catalog.pyiceberg().create_table(self._name, Schema(NestedField(1, "id", LongType())), location)
 
     def change(self) -> None:

@@ -1,7 +1,8 @@
-"""The partition spec and sort order of a table: how options set them, and how writers follow them.
+"""The partition spec and the sort order of a table: how options set them, and how writers follow them.
 
 Table properties record the partition fields and the sort order of the options that were last applied. Options are
-applied again only if they have changed. So a partition spec or sort order that another engine has set since is kept.
+applied again only if they have changed. So if another engine has set a partition spec or sort order since then, it is
+kept.
 
 Writers follow the table's partition spec and sort order, whether this connector or another engine has set them.
 """
@@ -61,7 +62,7 @@ _UNITS = ("year", "month", "day", "hour")
 class WantedLayout:
     """The partition fields and the sort order that the options define for a stream.
 
-    None keeps the partition spec or the sort order of the table.
+    If one of them is None, the table keeps its partition spec or its sort order.
     """
 
     stream: StreamId
@@ -114,7 +115,7 @@ class WantedLayout:
     def warn_of_difference(self, metadata: TableMetadata, table: TableName) -> None:
         """Log a warning if the layout of a table differs from the wanted layout.
 
-        For tables that were not created for this stream: they keep their layout.
+        Call this method for tables that were not created for this stream, because they keep their layout.
         """
         differs = []
         if self.partition_by is not None:
@@ -139,7 +140,7 @@ class WantedLayout:
         present = metadata.spec().fields
         known = [field for spec in specs for field in spec.fields if not isinstance(field.transform, VoidTransform)]
         if metadata.format_version == 1:
-            # In format version 1, each spec begins with the fields of the previous one (Iceberg spec: Partition
+            # In format version 1, each spec begins with the fields of the previous spec (Iceberg spec: Partition
             # Evolution).
             ids = {field.field_id: field.source_id for field in present}
             known = [field for field in known if ids.get(field.field_id) == field.source_id]
@@ -181,10 +182,10 @@ def _fields(
     next_id: int,
     names: frozenset[tuple[str, int]],
 ) -> tuple[IcebergField, ...]:
-    """Return partition fields whose names are unique in all specs.
+    """Return partition fields with names that are unique in all specs.
 
-    A field that has an id in `ids`, by source and transform, keeps it. Other fields get new ids from `next_id`. `names`
-    are the names and ids of the fields of all existing specs.
+    A field keeps its id if `ids` contains one for its source and transform. Other fields get new ids from `next_id`.
+    `names` contains the names and ids of the fields of all existing specs.
     """
     new_ids = itertools.count(next_id)
     columns = {name.lower(): id_ for name, id_ in index_by_name(schema).items()}
@@ -205,7 +206,7 @@ def _fields(
 
 
 class _SetSpec(UpdateSpec):
-    """Sets the table's default partition spec to one with these fields, and reuses an existing spec if possible.
+    """Sets the table's default partition spec to a spec with the given fields. Reuses an existing spec if possible.
 
     PyIceberg's own operations cannot replace a field by another field of the same name.
     """
@@ -221,7 +222,7 @@ class _SetSpec(UpdateSpec):
 
 
 class _SetSortOrder(UpdateSortOrder):
-    """Sets the table's default sort order to one with these fields, and reuses an existing sort order if possible.
+    """Sets the table's default sort order to one with the given fields. Reuses an existing sort order if possible.
 
     PyIceberg's own operations cannot remove the sort order of a table that was created with one.
     """
@@ -242,22 +243,22 @@ class _SetSortOrder(UpdateSortOrder):
 _INT_MAX = 2**31 - 1
 
 Path = tuple[str, ...]
-"""The names of a column and of the fields inside it, down to a nested field."""
+"""The names from a column down to a nested field in it. The path of a column itself has one name."""
 
 
 def source_paths(schema: Schema) -> dict[int, Path]:
     """Return the paths of columns and of fields inside structs, by field id.
 
-    Only these can be the source of a partition field, not values inside lists or maps.
+    Only these columns and fields can be the source of a partition field. Values inside lists or maps cannot.
     """
     return {field.field_id: path for path, field in _nested_paths(schema.fields, ())}
 
 
 def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: int) -> Partitioning | None:
-    """Return how the table's default spec partitions rows with these columns; None if all partition values are null.
+    """Return how the table's default spec partitions rows with these columns, or None if all partition values are null.
 
-    The value of a partition field is null in every row if its transform is void, or if its source column is not
-    written.
+    The value of a partition field is null in every row if the field's transform is void, or if the field's source
+    column is not written.
     """
     schema, spec = metadata.schema(), metadata.spec()
     paths = source_paths(schema)
@@ -274,7 +275,7 @@ def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: in
 
 
 def is_written(path: Path, columns: Sequence[Field]) -> bool:
-    """Whether the field at a path is written: it belongs to the stream's `columns` or to a metadata column."""
+    """Return whether the field at a path is written, because it is in the stream's `columns` or a metadata column."""
     fields: Sequence[Field] = (*METADATA_COLUMNS, *columns)
     for depth, name in enumerate(path, start=1):
         column = next((field for field in fields if field.name == name), None)
@@ -287,7 +288,7 @@ def is_written(path: Path, columns: Sequence[Field]) -> bool:
 
 
 def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
-    """Return why a file does not match the table's default partition spec, as a clause; None if it matches."""
+    """Return why a file does not match the table's default partition spec, as a clause, or None if it matches."""
     if file.partition:
         fits = file.spec_id == metadata.default_spec_id
     else:
@@ -299,8 +300,8 @@ def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
     """Return a file's partition values for a manifest of the table's default spec.
 
     A file may store 32-bit integers of a column that was promoted to long. If the truncation of such a value has
-    wrapped around, as Java's int does, the result is not a multiple of the width. It is corrected to the result for a
-    long.
+    overflowed, like Java's int, the result is not a multiple of the truncation width. In that case, the result is
+    corrected to the result for a long.
     """
     values = list(file.partition or [None] * len(metadata.spec().fields))
     for position, field in enumerate(metadata.spec().fields):
@@ -323,10 +324,10 @@ def _nested_paths(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[
 
 
 def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder | None:
-    """Return the table's default sort order for rows with these columns; None if there are no fields to sort by.
+    """Return the table's default sort order for rows with these columns, or None if there are no fields to sort by.
 
     Columns that are not written are null in every row, so they are left out. Also return None if a field of the sort
-    order is unsupported, as writers need not sort (Iceberg spec: Sorting).
+    order is unsupported, because writers need not sort (Iceberg spec: Sorting).
     """
     order, paths = metadata.sort_order(), source_paths(metadata.schema())
     fields = []
@@ -345,9 +346,10 @@ def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder |
 
 
 def sort_order_id(file: DataFile, planned: SortOrder | None, metadata: TableMetadata) -> int | None:
-    """Return the id of the sort order by which a file is sorted; None if it is unsorted, or the table lacks the order.
+    """Return the id of the sort order by which a file is sorted.
 
-    `planned` is the sort order of the plan by which the file was written.
+    Return None if the file is unsorted, or if the table no longer has the order. `planned` is the sort order of the
+    plan by which the file was written.
     """
     if not file.is_sorted or planned is None or not planned.order_id:
         return None

@@ -1,8 +1,8 @@
 """All uses of private names of PyIceberg, except methods of its Glue catalog (`tables/glue/compare_and_set.py`).
 
-PyIceberg has no public API for one snapshot that adds delete files, or files of several partition specs, nor for all
-fields of manifests. If a release of PyIceberg changes one of these names, `test_pyiceberg_internals.py` fails and
-reports what to do.
+PyIceberg has no public API for a snapshot that adds delete files or files of several partition specs, nor for all
+fields of manifests. If a release of PyIceberg changes one of these private names, `test_pyiceberg_internals.py` fails
+and reports what to do.
 """
 
 from __future__ import annotations
@@ -74,12 +74,16 @@ _DOUBLE = Struct("<d")
 _REFERENCED_DATA_FILE = 143
 _REFERENCED = next(field for field in DATA_FILE_TYPE[3].fields if field.field_id == _REFERENCED_DATA_FILE)
 _DELETE_FILE_TYPE = StructType(*DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields, _REFERENCED)
-"""The type of a file in manifests of delete files. PyIceberg's type for format version 2 lacks the optional field
-`referenced_data_file` (Iceberg spec: Data File Fields)."""
+"""The type of a file in manifests of delete files.
+
+PyIceberg's type for format version 2 lacks the optional field `referenced_data_file` (Iceberg spec: Data File Fields).
+"""
 
 _EQUALITY = NestedField(135, "equality_ids", ListType(136, IntegerType(), element_required=True), required=False)
-"""The field ids of equality deletes are of type int (Iceberg spec: Data File Fields), as Java reads them. PyIceberg
-writes them as long."""
+"""The field ids of equality deletes, as a list of int (Iceberg spec: Data File Fields), which Java expects.
+
+PyIceberg writes them as long.
+"""
 
 _ENTRY_SCHEMAS = {
     content: manifest_entry_schema_with_data_file(DEFAULT_READ_VERSION, type_)
@@ -94,9 +98,9 @@ _ENTRY_SCHEMAS = {
 
 
 class SnapshotProducer(_SnapshotProducer[Any]):
-    """One snapshot of a branch. It is added to a transaction at the end of the producer's `with` block.
+    """One snapshot of a branch. At the end of the producer's `with` block, the snapshot is added to a transaction.
 
-    Subclasses define the manifests of the snapshot. PyIceberg's conflict checks are not used, as they belong to
+    Subclasses define the manifests of the snapshot. PyIceberg's conflict checks are not used, because they belong to
     PyIceberg's own retries.
     """
 
@@ -116,7 +120,7 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     @abstractmethod
     def summary(self, previous: Mapping[str, str] | None) -> Summary:
-        """Return the summary of the snapshot. `previous` is the summary of the branch's present head, if any."""
+        """Return the summary of the snapshot. `previous` is the summary of the branch's present head, or None."""
 
     @property
     def metadata(self) -> TableMetadata:
@@ -134,7 +138,10 @@ class SnapshotProducer(_SnapshotProducer[Any]):
         return self._written_manifests
 
     def written(self, content: ManifestContent, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
-        """Write a manifest and return it. `entries` must be at least one entry, all of this content and spec."""
+        """Write a manifest and return it.
+
+        `entries` must not be empty, and all of them must be of this content and spec.
+        """
         spec = self.spec(spec_id)
         if content == ManifestContent.DELETES:
             output = self.new_manifest_output()
@@ -151,7 +158,7 @@ class SnapshotProducer(_SnapshotProducer[Any]):
         return manifest
 
     def previous(self) -> Snapshot | None:
-        """Return the present head of the branch; None if the branch does not exist."""
+        """Return the present head of the branch, or None if the branch does not exist."""
         return self.metadata.snapshot_by_name(self._target_branch)
 
     def _manifests(self) -> list[ManifestFile]:
@@ -175,8 +182,8 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 def _with_both_zeros(summary: PartitionFieldSummary, type_: IcebergType) -> PartitionFieldSummary:
     """Return the summary with a lower bound of zero changed to -0.0, and an upper bound of zero changed to 0.0.
 
-    Engines order -0.0 before 0.0 (Iceberg spec: Data File Fields, note 3), but PyIceberg uses the first zero that it
-    reads for both bounds. The change is safe, as bounds need not be tight.
+    Engines order -0.0 before 0.0 (Iceberg spec: Data File Fields, note 3). But PyIceberg uses the first zero that it
+    reads for both bounds. The change is safe, because bounds need not be tight.
     """
     if not isinstance(type_, FloatType | DoubleType):
         return summary
@@ -193,11 +200,11 @@ def summary_of(
     counts: Mapping[str, str],
     previous: Mapping[str, str] | None,
 ) -> Summary:
-    """Return the summary of a snapshot: the counts of added and removed files and rows, and the totals after it.
+    """Return the summary of a snapshot: the counts of added and removed files and rows, and the new totals.
 
-    `counts` are further entries of the summary. `previous` is the summary of the parent snapshot.
+    `counts` contains further entries of the summary. `previous` is the summary of the parent snapshot.
     """
-    # The metrics are updated directly: `collector.add_file` would require one spec for all partitions.
+    # Update the metrics directly, because `collector.add_file` would require one spec for all partitions.
     collector = SnapshotSummaryCollector()
     for file in added:
         collector.metrics.add_file(file)
@@ -237,7 +244,7 @@ class _DeletesWriter(ManifestWriterV2):
 def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEntry]:
     """Yield the live entries of a manifest, with the values that they inherit from the manifest.
 
-    Unlike `ManifestFile.fetch_manifest_entry`, this reads doubles exactly, and reads `referenced_data_file`.
+    Unlike `ManifestFile.fetch_manifest_entry`, this function reads doubles exactly, and reads `referenced_data_file`.
     """
     with _ManifestReader(manifest, io) as entries:
         for entry in entries:
@@ -246,7 +253,7 @@ def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEnt
 
 
 def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """Return the entries of a manifest whose status is deleted: those of files that a snapshot has removed."""
+    """Return the entries of a manifest whose status is deleted: the entries of files that a snapshot has removed."""
     with _ManifestReader(manifest, io) as entries:
         return [
             _inherit_from_manifest(entry, manifest) for entry in entries if entry.status == ManifestEntryStatus.DELETED
@@ -254,19 +261,22 @@ def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
 
 
 def delete_file(**arguments: Any) -> DataFile:
-    """Return the entry of a delete file. Accepts the arguments of `DataFile.from_args`, and `referenced_data_file`."""
+    """Return the manifest entry of a delete file.
+
+    Accepts the arguments of `DataFile.from_args`, and `referenced_data_file`.
+    """
     return DataFile._bind(_DELETE_FILE_TYPE, **arguments)
 
 
 def referenced_data_file(file: DataFile) -> str | None:
-    """Return the path of the only data file to which a delete file applies; None if its entry contains no such path."""
+    """Return the path of the only data file to which a delete file applies, or None if its entry has no such path."""
     return file[len(_DELETE_FILE_TYPE.fields) - 1] if len(file) == len(_DELETE_FILE_TYPE.fields) else None
 
 
 class _WholeFile(AvroFile[_Entry]):
     """An Avro file that is read to its last byte. PyIceberg's own class stops at an incomplete block without an error.
 
-    Raises ValueError or EOFError for an incomplete file, and OversizedFile if the decompressed blocks are too large.
+    Raises ValueError or EOFError if the file is incomplete, and OversizedFile if the decompressed blocks are too large.
     """
 
     _bytes = 0
@@ -276,7 +286,7 @@ class _WholeFile(AvroFile[_Entry]):
     def __enter__(self) -> Self:
         with self.input_file.open() as source:
             content = source.read()
-        # The compiled decoder may read beyond the end of its buffer, so it is used only for blocks that are complete.
+        # The compiled decoder may read beyond the end of its buffer, so use it only for blocks that are complete.
         self.decoder, self._bytes = StreamingBinaryDecoder(content), len(content)
         self.header = self._read_header()
         if (schema := self.header.meta.get("avro.schema")) is None:
@@ -334,7 +344,7 @@ def _chunks(reader: IO[bytes], limit: int) -> Iterator[bytes]:
 
 _CHUNK = 64 * 1024
 
-# PyIceberg reads manifest lists with its own AvroFile, and has no parameter to replace that class.
+# PyIceberg reads manifest lists with its own AvroFile class, and has no parameter to replace that class.
 vars(pyiceberg.manifest)["AvroFile"] = _WholeFile
 
 
@@ -351,7 +361,7 @@ class _ManifestReader(_WholeFile[ManifestEntry]):
 def _entry_reader(schema: str, content: ManifestContent) -> Reader:
     """Return the reader of manifest entries with this Avro schema.
 
-    Readers are cached, as creating one takes longer than reading a small manifest.
+    Readers are cached, because creating a reader takes longer than reading a small manifest.
     """
     enums: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
     resolver: Any = _Resolver({-1: ManifestEntry, 2: DataFile}, enums)
@@ -377,7 +387,7 @@ class _ExactDoubleReader(DoubleReader):
 
 
 class OpenTransaction(Transaction):
-    """A PyIceberg transaction that gives access to its updates and requirements."""
+    """A PyIceberg transaction that exposes its updates and requirements."""
 
     @property
     def requirements(self) -> tuple[TableRequirement, ...]:
@@ -400,7 +410,7 @@ class OpenTransaction(Transaction):
 
 
 def apply(transaction: Transaction, updates: tuple[TableUpdate, ...]) -> None:
-    """Add metadata updates to a transaction. This is for updates that no method of PyIceberg's Transaction adds."""
+    """Add metadata updates to a transaction. Use it for updates that no method of PyIceberg's Transaction can add."""
     transaction._apply(updates, ())
 
 
@@ -409,7 +419,7 @@ def with_updates(
 ) -> TableMetadata:
     """Apply updates to the metadata, like PyIceberg's `update_table_metadata`, but share unchanged parts with `base`.
 
-    If `metadata_location`, the location of `base`, is supplied, it is appended to the metadata log.
+    `metadata_location` is the location of `base`. If it is supplied, it is appended to the metadata log.
     """
     context, metadata = _TableMetadataUpdateContext(), base
     for update in updates:

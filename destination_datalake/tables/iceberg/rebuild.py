@@ -1,8 +1,8 @@
 """The rebuild of an Iceberg table's content by a replay of archived syncs.
 
-The replay writes to a clone of the original table. The clone has the same field ids and partition specs, so its files
-can be added to the original table. Other syncs may write to the original table during the replay: the final commit
-succeeds only if the content of the original table has not changed.
+The replay writes to a clone of the original table. The clone has the same field ids and partition specs, so the files
+of the clone can be added to the original table. Other syncs may write to the original table during the replay. In that
+case, the final commit fails: it succeeds only if the content of the original table has not changed.
 """
 
 from __future__ import annotations
@@ -64,16 +64,19 @@ _OF_ROWS = frozenset(
 
 
 class IcebergRebuild:
-    """Rebuilds one Iceberg table from a clone, to which a replay writes."""
+    """Rebuilds one Iceberg table, the original table, from a clone to which a replay writes."""
 
     def __init__(self, name: TableName, catalog: TableCatalog, scratch: str) -> None:
-        """`scratch` is a folder for the metadata of the clone, an S3 URI without a slash at its end."""
+        """Initialize the rebuild of table `name`.
+
+        `scratch` is a folder for the metadata of the clone. It is an S3 URI without a trailing slash.
+        """
         self._name = name
         self._catalog = catalog
         self._scratch = scratch
 
     def state(self, name: TableName) -> TableState | None:
-        """Return the state of a table; None if the table does not exist."""
+        """Return the state of a table, or None if the table does not exist."""
         try:
             return TableOperations(name, self._catalog).with_latest(_state)
         except NoSuchTableError:
@@ -88,8 +91,9 @@ class IcebergRebuild:
         own = {name: value for name, value in table.metadata.properties.items() if name not in _OF_ROWS}
         folder = f"{table.metadata.location.rstrip('/')}/metadata"
         if not self._catalog.access_of(self._name).has_session_credentials:
-            # The removal of orphans skips a folder with the metadata of two tables, so the clone has its own folder.
-            # With vended credentials, this is not possible: they are valid only for the folder of the table.
+            # The removal of orphans skips a folder with the metadata of two tables, so the clone gets its own metadata
+            # folder. With vended credentials, this is not possible, because they are valid only for the folder of the
+            # table.
             folder = self._scratch
             own[TableProperties.WRITE_METADATA_PATH] = folder
         metadata = table.metadata.model_copy(update={**_without_snapshots(), "properties": {**own, **marks}})
@@ -99,13 +103,15 @@ class IcebergRebuild:
         self._catalog.pyiceberg().register_table(made, location)
 
     def begin(self) -> None:
-        """Do nothing. Other writers need not be locked out, as the final commit detects their changes."""
+        """Do nothing. Other writers need not be locked out, because the final commit detects their changes."""
 
     def take_over(self, made: TableName, seen: TableState) -> bool:
-        """Replace the content and the pending rows of the original table by the content of the clone; drop the clone.
+        """Replace the content and the pending rows of the original table by the content of the clone.
 
-        Return False, and change nothing, if the original table has changed since its state was `seen`. Raises
-        TableConflict if the clone has columns that the original table lacks.
+        Then drop the clone.
+
+        Return False and change nothing if the original table is no longer in the state `seen`. Raises TableConflict if
+        the clone has columns that the original table lacks.
         """
         other = TableOperations(made, self._catalog).load()
         operations = TableOperations(self._name, self._catalog)
@@ -175,8 +181,8 @@ def _live_files(table: Table) -> list[IcebergFile]:
 def _require_same_columns(name: TableName, made: Schema, present: Schema) -> None:
     """Raise TableConflict unless the original table has every column of the clone, with the same field id.
 
-    The clone began with the columns of the original table. It has more if the options have changed since the archived
-    syncs.
+    The clone began with the columns of the original table. It has additional columns if the options have changed since
+    the archived syncs.
     """
     ids = {id_: field.name for id_, field in index_by_id(present).items()}
     for id_, field in index_by_id(made).items():

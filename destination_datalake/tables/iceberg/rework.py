@@ -1,8 +1,8 @@
 """The commit loop of merges, erasures and compactions: plan, run jobs that write files, commit, and retry.
 
 Concurrency is optimistic: jobs run without a lock, and the catalog accepts a commit only if the table still has the
-metadata on which it was planned. After a conflict, the table is planned again. The key of a job's result is made of all
-that the result depends on, so no job is repeated for files that have not changed.
+metadata on which the commit was planned. After a conflict, the table is planned again. The key of a job's result
+contains everything on which the result depends, so no job is repeated for files that have not changed.
 """
 
 from __future__ import annotations
@@ -48,20 +48,27 @@ class StalePlan(Exception):
 
 
 class Rework(ABC, Generic[_Plan, _Outcome]):
-    """One change of one table, with jobs that write its files. Subclasses define the plan, the jobs and the commit."""
+    """One change of one table, with jobs that write the new files.
+
+    Subclasses define the plan, the jobs and the commit.
+    """
 
     def __init__(self, operations: TableOperations, attempts: int, cannot: str, when_busy: str) -> None:
-        """Error messages begin with `cannot`. The message of TableBusy after the last attempt ends with `when_busy`."""
+        """Set the texts of error messages.
+
+        Error messages begin with `cannot`. The message of the TableBusy error after the last attempt ends with
+        `when_busy`.
+        """
         self.operations = operations
         self._attempts = attempts
         self._cannot = cannot
         self._when_busy = when_busy
         self._planned: tuple[str, _Plan | None] | None = None
-        """The location of the metadata file that was planned last, and the plan."""
+        """The location of the last metadata file that was planned, and the plan for it."""
 
     @abstractmethod
     def plan(self, table: Table) -> _Plan | None:
-        """Return the plan for this state of the table; None if there is nothing to do. Raises Unsuitable."""
+        """Return the plan for this state of the table, or None if there is nothing to do. Raises Unsuitable."""
 
     @abstractmethod
     def sources(self, plan: _Plan) -> frozenset[str]:
@@ -73,25 +80,26 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
 
     @abstractmethod
     def change(self, plan: _Plan, table: Table, transaction: Transaction) -> _Outcome | None:
-        """Add the change to a transaction, and return its outcome; None if there is nothing to do.
+        """Add the change to a transaction, and return the outcome of the change, or None if there is nothing to do.
 
-        `plan` is the plan of `table`. The table may have changed since the jobs ran. Raises StalePlan if a job of the
-        plan has no result yet.
+        `plan` is the plan for the state in `table`. The table may have changed since the jobs ran. Raises StalePlan if
+        a job of the plan has no result yet.
         """
 
     @abstractmethod
     def unused(self, outcome: _Outcome | None) -> Iterable[Uncommitted]:
-        """Return the files that jobs have written but the table does not contain.
+        """Return the files that jobs have written but that are not in the table.
 
         `outcome` is the outcome of the commit, or None if nothing was committed.
         """
 
     def rework(self) -> tuple[Table, _Outcome] | None:
-        """Plan, run jobs and commit, until a commit succeeds. Then delete unused files.
+        """Plan the change, run its jobs and commit, until a commit succeeds. Then delete unused files.
 
-        Returns the table after the commit and the outcome of `change`; None if there was nothing to do. Raises
+        Returns the table after the commit and the outcome of `change`, or None if there was nothing to do. Raises
         TableBusy if other writers committed first at every attempt, TableConflict, ConnectorError, CommitStateUnknown
-        and errors of AWS. After the last two, the table may contain the new files, so they are not deleted.
+        and errors of AWS. After the last two kinds of errors, the new files are not deleted, because the table may
+        contain them.
         """
         self._planned = None
         try:
@@ -103,9 +111,10 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         return committed
 
     def with_plan(self, act: Callable[[_Plan], _Result]) -> _Result | None:
-        """Call `act` with the plan of the table's present state, and return its result; None if there is nothing to do.
+        """Call `act` with the plan of the table's present state, and return its result.
 
-        After a conflict or StalePlan, the table is loaded and planned again. Raises TableBusy after the last attempt.
+        Return None if there is nothing to do. After a conflict or StalePlan, the table is loaded and planned again.
+        Raises TableBusy after the last attempt.
         """
         for _ in range(self._attempts):
             with suppress(StalePlan, CommitFailedException):
@@ -114,7 +123,10 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         raise TableBusy(f"{self._cannot}: other writers have changed its files at every attempt. {self._when_busy}")
 
     def _load(self) -> _Plan | None:
-        """Load and plan the table. Raises CommitFailedException if another writer deletes its manifests meanwhile."""
+        """Load and plan the table.
+
+        Raises CommitFailedException if another writer deletes the table's manifests meanwhile.
+        """
         table = self.operations.load()
         with self.operations.planning_on(table):
             return self._plan_of(table)
@@ -136,7 +148,7 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
             if latest is not None and self.sources(plan) <= self.sources(latest):
                 raise
             raise StalePlan from error
-        # The table is loaded again: during the jobs, it may have changed, or may have been dropped and created again.
+        # Load the table again: during the jobs, it may have changed, or may have been dropped and created again.
         table, outcome = self.operations.commit(self._build)
         return None if outcome is None else (table, outcome)
 
@@ -171,15 +183,15 @@ def require_parquet(files: Iterable[LiveFile]) -> None:
 
 
 _TASKS_PER_JOB = 1000
-"""Maximum number of tasks in a job: Spark's driver holds all of them in memory, each with the table's schema."""
+"""Maximum number of tasks in a job. Spark's driver holds all tasks in memory, each with the table's schema."""
 
 
 @dataclass(slots=True)
 class Removals:
     """Removes rows from files on executors, and keeps the results.
 
-    The keys of `results` are made of all that a result depends on. `written` contains the new files of all results,
-    even if the commit does not need them.
+    Each key of `results` contains everything on which the result depends. `written` contains the new files of all
+    results, even if the commit does not need them.
     """
 
     executors: Executors
@@ -187,8 +199,8 @@ class Removals:
     written: list[WrittenFile] = field(default_factory=list)
 
     def run(self, tasks: Mapping[Hashable, RemoveTask]) -> None:
-        """Run the tasks. Raises ConnectorError if a task fails; the results of the other tasks are kept."""
-        # Large files come first, so that no executor still works on one when all others have finished.
+        """Run the tasks. Raises ConnectorError if a task fails, but keeps the results of the other tasks."""
+        # Run large files first, so that no executor still works on one when all others have finished.
         ordered = sorted(tasks.items(), key=lambda item: sum(file.source.size for file in item[1].files), reverse=True)
         for begin in range(0, len(ordered), _TASKS_PER_JOB):
             batch = dict(ordered[begin : begin + _TASKS_PER_JOB])
@@ -209,8 +221,8 @@ class Removals:
 def folder_of_new_file(old: str, folder: str) -> str:
     """Return the folder to which the replacement of an old file is written.
 
-    It is the folder of the old file if that is `folder` (a URI without a slash at its end) or inside it, and otherwise
-    `folder`.
+    If the folder of the old file is `folder` or is inside it, that folder is returned, otherwise `folder`. `folder` is
+    a URI without a trailing slash.
     """
     own = old.rpartition("/")[0]
     return own if f"{own}/".startswith(f"{folder}/") else folder

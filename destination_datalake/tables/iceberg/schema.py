@@ -39,14 +39,15 @@ from destination_datalake.schema.types import ColumnType, Field
 
 
 def column_types(metadata: TableMetadata) -> dict[str, ColumnType | None]:
-    """Return the types of the table's columns by name; None for types that this connector does not write."""
+    """Return the types of the table's columns by name, or None for a type that this connector does not write."""
     return {field.name: from_iceberg(field.field_type) for field in metadata.schema().fields}
 
 
 def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
     """Return the source field of each column by the column's lower-case name. Reserved names map to None.
 
-    The names of partition fields are reserved, including those of former partition specs (Iceberg: PartitionSpec).
+    The names of partition fields are reserved, even if the fields belong to former partition specs (Iceberg:
+    PartitionSpec).
     """
     fields = (field for spec in metadata.partition_specs for field in spec.fields)
     columns = {field.name.lower(): field.doc or field.name for field in metadata.schema().fields}
@@ -65,9 +66,9 @@ def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
 def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the paths of nested struct members that may contain values of two source fields.
 
-    The doc of a struct member is the key of its source field. Earlier versions of this connector could add a second
-    member with the same doc. If a schema then declared only one of two source fields with similar names, its values
-    were written to the first member, whichever field it was.
+    The doc of a struct member is the key of the member's source field. Earlier versions of this connector could add a
+    second member with the same doc. Later, if a schema declared only one of two source fields with similar names, the
+    values of that field were written to the first member, even if they belonged to the second.
     """
     members = [(*parents, field.name) for field in struct.fields]
     docs = [field.doc for field in struct.fields]
@@ -82,7 +83,7 @@ def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterato
 
 
 def missing_changes(columns: Sequence[Field], transaction: Transaction) -> tuple[SchemaChange, ...]:
-    """Return the changes that the schema needs before files with these columns can be added."""
+    """Return the schema changes that are required before files with these columns can be added."""
     return evolve(column_types(transaction.table_metadata), columns).changes
 
 
@@ -122,10 +123,10 @@ _PRIMITIVE: Mapping[type[IcebergType], Callable[[Any], pa.DataType]] = {
 
 
 def arrow_schema(schema: Schema) -> pa.Schema | None:
-    """Return the Arrow schema of a table, with field ids at every level; None if it contains an unsupported type.
+    """Return the Arrow schema of a table, or None if the table contains an unsupported type.
 
-    All fields are nullable, except the keys of maps. Unlike in PyIceberg's conversion, strings and lists have 32-bit
-    offsets, as in files that Arrow reads.
+    Columns and nested fields have field ids at every level, and all are nullable, except the keys of maps. Unlike in
+    PyIceberg's conversion, strings and lists have 32-bit offsets, as in files that Arrow reads.
     """
     try:
         return pa.schema([arrow_field(field) for field in schema.fields])
@@ -151,6 +152,6 @@ def _type(type_: IcebergType) -> pa.DataType:
             return pa.list_(arrow_field(type_.element_field, name="element"))
         case MapType():
             key, value = arrow_field(type_.key_field, nullable=False), arrow_field(type_.value_field)
-            map_of = cast("Any", pa.map_)  # The stubs accept types only, not fields, which have names and ids.
+            map_of = cast("Any", pa.map_)  # The stubs accept only types, but fields are needed for names and ids.
             return cast("pa.DataType", map_of(key, value))
     return _PRIMITIVE[type(type_)](type_)

@@ -1,8 +1,8 @@
 """The Iceberg table of a stream. Commits are made with PyIceberg.
 
 Executors write Parquet files with the table's field ids, and each commit adds the files of a batch in one snapshot. An
-overwrite collects its rows on a branch. To publish it, one commit makes the head of the branch the table's current
-snapshot, so readers see either the old rows or the new rows (Iceberg spec: snapshot references).
+overwrite collects its rows on a branch. To publish the overwrite, one commit makes the head of the branch the table's
+current snapshot, so readers see either the old rows or the new rows (Iceberg spec: snapshot references).
 """
 
 from __future__ import annotations
@@ -107,19 +107,20 @@ _logger = logging.getLogger(__name__)
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "write.format.default": "parquet",
-    # Every commit writes a new metadata file. Keep the last hundred (Iceberg: table properties).
+    # Every commit writes a new metadata file. Keep the last hundred files (Iceberg: table properties).
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
 
 _FRESH_SECONDS = 30.0
-"""Maximum age in seconds at which the first commit of a sync reuses the table that `prepare` loaded."""
+"""Maximum age in seconds of the table that `prepare` loaded if the first commit of a sync is to reuse it."""
 
 
 class IcebergTable:
     """The Iceberg table to which one sync writes a stream.
 
-    `prepare` must be called first. It adds the column types, the field ids and the data folder to the plan.
+    `prepare` must be called first. It adds the column types, the field ids and the data folder to the plan for new
+    files.
     """
 
     def __init__(
@@ -166,37 +167,38 @@ class IcebergTable:
         table, columns = self._begin(table)
         if not self._is_ours(table):
             self._wanted_layout(columns, known_columns(table.metadata)).warn_of_difference(table.metadata, self.name)
-        # Unlike the partition spec, the sort order is fixed for the sync: files in a former sort order stay valid.
+        # Unlike the partition spec, the sort order is fixed for the sync, because files in a former sort order stay
+        # valid.
         self._plan = replace(self._plan, sort_order=sort_order(table.metadata, self._plan.columns))
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
 
     def is_empty(self) -> bool:
-        """Whether neither main nor any unpublished branch contains rows, according to the snapshot summaries."""
+        """Return whether neither main nor any unpublished branch contains rows, according to the snapshot summaries."""
         branches = (MAIN_BRANCH, *unpublished_branches(self._metadata))
         return all(rows_on(branch, self._metadata) is None for branch in branches)
 
     def is_archived(self) -> bool:
-        """Whether the table has the property with which syncs mark a table that has an archive."""
+        """Return whether the table has the property with which syncs mark a table that has an archive."""
         return ARCHIVED_PROPERTY in self._metadata.properties
 
     def position(self) -> TablePosition:
-        """Return the table's position, the number of its metadata file, as of this sync's last commit."""
+        """Return the table's position as of this sync's last commit: the number of the table's metadata file."""
         return self._operations.position
 
     def plan(self) -> FilePlan:
-        """Return the plan for executors, with the column types and field ids as of the last commit.
+        """Return the plan for the files of the next batch, with the column types and field ids as of the last commit.
 
-        It includes the credentials for the table's files if the catalog vends them.
+        If the catalog vends credentials for the table's files, the plan includes them.
         """
         access = self._operations.access
         return replace(self._plan, vended_access=access if access.has_session_credentials else None)
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        """Append the files, and add or promote the columns that they need, in one metadata commit.
+        """Append the files, and add or promote the columns that the files need, in one metadata commit.
 
         Files that store a column as int and files that store it as long may coexist (Iceberg spec: type promotion). If
-        a column becomes double, the files that store it as float are rewritten in the same commit. Return Reencode, and
-        delete the files, if they do not fit the table any more.
+        a column becomes double, the files that store it as float are rewritten in the same commit. If the new files do
+        not fit the table any more, delete them and return Reencode.
         """
         self._merge_leftovers()
         self._has_merged = False
@@ -254,9 +256,9 @@ class IcebergTable:
         return Committed()
 
     def merge_is_due(self) -> bool:
-        """Whether pending rows should be merged before the stream ends, because of their size or age.
+        """Return whether pending rows should be merged before the stream ends, because of their size or age.
 
-        False after a merge until the next commit, and for some minutes after a failed merge.
+        Return False after a merge until the next commit, and for some minutes after a failed merge.
         """
         scope, now = self._mode.to_merge, datetime.now(UTC)
         if self._has_merged or scope is None or scope.pending is None:
@@ -267,8 +269,8 @@ class IcebergTable:
     def merge(self) -> None:
         """Merge pending rows into the table's content.
 
-        If other writers commit first at every attempt, the rows stay pending. The rows of an overwrite are merged by
-        `publish`.
+        If other writers commit first at every attempt, the rows stay pending. The rows of an overwrite are not merged
+        by this method, but by `publish`.
         """
         self._no_merge_before = datetime.now(UTC) + RETRY_DELAY  # Reset below if the merge succeeds.
         self._merge_leftovers()
@@ -280,8 +282,8 @@ class IcebergTable:
     def publish(self, _rewrite: Rewrite) -> None:
         """Merge pending rows. For an overwrite, make the rows on its branch the table's content.
 
-        If no batch was committed to the branch, the table becomes empty. May be called once. Raises Fenced if another
-        sync has taken over the overwrite, and Recreated if the table was dropped and created again.
+        If no batch was committed to the branch, the table becomes empty. Call this method only once. Raises Fenced if
+        another sync has taken over the overwrite, and Recreated if the table was dropped and created again.
         """
         try:
             if not self._has_merged:
@@ -320,16 +322,16 @@ class IcebergTable:
         return self._operations.create(schema, location, spec, order, properties)
 
     def _begin(self, table: PyIcebergTable | None = None) -> tuple[PyIcebergTable, tuple[Field, ...]]:
-        """Reconcile the schema and begin the write mode; return the table and the columns to write."""
+        """Reconcile the schema and begin the write mode. Return the table and the columns to write."""
         table, (self._mode, columns) = self._operations.commit(self._reconcile, table)
         self._use_schema(table.metadata, columns)
         self._prepared = table, time.monotonic()
         return table, columns
 
     def _pop_prepared(self) -> PyIcebergTable | None:
-        """Return the table as of the last `_begin`, once, and only if that was recent; otherwise None.
+        """Return the table that the last `_begin` loaded if it is recent, otherwise None. A second call returns None.
 
-        Other writers may have changed the table since then.
+        Other writers may have changed the table since it was loaded.
         """
         prepared, self._prepared = self._prepared, None
         return prepared[0] if prepared is not None and time.monotonic() < prepared[1] + _FRESH_SECONDS else None
@@ -349,7 +351,7 @@ class IcebergTable:
     def _reconcile(
         self, table: PyIcebergTable, transaction: Transaction
     ) -> tuple[WriteMode, tuple[Field, ...]] | Ungoverned:
-        """Reconcile the schema and begin the write mode; return the mode and the columns to write.
+        """Reconcile the schema and begin the write mode. Return the mode and the columns to write.
 
         Return Ungoverned if the new columns must be committed and governed first.
         """
@@ -381,7 +383,8 @@ class IcebergTable:
         )
         written = [column.name for column in (*METADATA_COLUMNS, *reconciled.columns)]
         require_all_written(self._stream, self.name, table.metadata, written, reconciled.changes)
-        # Promotion to double waits for the first batch: executors rewrite files for it, and may still be starting.
+        # Promotion to double waits for the first batch, because executors must rewrite files for it and may still be
+        # starting.
         deferred = [change for change in reconciled.changes if isinstance(change, Widen) and change.type == Float64()]
         apply_changes([change for change in reconciled.changes if change not in deferred], transaction)
         if reconciled.conflicts:
@@ -433,7 +436,7 @@ class IcebergTable:
     def _wanted_layout(self, columns: tuple[Field, ...], known: tuple[Field, ...] = ()) -> WantedLayout:
         """Return the partition fields and the sort order that the options define for these columns.
 
-        `known` are the columns of the existing table; it is empty for a new table.
+        `known` contains the columns of the existing table, and is empty for a new table.
         """
         if self._wanted is None or self._wanted[0] != columns:
             layout = replace(self._layout, known=known)
@@ -442,7 +445,7 @@ class IcebergTable:
         return self._wanted[1]
 
     def _is_ours(self, table: PyIcebergTable) -> bool:
-        """Whether this connector has created the table for this stream."""
+        """Return whether this connector has created the table for this stream."""
         owner = TableOwner.of(table.properties)
         return owner is not None and owner.stream == self._stream.id
 
@@ -465,9 +468,9 @@ class Promotion:
     """Rewrites the live files that store a column as float when a commit promotes the column to double.
 
     The Iceberg spec permits such files to stay, but Trino fails on their statistics when a query filters by the column
-    (trinodb/trino#30544). Branches share the table's schema, so files of pending rows are rewritten too. Retries of the
-    commit reuse the new files. A new file is written to the folder of the old file if that folder is inside `folder`
-    (an S3 URI without a slash at its end), and otherwise to `folder`.
+    (trinodb/trino#30544). Branches share the table's schema, so files of pending rows are also rewritten. Retries of
+    the commit reuse the new files. A new file is written to the folder of the old file if that folder is inside
+    `folder` (an S3 URI without a trailing slash), and otherwise to `folder`.
     """
 
     def __init__(self, table: TableName, folder: str, access: AwsAccess, rewrite: Rewrite) -> None:
@@ -484,10 +487,10 @@ class Promotion:
     def rewrite_files(self, table: PyIcebergTable, transaction: Transaction, to_double: frozenset[int]) -> None:
         """Rewrite the files with promoted columns, and replace them in one snapshot for each branch.
 
-        `to_double` are the ids of the promoted fields. If it is empty, because no column needs promotion or another
-        writer has promoted it, nothing is rewritten. Rows with position deletes are left out of the new files. Raises
-        TableConflict if equality deletes apply to a file: they would not apply to the new file, so deleted rows would
-        come back.
+        `to_double` contains the ids of the promoted fields. If it is empty, because no column needs promotion or
+        another writer has promoted the column, nothing is rewritten. Rows with position deletes are left out of the new
+        files. Raises TableConflict if equality deletes apply to a file, because they would not apply to the new file,
+        so deleted rows would come back.
         """
         self._added, self._without_field_ids = [], 0
         if not to_double:
@@ -503,7 +506,8 @@ class Promotion:
             for file in of_branch:
                 new = self._rewritten[file.state, to_double]
                 if new.uri == file.path:
-                    # The job found no such field id. If value counts exist, the file has the column without ids.
+                    # The job found no such field id. If value counts exist, the file contains the column, but without
+                    # field ids.
                     self._without_field_ids += not to_double.isdisjoint(file.entry.value_counts or ())
                     continue
                 replaced.append(file)
@@ -516,7 +520,10 @@ class Promotion:
                 change_branch(Change(added, removed), branch, table, transaction, uniqueness)
 
     def log(self) -> None:
-        """Log how many files were rewritten, and warn of files that could not be. Call this after the commit."""
+        """Log how many files were rewritten, and warn of files that could not be rewritten.
+
+        Call this after the commit.
+        """
         if self._added:
             _logger.info(
                 "Table %s: column %s became double. The %d files that held it as float were rewritten "
@@ -542,7 +549,7 @@ class Promotion:
         return [file for file in self.written() if file.uri not in added]
 
     def written(self) -> list[Rewritten]:
-        """Return the new files of all attempts, including files that may be only partly written."""
+        """Return the new files of all attempts. Some of these files may be only partly written."""
         return [file for file in self._rewritten.values() if file.uri != file.source]
 
     def _rewritable(self, live: Sequence[LiveFile], branch: str) -> list[LiveFile]:
@@ -565,7 +572,7 @@ class Promotion:
         try:
             done = {file.uri: file for file in self._rewrite([*tasks.values()])}
         except RewriteFailed:
-            # Each of the new files may have been written, so all of them are recorded for deletion.
+            # Each of the new files may have been written, so record all of them for deletion.
             for key, task in tasks.items():
                 self._rewritten[key, to_double] = Rewritten(task.target, 0, 0, source=task.source)
             raise

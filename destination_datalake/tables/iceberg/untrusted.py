@@ -1,7 +1,7 @@
 """Allow-lists for untrusted settings: the configuration that catalog servers send, and table properties.
 
 PyIceberg imports and calls classes that a property names (`auth.impl`, `py-io-impl`,
-`write.py-location-provider.impl`), and sends secrets to addresses that a server names (`oauth2-server-uri`). So
+`write.py-location-provider.impl`), and sends secrets to addresses that a server names (`oauth2-server-uri`). So all
 settings that are not in these lists are removed before PyIceberg reads them. The table's own metadata keeps all
 properties.
 """
@@ -18,9 +18,9 @@ from urllib3.util import parse_url
 
 SERVER_KEYS = frozenset(
     (
-        # CatalogConfig. `uri` may change the path, but not the host.
+        # In CatalogConfig. `uri` may change the path, but not the host.
         *("uri", "prefix", "namespace-separator"),
-        # LoadTableResult.config, and StorageCredential.config.
+        # In LoadTableResult.config and StorageCredential.config.
         *("s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.session-token-expires-at-ms"),
         *("s3.remote-signing-enabled", "s3.endpoint", "s3.region", "client.region"),
     )
@@ -37,7 +37,7 @@ TABLE_PROPERTIES = frozenset(
 
 
 def allowed(given: Mapping[str, Any] | None, keys: Collection[str]) -> dict[str, str]:
-    """Return the entries with one of these keys, with values as strings.
+    """Return the entries whose key is in `keys`, with their values as strings.
 
     Empty strings, and values other than strings, integers and booleans, are skipped.
     """
@@ -51,7 +51,7 @@ def location_provider(location: str, properties: Mapping[str, str]) -> LocationP
 
 
 class DataOnlyTable(Table):
-    """A PyIceberg table that ignores table properties which name classes to import."""
+    """A PyIceberg table that ignores table properties that name classes to import."""
 
     def location_provider(self) -> LocationProvider:
         """Return PyIceberg's own provider of locations for new files."""
@@ -59,7 +59,7 @@ class DataOnlyTable(Table):
 
 
 def origin(url: str) -> tuple[str | None, str | None, int | None] | None:
-    """Return the scheme, host and port of a URL, parsed as the requests library does; None if it is not a URL."""
+    """Return the scheme, host and port of a URL, parsed like the requests library does, or None if it is not a URL."""
     try:
         parsed = parse_url(url)
     except LocationParseError:

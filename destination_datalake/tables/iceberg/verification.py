@@ -1,4 +1,4 @@
-"""Verification of an Iceberg table: what its metadata records about its files, and whether the metadata is consistent.
+"""Verification of an Iceberg table: the statistics that its metadata records, and whether the metadata is consistent.
 
 The expected statistics of the files are read from snapshots, manifest lists and manifests.
 """
@@ -63,7 +63,7 @@ _BOUNDED = (
 
 
 class VerifiedIceberg(VerifiedTable):
-    """An Iceberg table to verify. With `lists_folder`, its folder is also searched for unreferenced objects."""
+    """An Iceberg table to verify. With `lists_folder`, the table's folder is also searched for unreferenced objects."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class VerifiedIceberg(VerifiedTable):
         fields = [field for field in self._table.schema().fields if isinstance(field.field_type, _BOUNDED)]
         self._bounded = fields if self._schema is not None else []
         self._counted: dict[str, Total] = {}
-        """The number of live data files and rows in each manifest, by path."""
+        """The number of live data files and rows in each manifest, by the manifest's path."""
         self._broken = False
 
     def has_changed(self) -> bool:
-        """Whether another writer has changed the table since it was loaded."""
+        """Return whether another writer has changed the table since it was loaded."""
         return self._operations.load().metadata_location != self._table.metadata_location
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
@@ -103,7 +103,7 @@ class VerifiedIceberg(VerifiedTable):
 
         Also search the snapshot log for rollbacks.
         """
-        del read  # Not needed: the statistics of each file are compared individually.
+        del read  # Not needed, because the statistics of each file are compared individually.
         if shared := ", ".join(".".join(path) for path in shared_members(self._table.schema().as_struct())):
             self.notes.append(
                 f"Fields inside objects may have values of two fields, as an earlier version stored a field under two "
@@ -128,10 +128,10 @@ class VerifiedIceberg(VerifiedTable):
             self.notes.append(f"The snapshots in the reports of {expired} runs have expired.")
 
     def _check_rollbacks(self, runs: Mapping[int | None, str]) -> None:
-        """Report rollbacks. After a rollback, an older snapshot is current again, and rows of later snapshots are lost.
+        """Report rollbacks, after which an older snapshot is current again, and rows of later snapshots are lost.
 
-        A snapshot is older if it is an ancestor of the replaced snapshot, or was current before. The ancestors alone do
-        not suffice, as the snapshot of an overwrite has none.
+        A snapshot is older if it is an ancestor of the replaced snapshot, or was current before. Checking only the
+        ancestors is not sufficient, because the snapshot of an overwrite has no ancestors.
         """
         metadata = self._table.metadata
         earlier: set[int] = set()
@@ -207,7 +207,7 @@ class VerifiedIceberg(VerifiedTable):
     def _check_folder(self) -> None:
         """Report unreferenced objects in the table's folder.
 
-        Objects that can be orphans of the table are a note. Other objects are a problem.
+        Objects that can be orphans of the table are reported as a note. All other objects are reported as a problem.
         """
         s3 = self._operations.access.client("s3")
         references = References(self._table.io, s3)
@@ -241,7 +241,7 @@ class VerifiedIceberg(VerifiedTable):
 
 
 def _expected_column(field: NestedField, file: IcebergFile) -> ExpectedColumnStats | None:
-    """Return the statistics of a column that a manifest records for a file; None if it records none."""
+    """Return the statistics of a column that a manifest records for a file, or None if it records none."""
     lower, upper = (_bound(field, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
     nulls = (file.null_value_counts or {}).get(field.field_id)
     if lower is None and upper is None and nulls is None:
@@ -250,7 +250,7 @@ def _expected_column(field: NestedField, file: IcebergFile) -> ExpectedColumnSta
 
 
 def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
-    """Return the bound of a column for `ExpectedColumnStats`; None if it is missing or cannot be decoded.
+    """Return the bound of a column for `ExpectedColumnStats`, or None if it is missing or cannot be decoded.
 
     A bound that was written before a promotion has the narrower type.
     """
@@ -262,6 +262,6 @@ def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
         return bytes(encoded)
     if len(encoded) == 4 and isinstance(type_, LongType | DoubleType):
         type_ = IntegerType() if isinstance(type_, LongType) else FloatType()
-    with suppress(Exception):  # A bound of another type, or in an unsupported encoding, is not compared.
+    with suppress(Exception):  # Skip a bound of another type, or in an unsupported encoding.
         return from_bytes(type_, encoded)
     return None

@@ -1,8 +1,8 @@
-"""Write modes: to which branch a sync commits, what it takes over from earlier syncs, and how it publishes its rows.
+"""Write modes: the branch to which a sync commits, what it takes over from earlier syncs, and how it publishes rows.
 
 An overwrite commits to a branch of its own, and its sync holds the table's fencing token until the branch is published.
 The branch and the token are created, taken over and removed together, in one metadata commit. Rows to deduplicate are
-also committed to a branch. A merge moves them from there into the content.
+also committed to a branch. A merge moves these rows from the branch into the content (the rows on main).
 
 The platform does not send acknowledged records again, so the rows of a pending overwrite are kept. A later sync of the
 same generation continues the branch, and a sync that appends adopts the rows. An overwrite of another generation
@@ -63,7 +63,8 @@ from destination_datalake.tables.table import (
 def properties_of_new_table(stream: Stream) -> dict[str, str]:
     """Return the property with the generation of a new table.
 
-    Empty if the generation is unknown, or if the sync overwrites the table and sets the property when it publishes.
+    The result is empty if the generation is unknown, or if the sync overwrites the table and sets the property when it
+    publishes.
     """
     if stream.generation is None or stream.overwrites_table:
         return {}
@@ -71,10 +72,10 @@ def properties_of_new_table(stream: Stream) -> dict[str, str]:
 
 
 def lowest_generation(metadata: TableMetadata) -> int | None:
-    """Return the lowest generation of the table's rows; None if unknown.
+    """Return the lowest generation of the table's rows, or None if it is unknown.
 
-    Snapshots of other writers record no generation. They are skipped, even if they replace the content: otherwise a
-    sync that continues the former generation would overwrite that content with the few rows that it sends.
+    Snapshots of other writers record no generation. They are skipped, even if they replace the content. Otherwise, a
+    sync that continues the former generation would overwrite that content with the few rows that the sync sends.
     """
     lowest = _lowest(metadata.properties)
     for snapshot in history(MAIN_BRANCH, metadata):
@@ -85,15 +86,15 @@ def lowest_generation(metadata: TableMetadata) -> int | None:
 
 
 def lowest_generation_property(metadata: TableMetadata) -> dict[str, str]:
-    """Return the snapshot property with the lowest generation of the table's rows; empty if unknown."""
+    """Return the snapshot property with the lowest generation of the table's rows, or an empty dict if unknown."""
     lowest = _lowest(metadata.properties)
     return {} if lowest is None else {LOWEST_GENERATION_PROPERTY: str(lowest)}
 
 
 def lowest_generation_after_adoption(stream: Stream, adopted: Iterable[str], table: Table) -> int | None:
-    """Return the lowest generation among the table, the stream and the adopted branches; None if unknown.
+    """Return the lowest generation of the table, the stream and the adopted branches, or None if it is unknown.
 
-    It is unknown if the table records no generation, and contains rows or gets rows without a generation.
+    It is unknown if the table records no generation, and either contains rows or gets rows without a generation.
     """
     existing = lowest_generation(table.metadata)
     added = [stream.generation, *(generation_of(branch) for branch in adopted)]
@@ -103,12 +104,12 @@ def lowest_generation_after_adoption(stream: Stream, adopted: Iterable[str], tab
 
 
 def set_lowest_generation(generation: int | None, transaction: Transaction) -> None:
-    """Set the table property with the lowest generation, or remove it if the generation is unknown."""
+    """Set the table property with the lowest generation, or remove the property if the generation is unknown."""
     set_property(LOWEST_GENERATION_PROPERTY, None if generation is None else str(generation), transaction)
 
 
 def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
-    """Set the table property with the generations of overwrites, unless it has this value already."""
+    """Set the table property with the generations of overwrites, unless the property already has this value."""
     if overwrites != Overwrites.of(transaction.table_metadata.properties):
         transaction.set_properties({OVERWRITES_PROPERTY: str(overwrites)})
 
@@ -119,7 +120,7 @@ def _lowest(properties: Mapping[str, str]) -> int | None:
 
 
 def generation_of(branch: str) -> int | None:
-    """Return the generation in the name of a pending overwrite's branch; None if the name contains none."""
+    """Return the generation in the name of a pending overwrite's branch, or None if the name contains none."""
     generation = branch.removeprefix(GENERATION_PREFIX)
     return int(generation) if generation.isdecimal() else None
 
@@ -134,8 +135,8 @@ _SYNC = "airbyte.sync-id"
 class WriteMode(ABC):
     """The write mode of one sync, which commits to one branch.
 
-    If this sync continues a published overwrite, `publisher` is the sync that published it, or empty if unknown. It is
-    None if this sync may add rows to any content.
+    If this sync continues a published overwrite, `publisher` is the name of the sync that published the overwrite, or
+    empty if unknown. `publisher` is None if this sync may add rows to any content.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class WriteMode(ABC):
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Prepare the branch, and take over or remove the unpublished branches of earlier syncs.
 
-        If pending rows must be merged first, leave these branches as they are, and set `leftover_merge`.
+        If pending rows must be merged first, leave these branches unchanged, and set `leftover_merge`.
         """
 
     def require(self, metadata: TableMetadata) -> None:
@@ -162,14 +163,14 @@ class WriteMode(ABC):
             raise Fenced(self._table)
 
     def publish(self, operations: TableOperations) -> Table | None:  # noqa: ARG002
-        """Make the rows on the branch the table's content. Return the table, or None if they are its content already.
+        """Make the rows on the branch the table's content, and return the table.
 
-        The base class returns None.
+        Return None if the rows are already part of the table's content, as in the base class.
         """
         return None
 
     def published(self) -> WriteMode:
-        """Return the write mode of further commits after the branch was published."""
+        """Return the write mode for further commits after the branch was published."""
         return self
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:  # noqa: B027
@@ -177,22 +178,22 @@ class WriteMode(ABC):
 
     @property
     def leftover_merge(self) -> MergeScope | None:
-        """The merge of earlier pending rows that must run before this sync writes rows, or None.
+        """The merge of earlier pending rows that must run before this sync writes rows, or None if none must run.
 
-        After the merge, `begin` is called again.
+        After the merge, `begin` must be called again.
         """
         return None
 
     @property
     def to_merge(self) -> MergeScope | None:
-        """The merge to run before `publish`; None without deduplication."""
+        """The merge to run before `publish`, or None without deduplication."""
         return None
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
-        """Return the summary properties of a new snapshot on a branch.
+        """Return the summary properties for a new snapshot on a branch.
 
         The ids of the sync and of its generation are only for people who read the table's history. The connector does
-        not rely on them, as other engines may expire snapshots at any time.
+        not rely on these ids, because other engines may expire snapshots at any time.
         """
         values = {_SYNC: self._stream.sync_id, _GENERATION: self._stream.generation}
         own = {key: str(value) for key, value in values.items() if value is not None}
@@ -225,7 +226,10 @@ class WriteMode(ABC):
         self._take_token(transaction)
 
     def _take_token(self, transaction: Transaction) -> None:
-        """Take over the fencing token. A sync that needs no token removes it, which fences the former holder too."""
+        """Take over the fencing token.
+
+        If this sync needs no token, remove the token, which also fences its former holder.
+        """
         set_property(TOKEN_PROPERTY, str(self._token) if self._token is not None else None, transaction)
 
     def _adopt(self, branches: Sequence[str], table: Table, transaction: Transaction) -> None:
@@ -249,7 +253,7 @@ class WriteMode(ABC):
 class Append(WriteMode):
     """Commits to main, so readers see each commit at once.
 
-    Any number of syncs may append at the same time. If one of them has a `token`, no other sync may append. Pending
+    Any number of syncs may append at the same time. If one of them holds a `token`, no other sync may append. Pending
     rows of earlier syncs are merged first.
     """
 
@@ -260,9 +264,9 @@ class Append(WriteMode):
         self._leftover_merge: MergeScope | None = None
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from their writer.
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from the sync that holds it.
 
-        If earlier syncs left rows to deduplicate, only take the token: `leftover_merge` must run first.
+        If earlier syncs left rows to deduplicate, only take the token, because `leftover_merge` must run first.
         """
         self._leftover_merge = pending_scope(table.metadata)
         if self._leftover_merge is None:
@@ -272,13 +276,13 @@ class Append(WriteMode):
 
     @property
     def leftover_merge(self) -> MergeScope | None:
-        """The merge of pending rows, which must run before rows are added without deduplication, or None."""
+        """The merge of pending rows that must run before this sync adds rows without deduplication, or None."""
         return self._leftover_merge
 
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to main in one snapshot, and record that its rows may not be unique by a key any more."""
+        """Add the files to main in one snapshot, and record that main's rows may not be unique by a key any more."""
         super().append_files(files, table, transaction, origin)
         set_property(UNIQUE_BY, None, transaction)
 
@@ -287,9 +291,9 @@ class Append(WriteMode):
 
 
 class AppendDedup(WriteMode):
-    """Commits to the branch of pending rows, from which merges move them into the content.
+    """Commits to the branch of pending rows. Merges move these rows from the branch into the content.
 
-    Any number of syncs may write at the same time. If one of them has a `token`, no other sync may write.
+    Any number of syncs may write at the same time. If one of them holds a `token`, no other sync may write.
     """
 
     def __init__(
@@ -304,22 +308,23 @@ class AppendDedup(WriteMode):
         self._definition = definition
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from their writer.
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from the sync that holds it.
 
-        Raises TableConflict if the content is unique by another key, or if the pending rows were written without a
-        column of this key, which would be null in all of them.
+        Raises TableConflict if the content is unique by another key. Also raises TableConflict if the pending rows were
+        written without a column of this key, because that column would be null in all of these rows.
         """
         self._require_key(table.metadata)
         pending = pending_scope(table.metadata)
         if pending is not None and not self._definition.has_columns(_schema_of_pending(table.metadata)):
             raise self._conflict(pending.definition, "its pending rows came with", table.metadata)
         if pending is not None:
-            # `_require_key` ensures the same key. A new cursor applies to pending rows too, not only to new rows.
+            # `_require_key` ensures that the key is the same. A new cursor applies to pending rows as well, not only to
+            # new rows.
             self._definition.write_to(PENDING_BY, transaction)
         self._adopt_pending(table, transaction)
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise TableConflict if the content is unique by another key, and Fenced as in the base class."""
+        """Raise TableConflict if the content is unique by another key. Raise Fenced like the base class."""
         super().require(metadata)
         self._require_key(metadata)
 
@@ -330,7 +335,7 @@ class AppendDedup(WriteMode):
 
     def _conflict(self, by: Definition, fact: str, metadata: TableMetadata) -> TableConflict:
         schema = metadata.schema()
-        # A field whose type has changed may be stored in a new column. Then the key has another field id.
+        # A field whose type has changed may be stored in a new column. Then the key contains another field id.
         where = "" if self._definition.has_columns(schema) else ", in a new column"
         problem = (
             f"{fact} the primary key ({by.key_names(schema)}), but the primary key of the stream is now "
@@ -356,7 +361,7 @@ class AppendDedup(WriteMode):
 
 
 def _schema_of_pending(metadata: TableMetadata) -> Schema:
-    """Return the schema of the pending branch's head; the table's schema if the head does not record one."""
+    """Return the schema of the pending branch's head, or the table's schema if the head does not record one."""
     head = metadata.snapshot_by_name(PENDING_BRANCH)
     schema = metadata.schema_by_id(head.schema_id) if head is not None and head.schema_id is not None else None
     return schema or metadata.schema()
@@ -368,8 +373,8 @@ def _schema_of_pending(metadata: TableMetadata) -> Schema:
 class Overwrite(WriteMode):
     """Commits to a branch of its own, which becomes the table's content at the end. Holds the table's fencing token.
 
-    With a `definition`, the branch is deduplicated when it is published. With `exclusive`, the sync keeps the token
-    after it has published the branch.
+    With a `definition`, the rows on the branch are deduplicated when the branch is published. With `exclusive`, the
+    sync keeps the token after it has published the branch.
     """
 
     def __init__(
@@ -408,19 +413,19 @@ class Overwrite(WriteMode):
             disable_ref_expiry(self._branch, transaction)
 
     def is_pending(self, metadata: TableMetadata) -> bool:
-        """Whether the table has a branch of this generation from an earlier sync, which this sync continues."""
+        """Return whether the table has a branch of this generation from an earlier sync, which this sync continues."""
         return self._stream.overwrite_generation is not None and self._branch in generation_branches(metadata)
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if another sync has taken over the token, or removed the branch."""
+        """Raise Fenced if another sync has taken over the token or removed the branch."""
         super().require(metadata)
         if self._branch not in metadata.refs:
             raise Fenced(self._table)
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
-        """Return the summary properties of a new snapshot on a branch.
+        """Return the summary properties for a new snapshot on a branch.
 
-        All rows on the overwrite's own branch are of one generation, which is therefore the lowest one.
+        All rows on the overwrite's own branch have the same generation, which is therefore the lowest generation.
         """
         properties, generation = super().snapshot_properties(branch, metadata), self._stream.generation
         if branch == self._branch and generation is not None:
@@ -429,22 +434,22 @@ class Overwrite(WriteMode):
 
     @property
     def to_merge(self) -> MergeScope | None:
-        """The merge of the branch's rows with each other; None without deduplication.
+        """The merge of the branch's rows with each other, or None without deduplication.
 
-        Rows of the present content take no part, as the overwrite replaces them.
+        The merge does not include rows of the present content, because the overwrite replaces them.
         """
         return None if self._definition is None else MergeScope(self._definition, self._branch, None)
 
     def publish(self, operations: TableOperations) -> Table:
         """Make the branch's head the current snapshot of main, and remove the branch. Raises Fenced.
 
-        The token is removed too, unless the sync is `exclusive`.
+        The token is also removed, unless the sync is `exclusive`.
         """
         table, _ = operations.commit(self.end_merge)
         return table
 
     def published(self) -> WriteMode:
-        """Return the mode with which this sync adds further rows to the published content."""
+        """Return the mode in which this sync adds further rows to the published content."""
         assert self._token is not None
         token = self._token if self._exclusive else None
         if self._definition is not None:
@@ -454,15 +459,14 @@ class Overwrite(WriteMode):
     def end_merge(self, table: Table, transaction: Transaction) -> None:
         """Publish the branch in the same commit as its merge.
 
-        A merge removes the rows that mark keys as deleted. If a merged branch stayed unpublished, and a later append
-        adopted its rows, rows with these keys would stay in the content. Therefore no merged branch may stay
-        unpublished.
+        No merged branch may stay unpublished, because a merge removes the rows that mark keys as deleted. If a later
+        append adopted the rows of such a branch, content rows with the deleted keys would stay.
         """
         self.require(table.metadata)
         with ManageSnapshots(transaction) as snapshots:
             head = transaction.table_metadata.refs[self._branch].snapshot_id
             snapshots.set_current_snapshot(head).remove_branch(self._branch)
-        # The pending rows belong to the former content, which the overwrite replaces.
+        # The pending rows belong to the former content, which the overwrite replaces, so remove them.
         remove_branches([PENDING_BRANCH], transaction)
         set_property(PENDING_BY, None, transaction)
         if self._definition is None:

@@ -80,7 +80,7 @@ _BYTES = "total-files-size"
 
 
 def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
-    """Return whether more than 2 GiB of files are pending, or the oldest has been pending for more than half an hour."""
+    """Return whether more than 2 GiB of files are pending, or the oldest is pending for more than half an hour."""
     snapshots = [*history(PENDING_BRANCH, metadata)]
     if not snapshots:
         return False
@@ -500,7 +500,7 @@ class MergeJobs:
         self._indexes = []
 
     def _probes(self, plan: MergePlan, winners: _MergeWinners) -> dict[Hashable, _FileGroup]:
-        """Return the stored files that may contain rows with pending keys, in groups, by the key of each task's result."""
+        """Return groups of stored files that may contain rows with pending keys, by the key of each task's result."""
         files = (_FileWithDeadRows(file, index=parts) for file, parts in plan.may_change(winners.index))
         schema_id = plan.metadata.current_schema_id
         return {(tuple(file.live.state for file in group), winners.name, schema_id): group for group in _grouped(files)}

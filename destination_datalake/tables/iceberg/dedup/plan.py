@@ -296,7 +296,7 @@ class MergePlan:
         return max(1, -(-sum(file.entry.record_count for file in self.pending) // _ROWS_OF_A_PART))
 
     def may_change(self, index: Sequence[IndexPart]) -> Iterator[tuple[LiveFile, tuple[IndexPart, ...]]]:
-        """Yield the stored files that may contain rows with keys of an index, each with the index parts that may match."""
+        """Yield the stored files that may contain keys of an index, each with the parts of the index that may match."""
         key = KeyColumns.of(self.versions.key, self.metadata.schema())
         partitions = self._partitions()
         for file in self.stored:

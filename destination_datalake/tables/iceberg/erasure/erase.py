@@ -1,8 +1,9 @@
 """The erasure of rows from one table: find the rows, remove them from all branches, and expire their history.
 
-One commit replaces the files that contain the rows, on every branch, by files without these rows. It also removes the
-snapshots that refer to a replaced file. Each branch ends with a snapshot without entries of removed files, so that no
-manifest of the table contains an id as a bound or as a partition value. Then unreferenced files are deleted.
+One commit replaces the files that contain the rows, on every branch, by files without these rows. The commit also
+removes the snapshots that refer to a replaced file. After the commit, the head of each branch is a snapshot without
+manifest entries of removed files, so no manifest of the table contains an id as a bound or as a partition value.
+Finally, unreferenced files are deleted.
 """
 
 from __future__ import annotations
@@ -75,11 +76,13 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 20
-"""Maximum number of attempts. Many are needed and cheap: syncs commit every few seconds, and a retry searches only new
-files."""
+"""Maximum number of attempts. Many attempts are needed, because syncs commit every few seconds.
+
+They are cheap, because a retry searches only new files.
+"""
 
 ERASURE = "airbyte.erasure"
-"""The property of a snapshot that an erasure has added. Its value is the id of the erasure's request."""
+"""The summary property of a snapshot that an erasure has added. Its value is the id of the erasure's request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +101,11 @@ class FileErased:
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """The ids to erase from one table.
+    """The ids whose rows are erased from one table.
 
-    `few` are the ids as values, or None if there are too many. Snapshots younger than `keep` are kept. With
-    `drop_tags`, tags of snapshots that contain the rows are dropped; otherwise the erasure raises TableConflict.
+    `few` contains the ids as values, or is None if there are too many ids. Snapshots younger than `keep` are kept. With
+    `drop_tags`, tags on snapshots that contain the rows are dropped. Otherwise the erasure raises TableConflict if
+    there are such tags.
     """
 
     id: str
@@ -145,7 +149,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         self._mark_for_deletion: Callable[[Sequence[str]], None]
 
     def find(self) -> tuple[TablePlan, MatchesByFile] | None:
-        """Return the plan, and the files of all snapshots that contain the rows; None if the table does not exist.
+        """Return the plan, and the matching rows in the files of all snapshots, or None if the table does not exist.
 
         Raises TableConflict, TableBusy, ConnectorError, and errors of AWS.
         """
@@ -159,7 +163,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         return None
 
     def require(self) -> None:
-        """Raise TableConflict if a tag refers to the rows, or if a file that contains them cannot be rewritten."""
+        """Raise TableConflict if a tag refers to the rows, or if a file that contains the rows cannot be rewritten."""
         if (search := self.find()) is None:
             return
         plan, matches = search
@@ -181,10 +185,11 @@ class TableErasure(Rework[TablePlan, _Result]):
         return matches.keys() - heads.union(*in_others)
 
     def run(self, mark_for_deletion: Callable[[Sequence[str]], None]) -> list[FileErased]:
-        """Erase the rows from all snapshots that are not kept, and return the files that contained rows.
+        """Erase the rows from all snapshots that are not kept, and return the files that contained the rows.
 
-        Before the commit, `mark_for_deletion` is called with the objects that the commit makes unreferenced. It records
-        them, so that a later run can delete them if this one is killed. Raises the same errors as `find`.
+        Before the commit, `mark_for_deletion` is called with the URIs of the objects that the commit makes
+        unreferenced. It must record these objects, so that a later run can delete them if this one is killed. Raises
+        the same errors as `find`.
         """
         self._mark_for_deletion = mark_for_deletion
         try:
@@ -196,21 +201,21 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the search
 
     def plan(self, table: Table) -> TablePlan:
-        """Return the plan for a state of the table. Raises Unsuitable and TableConflict."""
+        """Return the plan for one state of the table. Raises Unsuitable and TableConflict."""
         id_filter = IdFilter(self.column, self.request.ids, self.request.few, table.metadata)
         plan = self._planner.plan(table, id_filter)
         self.files = plan.files
         return plan
 
     def sources(self, plan: TablePlan) -> frozenset[str]:
-        """Return the URIs of the files that may contain the rows, and of their delete files."""
+        """Return the URIs of the files that may contain the rows, and of the delete files that apply to them."""
         return frozenset(path for file in plan.candidates.values() for path in file.state)
 
     def _locate(self, plan: TablePlan) -> None:
-        """Search the plan's candidate files that were not searched yet.
+        """Search the candidate files of the plan that were not searched yet.
 
-        Raises StalePlan if one was deleted and the table has changed, and TableConflict if the table refers to a
-        missing or unreadable file.
+        Raises StalePlan if a candidate file was deleted and the table has changed, and TableConflict if the table
+        refers to a missing or unreadable file.
         """
         unknown = [file for path, file in plan.candidates.items() if path not in self._located]
         if unknown:
@@ -236,7 +241,10 @@ class TableErasure(Rework[TablePlan, _Result]):
             )
 
     def located(self, sources: Sequence[SourceFile]) -> ColumnMatches:
-        """Search files of the table or of its folder, and return the rows with an id. Raises ConnectorError."""
+        """Search files of the table or of its folder for the ids, and return the matching rows.
+
+        Raises ConnectorError.
+        """
         column, tasks = self.column, 4 * self._executors.parallelism()
         job = column_value_tasks(sources, column.arrow, column.path, self.operations.access, tasks)
         return merge_column_matches(
@@ -262,7 +270,7 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the rewrite
 
     def run_jobs(self, plan: TablePlan) -> None:
-        """Search the candidate files, and rewrite the files on heads of branches that contain the rows."""
+        """Search the candidate files. Then rewrite the files that contain the rows and are on the head of a branch."""
         self._locate(plan)
         matches, metadata = self._matches(plan), plan.metadata
         folder = f"{plan.table.location().rstrip('/')}/data"
@@ -305,7 +313,8 @@ class TableErasure(Rework[TablePlan, _Result]):
         kept = {snapshot.snapshot_id for snapshot in table.metadata.snapshots} | {
             ref.snapshot_id for ref in full.refs.values()
         }
-        # This transaction has added two snapshots to each changed branch. The first of them is removed again.
+        # This transaction has added two snapshots to each branch on which files are replaced. The first of the two is
+        # removed again.
         intermediate = [snapshot for snapshot in full.snapshots if snapshot.snapshot_id not in kept]
         ids = (*former, *(snapshot.snapshot_id for snapshot in intermediate))
         expired = Expired(ids, tuple(plan.tags(matches, kept_since)))
@@ -316,12 +325,12 @@ class TableErasure(Rework[TablePlan, _Result]):
         return _Result(expiry, len(former), erased)
 
     def unused(self, outcome: _Result | None) -> list[WrittenFile]:
-        """Return the new files that the table does not contain."""
+        """Return the new files that the commit has not added to the table."""
         used = {file.new for file in outcome.erased} if outcome is not None else set()
         return [file for file in self._removals.written if file.uri not in used]
 
     def _change(self, plan: TablePlan, branch: str, matches: MatchesByFile, new: dict[str, str | None]) -> Change:
-        """Return the change of a branch, and add the paths of new files to `new`, by the path of the old file.
+        """Return the change of a branch. Also add the path of each new file to `new`, by the path of the old file.
 
         Raises StalePlan if a file was not rewritten yet, or if the new file does not fit the schema any more.
         """
@@ -345,8 +354,8 @@ class TableErasure(Rework[TablePlan, _Result]):
     ) -> None:
         """Add two snapshots to a branch, or only the second if no file is replaced.
 
-        The first replaces files, so its manifests have entries of the removed files. The manifests of the second have
-        no entries of removed files. Only the second snapshot is kept.
+        The first snapshot replaces files, so its manifests contain entries of the removed files. The manifests of the
+        second snapshot contain no such entries. Only the second snapshot is kept.
         """
         own = {**_generation_property(branch, table.metadata), **inherited_uniqueness(branch, table.metadata)}
         properties = {**own, ERASURE: self.request.id}
@@ -356,7 +365,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         change_branch(renewed, branch, table, transaction, properties)
 
     def _move_fences(self, snapshots: Iterable[int], transaction: Transaction) -> None:
-        """Move or remove fence tags on the snapshots that will be removed, as a tag keeps its snapshot."""
+        """Move or remove the fence tags on snapshots that will be removed, because a tag keeps its snapshot."""
         metadata = transaction.table_metadata
         for name, ref in metadata.refs.items():
             if not is_fence(name, ref) or ref.snapshot_id not in set(snapshots):
@@ -383,18 +392,18 @@ class TableErasure(Rework[TablePlan, _Result]):
         self.snapshots_expired += result.snapshots
         s3 = self.operations.access.client("s3")
         folder = S3Address.parse(result.expiry.before.location.rstrip("/"))
-        with suppress(MaintenanceSkipped):  # Raised if another table has taken the place of this one.
+        with suppress(MaintenanceSkipped):  # Raised if another table has replaced this one.
             delete_expired(result.expiry, self.operations, Deletion(s3, folder), Deletion(s3, folder))
         return result.erased
 
 
 def _key(file: LiveFile, metadata: TableMetadata) -> Hashable:
-    """Return the key of a removal's result. It consists of the file, its delete files, and the table's schema."""
+    """Return the key of a removal's result: the file, its delete files, and the table's schema."""
     return file.state, metadata.current_schema_id
 
 
 def _generation_property(branch: str, metadata: TableMetadata) -> dict[str, str]:
-    """Return the property with the lowest generation, from the latest snapshot of a branch that has the property."""
+    """Return the property with the lowest generation from the latest snapshot of a branch that has this property."""
     for snapshot in history(branch, metadata):
         if snapshot.summary is not None:
             lowest = snapshot.summary.additional_properties.get(LOWEST_GENERATION_PROPERTY)
@@ -404,7 +413,7 @@ def _generation_property(branch: str, metadata: TableMetadata) -> dict[str, str]
 
 
 def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
-    """Yield the paths of the manifest lists, manifests and statistics files of snapshots."""
+    """Yield the paths of the manifest lists, manifests and statistics files that the snapshots refer to."""
     ids = set()
     seen: set[str] = set()
     for snapshot in snapshots:
@@ -422,20 +431,20 @@ def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
 # --- unreferenced files with rows, left by killed syncs and interrupted erasures --------------------------------------
 
 
-# A running sync has unreferenced files too, which it is about to commit. Therefore an unreferenced file is deleted only
-# if the journal of an erasure names it, or if it is older than the longest time between a writer's upload and its
-# commit. Two readers that share no code determine which files are unreferenced.
+# A running sync also has unreferenced files, which it is about to commit. Therefore an unreferenced file is deleted
+# only if the journal of an erasure names the file, or if the file is older than the longest time between a writer's
+# upload and its commit. Two readers that share no code determine which files are unreferenced.
 
 _BATCH_SIZE = 50_000
-"""Number of objects that are searched together. It bounds the use of memory."""
+"""Number of objects that are searched together. This limit bounds the use of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreferencedFile:
-    """An unreferenced object that contains an id, or is marked for deletion by an erasure.
+    """An unreferenced object that contains an id, or that an erasure has marked for deletion.
 
-    `rows` is the number of rows with an id; -1 for metadata, and for objects that are marked for deletion. `since` is
-    the time at which the object was last modified.
+    `rows` is the number of rows with an id. It is -1 for metadata files, and for objects that are marked for deletion.
+    `since` is the time at which the object was last modified.
     """
 
     uri: str
@@ -448,8 +457,8 @@ class UnreferencedFile:
 class UnreferencedFiles:
     """Finds and deletes the unreferenced files of one table that contain an id.
 
-    `are_marked` returns, for each URI, whether a journal of erasures marks the object for deletion. Other objects can
-    be deleted only if they are older than `age`.
+    `are_marked` returns, for each URI, whether the journal of an erasure marks the object for deletion. Other objects
+    can be deleted only if they are older than `age`.
     """
 
     erasure: TableErasure
@@ -480,7 +489,7 @@ class UnreferencedFiles:
                     yield UnreferencedFile(object_.uri, rows[object_.uri], is_old, object_.modified)
 
     def delete(self, files: Sequence[UnreferencedFile]) -> list[UnreferencedFile]:
-        """Delete the deletable files to which the table still does not refer, and return them."""
+        """Delete those deletable files that the table still does not reference, and return them."""
         s3, folder, references = self._referenced()
         wanted = {file.uri: file for file in files if file.deletable}
         dead = references.unreferenced(File(uri, 0) for uri in wanted)
@@ -488,7 +497,7 @@ class UnreferencedFiles:
         return [wanted[file.path] for file in dead]
 
     def _referenced(self) -> tuple[S3Client, S3Address, References]:
-        """Return the S3 client, the folder of the table, and the references of its latest state."""
+        """Return the S3 client, the folder of the table, and the references in the table's latest state."""
         operations = self.erasure.operations
         table, s3 = operations.load(), operations.access.client("s3")
         folder, references = table_folder(table), References(table.io, s3)
@@ -527,7 +536,7 @@ class UnreferencedFiles:
         ]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
-        """Return the number of rows with an id, by file. Unreadable files, and files without such rows, are omitted."""
+        """Return the number of rows with an id in each file. Omit unreadable files, and files without such rows."""
         if not files:
             return {}
         matches = self.erasure.located([SourceFile(file.uri, file.size, UNKNOWN) for file in files])

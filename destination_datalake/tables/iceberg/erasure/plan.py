@@ -48,16 +48,17 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 MatchesByFile = Mapping[str, FileMatches]
-"""The rows with an id that were found, by the URI of their file."""
+"""The rows with an id that were found in each file, by the file's URI."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """The files of a table that may contain the rows to erase, and the snapshots that refer to them.
+    """The files of a table that may contain the rows to erase, and the snapshots that refer to these files.
 
-    `candidates` are such files of any snapshot, by path, which jobs search. `of_snapshot` are their paths by snapshot
-    id, and `heads` are the candidates on the head of each branch. Snapshots in `revealing` contain an id in manifest
-    entries of files that were removed earlier. These entries are in the manifests `revealing_manifests`.
+    `candidates` contains these files for all snapshots, by path. Jobs search them. `of_snapshot` contains the
+    candidates' paths by snapshot id, and `heads` contains the candidates on the head of each branch. The manifests in
+    `revealing_manifests` contain an id in their entries of files that were removed earlier. `revealing` contains the
+    ids of the snapshots that refer to such manifests.
     """
 
     table: Table
@@ -74,11 +75,11 @@ class TablePlan:
 
     @property
     def metadata(self) -> TableMetadata:
-        """The metadata of the state of the table that was planned."""
+        """The metadata of the table's state for which the erasure was planned."""
         return self.table.metadata
 
     def snapshots_with_rows(self, matches: MatchesByFile) -> dict[int, Snapshot]:
-        """Return the snapshots that refer to a file with matching rows, or contain an id, by snapshot id."""
+        """Return the snapshots that refer to a file with matching rows, or that contain an id, by snapshot id."""
         return {
             snapshot.snapshot_id: snapshot
             for snapshot in self.metadata.snapshots
@@ -108,14 +109,14 @@ class TablePlan:
 
 
 def is_kept(snapshot: Snapshot, since: datetime | None) -> bool:
-    """Whether a snapshot is kept, as it was made at or after `since`. None keeps no snapshot."""
+    """Return whether a snapshot is kept because it was made at or after `since`. None keeps no snapshot."""
     return since is not None and snapshot.timestamp_ms >= since.timestamp() * 1000
 
 
 class Planner:
     """Plans an erasure, and plans it again when the table has changed.
 
-    Manifests are immutable, so the content that was read from them is cached.
+    Manifests are immutable, so the entries that were read from them are cached.
     """
 
     def __init__(self, column: IdColumn) -> None:
@@ -197,7 +198,7 @@ class Planner:
             yield from self._deletes[manifest.manifest_path]
 
     def _reveals_id(self, manifest: ManifestFile, id_filter: IdFilter, io: FileIO) -> bool:
-        """Whether a manifest contains an id as a bound or as a partition value in its entries of removed files."""
+        """Return whether a manifest's entries of removed files contain an id as a bound or as a partition value."""
         if manifest.deleted_files_count == 0:
             return False
         path = manifest.manifest_path
@@ -221,27 +222,30 @@ def _require(metadata: TableMetadata) -> pa.Schema:
 
 
 class NoSuchColumn(ConfigError):
-    """A table has no column with the specified name."""
+    """The table has no column with the specified name."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdColumn:
-    """The column in which ids are searched: a column, or a field inside structs.
+    """The column in which ids are searched: a top-level column, or a field inside structs.
 
-    `path` are the names from the top-level column to the field, and `field` is the field itself.
+    `path` contains the names from the top-level column down to the field. `field` is the field itself.
     """
 
     path: tuple[str, ...]
     field: NestedField
     arrow: pa.Field[Any]
-    """The top-level column as an Arrow field with field ids. Each struct contains only the child on the path."""
+    """The top-level column as an Arrow field with field ids.
+
+    Each of its structs contains only the child on the path.
+    """
 
     @classmethod
     def named(cls, column: str, table: TableName, schema: Schema) -> Self:
         """Return the column with this name or dotted path.
 
-        Raises NoSuchColumn if it does not exist, and ConfigError if it is not of a primitive type that this connector
-        writes.
+        Raises NoSuchColumn if the column does not exist, and ConfigError if it is not of a primitive type that this
+        connector writes.
         """
         path = _path_to(column, schema.fields, ())
         if path is None:
@@ -275,7 +279,7 @@ class IdColumn:
 def _path_to(
     path: str, fields: Iterable[NestedField], above: tuple[NestedField, ...]
 ) -> tuple[NestedField, ...] | None:
-    """Return the fields on a dotted path, or None if there is no such path. Names of fields may contain dots too."""
+    """Return the fields on a dotted path, or None if there is no such path. Names of fields may also contain dots."""
     for field in fields:
         if field.name == path:
             return (*above, field)
@@ -287,7 +291,7 @@ def _path_to(
 
 
 def _projected(path: Sequence[NestedField]) -> pa.Field[Any]:
-    """Return the first field of the path as an Arrow field, whose structs contain only the fields on the path."""
+    """Return the first field of the path as an Arrow field. Its structs contain only the fields on the path."""
     field = path[-1]
     for outer in reversed(path[:-1]):
         field = outer.model_copy(update={"field_type": StructType(field)})
@@ -295,7 +299,7 @@ def _projected(path: Sequence[NestedField]) -> pa.Field[Any]:
 
 
 def partition_fields(column: IdColumn, metadata: TableMetadata) -> set[str]:
-    """Return the lower-case names of the partition fields of all specs whose values derive from a column."""
+    """Return the lower-case names of all partition fields, of any spec, whose values derive from the id column."""
     fields = (field for spec in metadata.specs().values() for field in spec.fields)
     return {field.name.lower() for field in fields if field.source_id == column.field.field_id}
 
@@ -304,7 +308,10 @@ class IdFilter:
     """Determines from manifest entries which files may contain rows with an id, and which entries contain an id."""
 
     def __init__(self, column: IdColumn, ids: Ids, few: Sequence[Any] | None, metadata: TableMetadata) -> None:
-        """`few` are the ids as values. It is None if there are too many ids to skip files by their partitions."""
+        """Initialize the filter. `few` contains the ids as values.
+
+        `few` is None if there are too many ids. In that case, no file is skipped because of its partition.
+        """
         self._column = column
         self._ids = ids
         self._metadata = metadata
@@ -314,13 +321,16 @@ class IdFilter:
         self._partitions: dict[int, list[tuple[int, frozenset[Any]]]] = {}
 
     def rows(self, file: IcebergFile) -> bool:
-        """Whether a file may contain rows with an id, according to its bounds and its partition."""
+        """Return whether a file may contain rows with an id, according to the file's bounds and its partition."""
         if not any(self._keys.may_have(file, bounds) for bounds in self._ranges):
             return False
         return all(file.partition[position] in values for position, values in self._partitions_of(file.spec_id))
 
     def reveals_id(self, files: Iterable[IcebergFile]) -> bool:
-        """Whether an entry contains an id as a bound or as a partition value. The rows of the file do not matter."""
+        """Return whether any file's manifest entry contains an id as a bound or as a partition value.
+
+        The rows of the files do not matter.
+        """
         values = [value for file in files for value in self._revealed_values(file)]
         return bool(values) and bool(self._ids.contains(_array(values, self._ids.type)).any())
 
@@ -340,7 +350,10 @@ class IdFilter:
                     yield value
 
     def _partitions_of(self, spec_id: int) -> list[tuple[int, frozenset[Any]]]:
-        """Return the fields of a spec that derive from the id column: their position, and the ids' partition values."""
+        """Return the partition fields of a spec that derive from the id column.
+
+        Each field is returned as its position in the spec and the partition values of the ids.
+        """
         if spec_id not in self._partitions:
             self._partitions[spec_id] = [*self._values_of(spec_id)]
         return self._partitions[spec_id]
@@ -356,15 +369,15 @@ class IdFilter:
             try:
                 transform = field.transform.transform(type_)
                 yield position, frozenset(transform(value) for value in self._values)
-            except Exception:  # PyIceberg does not support the transform for this type, so no file is skipped by it.
+            except Exception:  # PyIceberg does not support the transform for this type, so the field skips no file.
                 continue
 
 
 def manifest_reveals_id(content: bytes, types: Sequence[IcebergType], ids: Ids, field_id: int | None = None) -> bool:
-    """Whether an unreferenced manifest or manifest list contains an id as a bound or as a partition value.
+    """Return whether an unreferenced manifest or manifest list contains an id as a bound or as a partition value.
 
-    Bounds are decoded as each of the `types`. With `field_id`, only the bounds of that column are compared, otherwise
-    those of all columns. Return False for an object that is neither a manifest nor a manifest list.
+    Bounds are decoded as each of the `types`. With `field_id`, only the bounds of that column are compared. Otherwise
+    the bounds of all columns are compared. Return False for an object that is neither a manifest nor a manifest list.
     """
     try:
         records: Any = [*fastavro.reader(io.BytesIO(content))]
@@ -388,7 +401,7 @@ def _is_id(value: Any, ids: Ids) -> bool:
     try:
         return bool(ids.contains(_array([value], ids.type)).any())
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False  # The value is of another type, so it is of a partition by another column.
+        return False  # The value is of another type, so it belongs to a partition by another column.
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:

@@ -1,17 +1,19 @@
 """Expiry of snapshots and removal of orphans.
 
-Expiry has two steps: a commit removes snapshots from the table's metadata, then the files that only they referenced are
-deleted. PyIceberg's `expire_snapshots` does only the first step. If the process dies between the steps, the files
-become orphans, which are removed later. Of all syncs that write to a table, one a day runs this maintenance.
+Expiry has two steps. First, a commit removes snapshots from the table's metadata. Then the files that only these
+snapshots referenced are deleted. PyIceberg's `expire_snapshots` does only the first step. If the process dies between
+the steps, the files become orphans, which are removed later. Once a day, one of the syncs that write to the table runs
+this maintenance.
 
 Orphans are unreferenced files in a table's folder, which killed writers leave. A file is removed if all of these
 conditions are met:
-- It is of a kind that Iceberg tables use.
-- Its folder belongs to this table alone. Otherwise no file is removed.
-- It is older than the longest time between a writer's upload and its commit.
-- No snapshot, statistics file or entry of the metadata log refers to it, neither before nor after the folder is listed.
+- The file is of a kind that Iceberg tables use.
+- The file's folder belongs to this table alone. Otherwise no file is removed.
+- The file is older than the longest time between a writer's upload and its commit.
+- No snapshot, statistics file or entry of the metadata log refers to the file, either before or after the folder is
+  listed.
 
-Metadata files that are no longer in the metadata log are orphans too.
+Metadata files that are no longer in the metadata log are also orphans.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ _R = TypeVar("_R")
 class Expiry:
     """The result of an expiry: the expired snapshots and refs, and the deleted files.
 
-    `data` counts the data files and delete files, and `metadata` the manifests, manifest lists and statistics files.
+    `data` counts the deleted data files and delete files. `metadata` counts the deleted manifests, manifest lists and
+    statistics files.
     """
 
     expired: Expired
@@ -70,8 +73,9 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPlan:
-    """The snapshots and refs that one attempt of an expiry's commit removes, and the metadata before and after it.
+    """The plan of one attempt of an expiry's commit.
 
+    It contains the snapshots and refs that the attempt removes, and the metadata before and after the attempt.
     `metadata_location` is the location of the metadata file on which the attempt was planned.
     """
 
@@ -134,9 +138,9 @@ def remove_expired(outdated: Expired, metadata: TableMetadata, transaction: Tran
 
 
 def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion, metadata: Deletion) -> None:
-    """Delete the files of expired snapshots to which the latest state of the table does not refer.
+    """Delete the files of expired snapshots that the latest state of the table does not reference.
 
-    Raises MaintenanceSkipped if another table has taken the place of this one, and the same errors as `Expirer.expire`.
+    Raises MaintenanceSkipped if another table has replaced this one, and the same errors as `Expirer.expire`.
     """
 
     def delete(latest: Table) -> None:
@@ -149,10 +153,10 @@ def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion
 
 
 def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletion, metadata: Deletion) -> None:
-    """Delete the files of expired snapshots to which `plan.after` does not refer.
+    """Delete the files of expired snapshots that are not in `references`.
 
-    Data files are deleted first, and manifest lists last. So after an interruption, the remaining files can still be
-    found through their manifests.
+    Data files are deleted first, and manifest lists last. So if the deletion is interrupted, the remaining files can
+    still be found through their manifests.
     """
     snapshot_ids, io = frozenset(plan.expired.snapshots), references.io
     still_in_file = snapshot_ids - {snapshot.snapshot_id for snapshot in plan.after.snapshots}
@@ -180,7 +184,7 @@ def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletio
 
 
 def _present(read: Callable[[_T], Sequence[_R]], items: Sequence[_T]) -> Iterator[Sequence[_R]]:
-    """Yield the result of `read` for each item. It is empty for items that another process has deleted meanwhile."""
+    """Yield the result of `read` for each item. The result is empty for an item that another process has deleted."""
 
     def read_if_present(item: _T) -> Sequence[_R]:
         try:
@@ -201,7 +205,7 @@ _MAX_REF_AGE = "history.expire.max-ref-age-ms"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The retention of snapshots and refs that do not define their own.
+    """The retention of snapshots and refs that do not define their own retention.
 
     If `max_ref_age_ms` is None, refs without their own maximum age never expire.
     """
@@ -231,14 +235,15 @@ class Expired:
     refs: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything has expired."""
+        """Return whether any snapshot, branch or tag has expired."""
         return bool(self.snapshots or self.refs)
 
 
 def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Expired:
-    """Return the snapshots and refs that have expired at `now`.
+    """Return the snapshots and refs that have expired at the time `now`.
 
-    Snapshots that are on no branch, for example those staged for an audit or left by a rollback, expire by age.
+    Snapshots that are on no branch, for example because they were staged for an audit or left by a rollback, expire by
+    age.
     """
     at = int(now.timestamp() * 1000)
     kept_refs = {
@@ -266,7 +271,7 @@ def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Exp
     expired_refs = {name: ref for name, ref in metadata.refs.items() if name not in kept_refs}
     return Expired(
         tuple(snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept),
-        # An unneeded fence tag alone is not worth a commit. It is removed together with its snapshot.
+        # An unneeded fence tag alone is not worth a commit, so the tag is removed together with its snapshot.
         tuple(
             sorted(
                 name
@@ -294,7 +299,7 @@ def _kept_of_branch(snapshots: list[Snapshot], ref: SnapshotRef, retention: Rete
 
 
 def _positive(properties: Mapping[str, str], name: str) -> int | None:
-    """Return the value of a table property; None if it is not set.
+    """Return the value of a table property, or None if the property is not set.
 
     Raises MaintenanceSkipped if the value is not a positive whole number.
     """
@@ -334,7 +339,7 @@ def _is_due(properties: Mapping[str, str], now: datetime) -> bool:
         last = datetime.fromisoformat(properties.get(MAINTAINED_AT, "")).astimezone(UTC)
     except ValueError:
         return True
-    # A time in the future is ignored: the clock that recorded it was wrong.
+    # Ignore a time in the future, because the clock that recorded it was wrong.
     return not now - _INTERVAL < last <= now
 
 
@@ -344,23 +349,23 @@ def _is_due(properties: Mapping[str, str], now: datetime) -> bool:
 _KINDS = re.compile(
     r"(data|metadata)/.*\.(parquet|orc|avro|metadata\.json|metadata\.json\.gz|gz\.metadata\.json|puffin|stats)"
 )
-"""Paths of a table's files below its location (Iceberg: defaults of `write.data.path` and `write.metadata.path`)."""
+"""Matches a table's files below its location (Iceberg: defaults of `write.data.path` and `write.metadata.path`)."""
 
 _METADATA = (".metadata.json", ".metadata.json.gz")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _BEGINNING = "bytes=0-65535"
-"""The first 64 KiB of a metadata file, which may be large. Writers put the table's id at the beginning."""
+"""The range of the first 64 KiB of a metadata file, which may be large. Writers put the table's id at the beginning."""
 _MAX_UUID_BYTES = 65536
 _GZIP = b"\x1f\x8b"
 _OF_GZIP = 16 + zlib.MAX_WBITS
 
 _BATCH_SIZE = 100_000
-"""Number of orphans that are collected before they are removed. It bounds the use of memory."""
+"""Number of orphans that are collected before they are removed. This limit bounds the use of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The removed orphans. `old_metadata` counts the metadata files, which are no longer in the metadata log."""
+    """The removed orphans. `old_metadata` counts those that are metadata files missing from the metadata log."""
 
     files: Deletion
     old_metadata: Deletion
@@ -399,7 +404,7 @@ class OrphanRemover:
         return removed
 
     def _remove(self, files: list[File], table: Table, references: References, removed: Orphans) -> None:
-        """Remove those of the files to which the latest state of the table does not refer."""
+        """Remove those of the files that the latest state of the table does not reference."""
         if not files:
             return
         add_latest(references, table, self._operations)
@@ -422,7 +427,7 @@ class OrphanRemover:
                     )
 
     def _uuid(self, address: S3Address) -> str | None:
-        """Return the table id in a metadata file, or "unknown" if it contains none.
+        """Return the table id in a metadata file, or "unknown" if the file contains no id.
 
         Return None if another process has just deleted the file.
         """
@@ -447,9 +452,9 @@ class OrphanRemover:
 
 
 def add_latest(references: References, table: Table, operations: TableOperations) -> None:
-    """Add the references of the table's latest state.
+    """Add the references in the table's latest state to `references`.
 
-    Raises MaintenanceSkipped if another table has taken the table's place, or if the table has moved.
+    Raises MaintenanceSkipped if another table has replaced this one, or if the table has moved to another location.
     """
 
     def add(latest: Table) -> None:
@@ -462,7 +467,7 @@ def add_latest(references: References, table: Table, operations: TableOperations
 
 
 def table_folder(table: Table) -> S3Address:
-    """Return the folder of a table. Raises MaintenanceSkipped if it is not in S3, or is a whole bucket."""
+    """Return the folder of a table. Raises MaintenanceSkipped if the folder is not in S3, or is a whole bucket."""
     try:
         folder = S3Address.parse(table.location().rstrip("/"))
     except ValueError:
@@ -473,7 +478,7 @@ def table_folder(table: Table) -> S3Address:
 
 
 def is_of_a_table(key: str, folder: S3Address) -> bool:
-    """Whether an object in a table's folder can be a file of the table, according to its key.
+    """Return whether an object in a table's folder can be a file of the table, according to the object's key.
 
     Files and folders whose names begin with `_` or `.` have other uses.
     """

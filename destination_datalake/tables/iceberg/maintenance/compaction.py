@@ -4,8 +4,9 @@ Position deletes are applied. Delete files that no other file needs are removed 
 many deleted rows are rewritten, whatever their size.
 
 The files that become one file form a bin. Compaction runs in rounds: each round rewrites some bins, and commits them in
-one snapshot. A bin is committed only if all its files are still live and have the same delete files. Otherwise its new
-file is deleted, and its old files are planned again in the next round. A killed compaction leaves orphaned files.
+one snapshot. A bin is committed only if all its files are still live and have the same delete files as before.
+Otherwise the bin's new file is deleted, and its old files are planned again in the next round. A killed compaction
+leaves orphaned files.
 """
 
 from __future__ import annotations
@@ -55,28 +56,32 @@ _logger = logging.getLogger(__name__)
 
 
 CompactFiles = Callable[[Sequence[CompactTask]], Sequence[CompactResult]]
-"""A function that compacts files on executors, and returns a result for each task."""
+"""A function that compacts files on executors, and returns one result for each task."""
 
 _BYTES_PER_COMMIT = 8 * 1024**3
 _BINS_PER_COMMIT = 64
-"""Limits of one round. They are low because a kill loses the work of a round, and the time limit is checked only
-between rounds."""
+"""Maximum total size in bytes, and maximum number, of the bins in one round.
+The limits of a round are low for two reasons: if the process is killed, the work of the round is lost, and the time
+limit is checked only between rounds.
+"""
 
 _MAX_DELETED_RATIO = 0.2
-"""A file in which more than this ratio of the rows is deleted is rewritten."""
+"""A file is rewritten if more than this ratio of its rows is deleted."""
 
 _FILES_PER_COMMIT = 10_000
-"""Maximum number of files that one commit removes. It holds their manifest entries in memory: 110 MB for 10,000 files
-of 20 columns."""
+"""Maximum number of files that one commit removes.
+
+The commit holds their manifest entries in memory: 110 MB for 10,000 files with 20 columns.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """The bins to compact in one state of a table. The files of each bin become one file, if they can be compacted."""
+    """The bins to compact in one state of a table. If possible, the files of each bin are rewritten as one file."""
 
     bins: tuple[tuple[LiveFile, ...], ...]
     notes: tuple[str, ...]
-    """Which files are not compacted, and why, as clauses about the table."""
+    """Clauses about the table that state which files are not compacted, and why."""
 
     @property
     def files(self) -> int:
@@ -100,15 +105,15 @@ class CompactionReport:
     rows: int = 0
     commits: int = 0
     notes: tuple[str, ...] = ()
-    """Which files were not compacted, and why, from the last plan and from executors."""
+    """Clauses that state which files were not compacted, and why, from the last plan and from executors."""
     failures: list[Failure] = field(default_factory=list)
-    """The failures of jobs, each for a bin that was not compacted."""
+    """The failures of jobs. Each failure belongs to a bin that was not compacted."""
 
 
 def plan_compaction(
     table: Table, target_bytes: int, skip: frozenset[str] = frozenset(), reader: BranchFiles | None = None
 ) -> CompactionPlan:
-    """Return the bins of files on main to compact into files of about `target_bytes`, without the paths in `skip`."""
+    """Return the bins of files on main to compact into files of about `target_bytes`. Omit the paths in `skip`."""
     if (reason := incompatibility(table.metadata)) is not None:
         return CompactionPlan((), (reason,))
     if arrow_schema(table.schema()) is None:
@@ -149,19 +154,19 @@ def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ..
 
 
 def delete_ratio_exceeded(file: LiveFile) -> bool:
-    """Whether a file has so many deleted rows that it is rewritten, whatever its size.
+    """Return whether so many rows of a file are deleted that the file is rewritten, whatever its size.
 
-    Only delete files that apply to this file alone are counted. How many rows of other delete files belong to this file
-    is unknown.
+    Only delete files that apply to this file alone are counted. For other delete files, it is unknown how many of their
+    rows apply to this file.
     """
     deleted = sum(deletes.record_count for deletes in file.deletes if applies_only_to(deletes, file.path))
     return deleted > _MAX_DELETED_RATIO * file.entry.record_count
 
 
 class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
-    """Compacts one table. `compact_on_executors` runs the jobs. `run` may be called once.
+    """Compacts one table. `compact_on_executors` runs the jobs. Call `run` only once.
 
-    The outcome of a round's commit is a mapping from the name of each committed bin to its replaced files.
+    The outcome of a round's commit is a mapping from the name of each committed bin to the files that were replaced.
     """
 
     def __init__(
@@ -179,13 +184,13 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         self._reasons: dict[str, int] = defaultdict(int)
         self._bins: _Bins | None = None
         self._written: list[Compacted] = []
-        """The new files that jobs have written in this round."""
+        """The new files that jobs have written in the current round."""
 
     def run(self, should_continue: Callable[[], bool] = lambda: True) -> CompactionReport:
         """Compact the table in rounds, as long as `should_continue` returns True.
 
-        Raises TableBusy, CommitStateUnknown, errors of AWS, and errors of the executors. The commits of earlier rounds
-        stay.
+        Raises TableBusy, CommitStateUnknown, errors of AWS, and errors of the executors. If an error is raised, the
+        commits of earlier rounds stay.
         """
         conflicts = 0
         while should_continue() and conflicts < 3:
@@ -199,7 +204,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         return self._report
 
     def plan(self, table: Table) -> _Bins | None:
-        """Return the bins of this round; None if there is nothing to compact.
+        """Return the bins of this round, or None if there is nothing to compact.
 
         The bins stay the same in all attempts of the round, even if the table has changed.
         """
@@ -230,10 +235,10 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
                 self._skip |= {source.uri for source in task.sources}
 
     def change(self, plan: _Bins, table: Table, transaction: Transaction) -> dict[str, list[LiveFile]]:
-        """Replace the old files of each bin by its new file, and return the replaced files by bin.
+        """Replace the old files of each bin by the bin's new file, and return the replaced files by bin.
 
-        A bin is left out if an old file is no longer live or has other delete files, or if the new file does not fit
-        the schema.
+        A bin is left out if one of its old files is no longer live or has other delete files than before, or if the new
+        file does not fit the schema.
         """
         files = self._reader.of(table, MAIN_BRANCH)
         live = {file.path: file for file in _candidates(files)[0]}
@@ -254,7 +259,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
             old = [file for files_of_bin in valid.values() for file in files_of_bin]
             removed = [*(file.entry for file in old), *unneeded_deletes(old, files)]
             change = Change(added, removed, frozenset(file.manifest for file in old), sequences, same_rows=True)
-            # The property of unique rows is repeated, as all earlier snapshots may expire.
+            # Repeat the property of unique rows, because all earlier snapshots may expire.
             change_branch(change, MAIN_BRANCH, table, transaction, inherited_uniqueness(MAIN_BRANCH, table.metadata))
         return valid
 
@@ -265,8 +270,8 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
     def _run_tasks(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
         """Run all tasks in one job. If this job fails, run one job for each bin.
 
-        So a bin that kills its worker does not prevent the compaction of other bins. Raises ConnectorError if all jobs
-        fail.
+        A bin that kills its worker then does not prevent the compaction of other bins. Raises ConnectorError if all
+        jobs fail.
         """
         try:
             return self._execute(tasks)
@@ -300,7 +305,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
 
 
 def _next_round(packed: Sequence[tuple[LiveFile, ...]]) -> Iterator[tuple[LiveFile, ...]]:
-    """Yield the bins of the next round, within its limits, but at least one bin."""
+    """Yield the bins of the next round, within the limits of a round, but at least one bin."""
     files = size = 0
     for number, bin_ in enumerate(packed[:_BINS_PER_COMMIT]):
         files += len(bin_)
@@ -323,7 +328,7 @@ _DEFAULT_CODEC = "zstd"
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """The bins of one round, as planned on `table`. `files` are the files of each bin, by the bin's name."""
+    """The bins of one round, as planned on `table`. `files` contains the files of each bin, by the bin's name."""
 
     table: Table
     files: Mapping[str, Sequence[LiveFile]]
@@ -331,8 +336,8 @@ class _Bins:
     def tasks(self, access: AwsAccess) -> Iterator[CompactTask]:
         """Yield the task of each bin.
 
-        The new file is written to the folder of the bin's first file if that is inside the table's data folder, and
-        otherwise to the data folder.
+        The new file is written to the folder of the bin's first file if that folder is inside the table's data folder,
+        and otherwise to the data folder.
         """
         schema, order = arrow_schema(self.table.schema()), _sort_order(self.table.metadata)
         assert schema is not None
@@ -352,7 +357,8 @@ class _Bins:
     def still_live(self, new: Compacted, live: Mapping[str, LiveFile]) -> list[LiveFile]:
         """Return the old files that a new file replaces.
 
-        Empty unless all old files are live and have the same delete files, and the new file contains all their rows.
+        Return an empty list unless all old files are live and have the same delete files as before, and the new file
+        contains all their rows.
         """
         planned = [file for file in self.files[new.name] if file.path in new.sources]
         old = [now for file in planned if (now := live.get(file.path)) is not None and now.state == file.state]
@@ -360,11 +366,11 @@ class _Bins:
         return old if len(old) == len(new.sources) and new.rows + new.deleted == rows else []
 
     def sequence(self, old: Sequence[LiveFile]) -> int | None:
-        """Return the data sequence number of the new file; None in tables of format version 1.
+        """Return the data sequence number of the new file, or None in tables of format version 1.
 
         Delete files with higher sequence numbers apply to the new file (Iceberg spec: Scan Planning). If the old files
         have position deletes, these are already applied, so the new file gets the number of the snapshot on which the
-        bins were planned. Otherwise it gets the highest number of the old files.
+        bins were planned. Otherwise the new file gets the highest number of the old files.
         """
         planned_on = self.table.current_snapshot()
         if planned_on is not None and any(file.deletes for file in old):
@@ -373,7 +379,7 @@ class _Bins:
 
 
 def _sort_order(metadata: TableMetadata) -> SortOrder | None:
-    """Return the table's sort order; None if it has a column of a type by which this connector does not sort."""
+    """Return the table's sort order, or None if this connector cannot sort by the type of one of its columns."""
     columns = [Field(name, name, type_) for name, type_ in column_types(metadata).items() if type_ is not None]
     paths = source_paths(metadata.schema())
     sources = (paths.get(field.source_id) for field in metadata.sort_order().fields)
@@ -391,13 +397,16 @@ MAX_FILES = 1000
 """Maximum number of files in a bin. A larger bin would keep one task busy for a long time while other tasks wait."""
 
 _MAX_OPEN_BINS = 16
-"""Maximum number of open bins. More bins would cost time, and combine files that were written at distant times."""
+"""Maximum number of open bins.
+
+With more bins, packing would be slower, and would combine files that were written at distant times.
+"""
 
 _File = TypeVar("_File")
 
 
 def is_small(size: int, target: int) -> bool:
-    """Whether a file of `size` bytes is smaller than three quarters of the target size in bytes."""
+    """Return whether a file of `size` bytes is smaller than three quarters of the target size in bytes."""
     return 4 * size < 3 * target
 
 

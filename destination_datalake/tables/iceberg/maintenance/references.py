@@ -1,13 +1,13 @@
 """The references of a table, from its metadata to its data files, and the deletion of unreferenced objects.
 
 Because unreferenced objects are deleted, all metadata is read twice, by two readers that share no code. The first
-reader must find every object that the second one finds. The first reader is also used by commits. It either reads a
+reader must find every object that the second reader finds. The first reader is also used by commits. It either reads a
 manifest completely or raises Incomplete.
 
 For each referenced object, a hash of eight bytes is kept in memory, so a table with ten million files needs 80 MB. If
-two hashes collide, an unreferenced object seems referenced, and is not deleted. The hash is computed from the
-normalised key of the object, because engines write the address of an object in several ways, and an access point has
-another name than its bucket.
+two hashes collide, an unreferenced object seems referenced, and is not deleted. The hash is computed from the object's
+normalised key, not from its address: engines write the address of an object in several ways, and the name of an access
+point differs from that of its bucket.
 
 As a last guard, no object outside the table's folder is ever deleted.
 """
@@ -48,16 +48,16 @@ _READERS = 8
 """Maximum number of concurrent requests to S3."""
 
 _MERGED_AT = 1 << 16
-"""Minimum number of new hashes that are merged together into the sorted hashes."""
+"""Minimum number of new hashes before they are merged into the sorted hashes."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 class References:
-    """The objects to which one or more states of a table refer. References can only be added.
+    """The objects to which one or more states of a table refer. References can be added, but not removed.
 
-    `since` is a sequence number. Snapshots and manifests of earlier commits are skipped, as they cannot refer to
+    `since` is a sequence number. Snapshots and manifests of earlier commits are skipped, because they cannot refer to
     objects that were written later. Methods may raise Disagreement, and errors of reading metadata.
     """
 
@@ -70,7 +70,10 @@ class References:
         self._manifest_lists: set[int] = set()
         self._manifests: set[int] = set()
         self._unread: list[ManifestFile] = []
-        """The manifests whose files were not added yet. `_of_unread` contains the hashes of their manifest lists."""
+        """The manifests whose files were not added yet.
+
+        `_of_unread` contains the hashes of the manifest lists that list them.
+        """
         self._of_unread: set[int] = set()
         self._confirmed: set[int] = set()
         """The hashes of the manifest lists and manifests whose references the second reader has confirmed."""
@@ -80,10 +83,11 @@ class References:
     def add_metadata(
         self, metadata: TableMetadata, metadata_location: str, expired: Collection[int] = frozenset()
     ) -> None:
-        """Add the metadata files, statistics files, manifest lists and manifests of a state of the table.
+        """Add the metadata files, statistics files, manifest lists and manifests of one state of the table.
 
-        Data files and delete files are added by `add_files`. Snapshots that were added before are not read again.
-        `expired` are the ids of snapshots that `metadata` lacks but the metadata file still contains, as in a dry run.
+        Data files and delete files are added later, by `add_files`. Snapshots that were added before are not read
+        again. `expired` contains the ids of snapshots that `metadata` lacks but the metadata file still contains, as in
+        a dry run.
         """
         self._add(metadata_location)
         self._add(*(entry.metadata_file for entry in metadata.metadata_log))
@@ -107,7 +111,7 @@ class References:
         self._confirm_metadata(metadata_location, expired)
 
     def add_files(self) -> None:
-        """Add the data files and delete files of the manifests that were not read yet."""
+        """Add the data files and delete files in the manifests that were not read yet."""
         with self._unread_forgotten_on_error():
             for files in read_concurrently(lambda manifest: live_files(manifest, self.io), self._unread):
                 self._add(*(file.path for file in files))
@@ -120,7 +124,7 @@ class References:
         self._unconfirmed = ((), ())
 
     def _confirm_metadata(self, metadata_location: str, expired: Collection[int]) -> None:
-        """Raise Disagreement if the second reader finds an object in the metadata that the first one did not find.
+        """Raise Disagreement if the second reader finds an object in the metadata that the first reader did not find.
 
         Data files and delete files are compared by `add_files`.
         """
@@ -148,7 +152,7 @@ class References:
 
     @contextmanager
     def _unread_forgotten_on_error(self) -> Iterator[None]:
-        """Forget the unread manifests if the block fails, as a later state of the table may not refer to them."""
+        """Forget the unread manifests if the block fails, because a later state of the table may not refer to them."""
         try:
             yield
         except BaseException:
@@ -206,7 +210,7 @@ def _hash(path: str) -> int:
 
 
 def _hash_of_key(path: str) -> int:
-    """Return the hash of an object's key. It is the same for all spellings of the object's address.
+    """Return the hash of an object's key. The hash is the same for all spellings of the object's address.
 
     The scheme may be s3, s3a or s3n. Hadoop's `Path` resolves repeated slashes and dots, but metadata contains the path
     as it was specified.
@@ -230,7 +234,7 @@ class File(NamedTuple):
 def live_files(manifest: ManifestFile, io: FileIO) -> list[File]:
     """Return the live data files and delete files in a manifest.
 
-    Raises Incomplete if their number differs from that in the manifest list, FileNotFoundError, and botocore's
+    Raises Incomplete if their number differs from the number in the manifest list, FileNotFoundError, and botocore's
     exceptions.
     """
     entries = (entry.data_file for entry in complete_entries(manifest, io))
@@ -252,11 +256,14 @@ _BATCH_SIZE = 1000
 
 
 class MaintenanceSkipped(Exception):
-    """The maintenance of a table is skipped, or a part of it. The message is the reason, a clause about the table."""
+    """The maintenance of a table, or a part of it, is skipped.
+
+    The message is the reason, as a clause about the table.
+    """
 
 
 def is_garbage_collected(metadata: TableMetadata) -> bool:
-    """Whether files of the table may be deleted, because no other table uses them (Iceberg: property `gc.enabled`)."""
+    """Return whether files of the table may be deleted because no other table uses them (Iceberg: `gc.enabled`)."""
     return metadata.properties.get(_GARBAGE_COLLECTION, "true").lower() != "false"
 
 
@@ -268,10 +275,10 @@ def require_garbage_collection(metadata: TableMetadata) -> None:
 
 
 def require_clock(s3: S3Client, folder: S3Address) -> None:
-    """Raise MaintenanceSkipped if this machine's clock, by which the age of files is determined, is wrong.
+    """Raise MaintenanceSkipped if the clock of this machine is wrong, because it determines the age of files.
 
-    Requests alone do not reveal a wrong clock: AWS rejects requests with a wrong time, but botocore then corrects the
-    time in the signature.
+    Requests to S3 alone do not reveal a wrong clock: AWS rejects requests with a wrong time, but botocore then corrects
+    the time in the signature.
     """
     answer = s3.list_objects_v2(Bucket=folder.bucket, Prefix=f"{folder.key}/", MaxKeys=1)
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
@@ -280,7 +287,7 @@ def require_clock(s3: S3Client, folder: S3Address) -> None:
 
 
 class DeadlineExceeded(Exception):
-    """The time limit of the maintenance was reached. The next run continues."""
+    """The time limit of the maintenance was reached. The next run continues the maintenance."""
 
 
 @dataclass(slots=True)
@@ -302,9 +309,9 @@ class Deletion:
     """The paths of the objects that a dry run would have deleted."""
 
     def delete(self, files: Iterable[File]) -> None:
-        """Delete objects in the folder. Missing objects are counted too.
+        """Delete objects in the folder. Missing objects are also counted.
 
-        Raises ClientError, and DeadlineExceeded when `should_continue` returns false.
+        Raises ClientError, and DeadlineExceeded when `should_continue` returns False.
         """
         remaining = iter(files)
         while batch := list(islice(remaining, _BATCH_SIZE)):

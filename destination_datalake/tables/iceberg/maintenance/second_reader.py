@@ -1,8 +1,8 @@
 """The second reader of a table's references. It shares no code with the first reader, which is PyIceberg's.
 
-Files are deleted only if the first reader has found every object that this one finds. So a defect of one reader alone
-cannot delete live files. This reader requests every object from S3 without a cache, reads metadata files as JSON, and
-reads manifest lists and manifests with fastavro, by field ids.
+Files are deleted only if the first reader has found every object that the second reader finds. So a defect of one
+reader alone cannot cause the deletion of live files. The second reader requests every object from S3 without a cache,
+reads metadata files as JSON, and reads manifest lists and manifests with fastavro, by field ids.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BLOCK = fastavro.parse_schema(
     }
 )
 _MAX_BYTES = 256 * 1024 * 1024
-"""Maximum decompressed size in bytes of a metadata file, and of a block of an Avro file."""
+"""Maximum decompressed size in bytes of a metadata file, or of one block of an Avro file."""
 
 _CODECS: Mapping[str, Callable[[bytes], IO[bytes]]] = {
     "null": io.BytesIO,
@@ -71,11 +71,11 @@ _LIVE, _DELETED = (0, 1), 2
 
 
 class Disagreement(Exception):
-    """The second reader found an object that the first one did not find, or cannot read one that the first one read."""
+    """The second reader found an object that the first one missed, or cannot read an object that the first one read."""
 
 
 class Snapshot(msgspec.Struct, rename="kebab"):
-    """A snapshot in a metadata file. Its sequence number is 0 in tables of format version 1."""
+    """A snapshot in a metadata file. The snapshot's sequence number is 0 in tables of format version 1."""
 
     snapshot_id: int
     manifest_list: str
@@ -116,7 +116,7 @@ class Metadata(msgspec.Struct, rename="kebab"):
 class SecondReader:
     """Reads metadata files, manifest lists and manifests. Thread-safe.
 
-    Methods raise Disagreement if an object cannot be read to its last byte, FileNotFoundError if it is missing, and
+    Methods raise Disagreement if an object cannot be read completely, FileNotFoundError if an object is missing, and
     botocore's exceptions.
     """
 
@@ -142,7 +142,7 @@ class SecondReader:
         return metadata
 
     def manifests(self, manifest_list: str) -> list[tuple[str, int]]:
-        """Return the paths of the manifests in a manifest list, each with the sequence number of its commit.
+        """Return the path and the sequence number of each manifest in a manifest list.
 
         The sequence numbers are 0 in tables of format version 1.
         """
@@ -188,11 +188,14 @@ class SecondReader:
 
 
 _Wanted = Mapping[int, Any]
-"""The fields to read, by field id. The value is the mapping for a nested record, or None for other fields."""
+"""The fields to read, by field id. The value is the mapping for a nested record, or None for any other field."""
 
 
 def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
-    """Yield the records of an Avro file, with only the wanted fields. The name of a field is `f` and its field id."""
+    """Yield the records of an Avro file, with only the wanted fields.
+
+    A field's name is `f` followed by its field id.
+    """
     file = io.BytesIO(content)
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
     if header["magic"] != b"Obj\x01":
@@ -220,7 +223,7 @@ def _inflated(content: bytes) -> IO[bytes]:
 
 
 def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
-    """Return the whole decompressed content. Raises ValueError if it is too large, and errors of reading."""
+    """Return the whole decompressed content. Raises ValueError if the content is too large, and errors of reading."""
     whole = bytearray()
     while chunk := content.read(64 * 1024):
         whole += chunk
@@ -232,8 +235,8 @@ def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
 def _named_by_id(schema: Any) -> Any:
     """Return an equivalent Avro schema that names fields by their field ids and contains no logical types.
 
-    fastavro rejects the schemas of some writers. These writers repeat the definition of a type, for example of a
-    decimal, where Avro requires its name, or use field names that Avro does not permit.
+    fastavro rejects the schemas of some writers. These writers use field names that Avro does not permit, or repeat the
+    definition of a type, for example of a decimal, where Avro requires the type's name.
     """
     known: dict[str, Any] = {}
     numbers = count()

@@ -1,8 +1,8 @@
-"""Adds a snapshot to a branch, with any combination of added and removed files.
+"""Adds a snapshot with any combination of added and removed files to a branch.
 
-PyIceberg has a class for each operation, but none of them writes delete files, or files of several partition specs.
-Such a snapshot needs several manifests: a manifest lists files of one spec, and either data files or delete files
-(Iceberg spec: Manifests).
+PyIceberg has a class for each operation, but none of these classes writes delete files, or files of several partition
+specs. A snapshot with such files needs several manifests: each manifest lists files of one spec, and either data files
+or delete files (Iceberg spec: Manifests).
 """
 
 from __future__ import annotations
@@ -35,25 +35,30 @@ from destination_datalake.tables.iceberg.snapshots.files import lean_entry, live
 _logger = logging.getLogger(__name__)
 
 _CONCURRENT_READS = 8
-"""Maximum number of manifests that are read concurrently. It bounds the use of memory."""
+"""Maximum number of manifests that are read concurrently. This limit bounds the use of memory."""
 
 _CHANGED_PARTITIONS = "changed-partition-count"
 
 _UNMERGED: LruCache[bool] = LruCache(10_000)
-"""The paths of manifests that could not be merged. Later commits do not try to merge them. Each has size one."""
+"""The paths of manifests that could not be merged. Later commits do not try to merge them again.
+
+Each path counts as size one, so the cache holds 10,000 paths.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The files that a snapshot adds to a branch, and the live files that it removes.
+    """The files that a snapshot adds to a branch, and the live files that it removes from the branch.
 
-    Both may be data files and delete files, of any partition spec. Delete files can be added only to tables of format
-    version 2. Added files get the sequence number of the snapshot, so added position deletes also apply to data files
-    that the same snapshot adds. `sequences` overrides the data sequence number of added files, by path.
+    Added and removed files may be data files and delete files, of any partition spec. Delete files can be added only to
+    tables of format version 2. Added files get the sequence number of the snapshot, so added position deletes also
+    apply to data files that the same snapshot adds. `sequences` overrides the data sequence number of added files, by
+    path.
 
-    `manifests` are the paths of the manifests that list the removed data files. If it is None, all manifests are
-    searched for them. `renewed` are the paths of manifests to rewrite without their entries of files that earlier
-    snapshots removed. With `same_rows`, the snapshot changes no rows, so incremental readers skip it.
+    `manifests` contains the paths of the manifests that list the removed data files. If `manifests` is None, all
+    manifests are searched for these files. `renewed` contains the paths of manifests to rewrite without their entries
+    of files that earlier snapshots removed. With `same_rows`, the snapshot changes no rows, so incremental readers skip
+    it.
     """
 
     added: Sequence[IcebergFile] = ()
@@ -67,7 +72,7 @@ class Change:
     def operation(self) -> Operation:
         """The operation of the snapshot, which incremental readers use.
 
-        It follows the rules of Iceberg's own library (RowDelta).
+        The operation is chosen by the rules of Iceberg's own library (RowDelta).
         """
         if self.same_rows:
             return Operation.REPLACE
@@ -80,7 +85,7 @@ class Change:
 def change_branch(
     change: Change, branch: str, table: Table, transaction: Transaction, properties: Mapping[str, str] = EMPTY_DICT
 ) -> None:
-    """Add a snapshot to a branch. The snapshot makes the change, and has these properties in its summary.
+    """Add a snapshot that makes the change to a branch. The snapshot's summary contains these properties.
 
     Raises ValidationException if a file to remove is not live, and TableConflict if a manifest cannot be read
     completely.
@@ -106,7 +111,7 @@ class _Producer(SnapshotProducer):
             MANIFESTS.forget(previous.manifest_list)  # The next commit reads this snapshot's manifest list instead.
         removed, rewritten, untouched = self._without_removed(live)
         added = [*self._by_spec(self._added())]
-        # Commits of compactions do not merge manifests, as they already read many.
+        # Commits of compactions do not merge manifests, because they already read many.
         kept = untouched if self._change.same_rows else self._merged(untouched)
         return [*added, *removed, *rewritten, *kept]
 
@@ -128,7 +133,8 @@ class _Producer(SnapshotProducer):
             yield ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED,
                 snapshot_id=self.snapshot_id,
-                # None inherits the sequence number of the manifest (Iceberg spec: Sequence Number Inheritance).
+                # None means that the file inherits the sequence number of the manifest (Iceberg spec: Sequence Number
+                # Inheritance).
                 sequence_number=self._change.sequences.get(file.file_path),
                 file_sequence_number=None,
                 data_file=file,
@@ -137,7 +143,7 @@ class _Producer(SnapshotProducer):
     def _without_removed(
         self, previous: Sequence[ManifestFile]
     ) -> tuple[list[ManifestFile], list[ManifestFile], list[ManifestFile]]:
-        """Return new manifests of the removed entries, rewritten manifests without them, and untouched manifests."""
+        """Return manifests of the removed entries, manifests rewritten without them, and untouched manifests."""
         removed = {*self._change.removed}
         contents = {_content(file) for file in removed}
         renewed = self._change.renewed
@@ -172,19 +178,19 @@ class _Producer(SnapshotProducer):
             yield from zip(batch, read, strict=True)
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """Return the manifests, after small ones were merged into one. If the merge fails, return them unchanged."""
+        """Merge the small manifests into one, and return all manifests. If the merge fails, return them unchanged."""
         mergeable = [manifest for manifest in manifests if _UNMERGED.get(manifest.manifest_path) is None]
         chosen = manifests_to_merge(mergeable, self.metadata.properties)
         if not chosen:
             return manifests
         own = len(self.written_manifests)
-        self._writes.wait()  # A failure of these writes is not a failure to merge.
+        self._writes.wait()  # If these writes fail, it is not a failure of the merge.
         try:
             read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), chosen)
             merged = [*self._by_spec(_existing(entry) for entries in read for entry in entries)]
             self._writes.wait()
         except Exception as error:
-            # Manifests of other writers may be unreadable, at least for this connector.
+            # Manifests of other writers may be unreadable for this connector.
             _logger.info("%d manifests are not merged: %s: %s", len(chosen), type(error).__name__, error)
             for manifest in chosen:
                 _UNMERGED.put(manifest.manifest_path, True, 1)
@@ -196,7 +202,7 @@ class _Producer(SnapshotProducer):
         return [*merged, *(manifest for manifest in manifests if manifest not in replaced)]
 
     def _delete_manifests(self, own: int) -> None:
-        """Delete the manifests that this snapshot has written, except the first `own`. Failures are ignored."""
+        """Delete the manifests that this snapshot has written, except the first `own` of them. Failures are ignored."""
         unneeded = self.written_manifests[own:]
         del self.written_manifests[own:]
         for path in unneeded:
@@ -204,7 +210,7 @@ class _Producer(SnapshotProducer):
                 self.io.delete(path)
 
     def _by_spec(self, entries: Iterable[ManifestEntry]) -> Iterator[ManifestFile]:
-        """Write a manifest for each partition spec and content among the entries; yield the manifests."""
+        """Write a manifest for each partition spec and content among the entries, and yield the manifests."""
         for (content, spec_id), of_spec in groupby(sorted(entries, key=_manifest_of), _manifest_of):
             yield self.written(content, spec_id, of_spec)
 
@@ -221,7 +227,7 @@ def _removed(entry: ManifestEntry, snapshot_id: int) -> ManifestEntry:
 def _with_status(
     entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None, file: IcebergFile | None = None
 ) -> ManifestEntry:
-    """Return the entry with another status and the id of the snapshot that has set it."""
+    """Return the entry with another status and the id of the snapshot that has set the status."""
     return ManifestEntry.from_args(
         status=status,
         snapshot_id=snapshot_id,
@@ -244,16 +250,16 @@ def _manifest_of(entry: ManifestEntry) -> tuple[ManifestContent, int]:
 _MERGE_COUNT = 20
 _MERGED_BYTES = 1 << 20
 _MAX_MERGED_MANIFESTS = 100
-"""Maximum number of manifests that one commit merges, as reading each of them costs a request."""
+"""Maximum number of manifests that one commit merges. Each of them costs a request to read."""
 
 
 def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[str, str]) -> list[ManifestFile]:
-    """Return the manifests to merge into one, all of one partition spec; empty if too few are small.
+    """Return the manifests to merge into one, all of one partition spec, or an empty list if too few are small.
 
     Each commit adds a manifest. When a partition spec has 20 small manifests, the smallest of them are merged into one
-    of at most one megabyte, so no commit rewrites more than that. A manifest is small up to half a megabyte. The table
-    properties `commit.manifest.*` override these numbers; values that are not numbers are ignored. Iceberg's library
-    waits for 100 manifests and merges up to 8 MB. This makes no difference to readers.
+    of at most one megabyte, so no commit rewrites more than one megabyte. A manifest is small if it is not larger than
+    half a megabyte. The table properties `commit.manifest.*` override these numbers; values that are not numbers are
+    ignored. Iceberg's library waits for 100 manifests and merges up to 8 MB. This makes no difference to readers.
     """
     present = dict(properties)
     if not property_as_bool(present, TableProperties.MANIFEST_MERGE_ENABLED, True):
@@ -271,10 +277,10 @@ def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[st
 
 
 def _may_be_merged(manifest: ManifestFile) -> bool:
-    """Whether a manifest contains live data files, and may be rewritten.
+    """Return whether a manifest contains live data files and may be rewritten.
 
-    Encrypted manifests, manifests of delete files, and manifests of old writers, without counts of files, are not
-    rewritten.
+    Three kinds of manifests are not rewritten: encrypted manifests, manifests of delete files, and manifests of old
+    writers that do not count files.
     """
     counts = (manifest.added_files_count, manifest.existing_files_count)
     return (
@@ -286,7 +292,10 @@ def _may_be_merged(manifest: ManifestFile) -> bool:
 
 
 def _smallest(manifests: Sequence[ManifestFile], max_bytes: int, max_count: int) -> list[ManifestFile]:
-    """Return the smallest manifests that fit into one of `max_bytes`. Of equal size, older manifests come first."""
+    """Return the smallest manifests that fit into one of `max_bytes`.
+
+    Among manifests of equal size, older ones come first.
+    """
     chosen, size = list[ManifestFile](), 0
     for manifest in sorted(manifests, key=lambda manifest: (manifest.manifest_length, manifest.sequence_number))[
         :max_count
@@ -320,14 +329,14 @@ class _TypedSpec(PartitionSpec):
         return typed
 
     def partition_type(self, schema: Schema) -> StructType:  # noqa: ARG002
-        """Return the fixed partition type. The schema is ignored."""
+        """Return the fixed partition type. The argument `schema` is ignored."""
         return self._type
 
 
 def _partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
     """Return the type of a spec's partition values in manifests. All fields are optional, as in Iceberg's own library.
 
-    If a source column was dropped, the type of the column in a former schema is used.
+    If a source column was dropped, the column's type in a former schema is used.
     """
     return StructType(
         *(

@@ -1,7 +1,7 @@
 """Reads the live files of a branch from manifests, and makes the manifest entries of new files.
 
-Each live data file is returned with the delete files that may apply to it. Manifests are immutable, so their entries
-are cached while a table is planned repeatedly.
+Each live data file is returned with the delete files that may apply to it. Manifests are immutable, so the entries in
+manifests are cached while a table is planned repeatedly.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _Value = TypeVar("_Value")
 PartitionKey = tuple[int, str]
 """The id of a partition spec, and the `repr` of the partition values.
 
-The values themselves are no key: 0.0 equals -0.0, and NaN does not equal itself.
+The values themselves cannot be used as a key, because 0.0 equals -0.0, and NaN does not equal itself.
 """
 
 _REMEDY = (
@@ -72,7 +72,7 @@ _REMEDY = (
 class LiveFile:
     """A live data file, and the delete files that may apply to it.
 
-    `entry` contains only the metrics that its `BranchFiles` keeps. `sequence` is the data sequence number, None in
+    `entry` contains only the metrics that its `BranchFiles` keeps. `sequence` is the data sequence number, or None in
     tables of format version 1. `manifest` is the path of the manifest that contains the entry.
     """
 
@@ -88,7 +88,7 @@ class LiveFile:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """The key of job results for this file: its path, and the paths of its delete files."""
+        """The part of a job result's key for this file: the file's path, and the paths of its delete files."""
         return (self.path, *sorted(deletes.file_path for deletes in self.deletes))
 
     @property
@@ -102,7 +102,7 @@ class LiveFile:
         return any(deletes.content == DataFileContent.EQUALITY_DELETES for deletes in self.deletes)
 
     def source(self, metadata: TableMetadata) -> SourceFile:
-        """Return the description of the file with which jobs read it."""
+        """Return the description of the file that jobs use to read it."""
         file, identities = self.entry, identity_sources(self.entry, metadata)
         return SourceFile(
             file.file_path, file.file_size_in_bytes, file.record_count, identities, as_sources(self.deletes)
@@ -110,12 +110,15 @@ class LiveFile:
 
 
 class BranchFiles:
-    """Reads the live files of branches. Reads several manifests concurrently, and each manifest only once."""
+    """Reads the live files of branches.
+
+    Several manifests are read concurrently, and each manifest is read only once.
+    """
 
     def __init__(self, metrics: Collection[int] | None = ()) -> None:
-        """Keep the metrics of the field ids in `metrics` only, as metrics use most of an entry's memory.
+        """Keep only the metrics of the field ids in `metrics`, because metrics use most of an entry's memory.
 
-        None keeps all metrics.
+        If `metrics` is None, keep all metrics.
         """
         self._metrics = frozenset(metrics) if metrics is not None else None
         self._data: dict[str, Sequence[LiveFile]] = {}
@@ -123,14 +126,14 @@ class BranchFiles:
         self._last_read: frozenset[str] = frozenset()
 
     def of(self, table: Table, branch: str) -> list[LiveFile]:
-        """Return the live data files of a branch; empty if the branch does not exist.
+        """Return the live data files of a branch, or an empty list if the branch does not exist.
 
         Raises TableConflict if a manifest cannot be read completely.
         """
         return self.at(table.metadata.snapshot_by_name(branch), table.io)
 
     def at(self, snapshot: Snapshot | None, io: FileIO) -> list[LiveFile]:
-        """Return the live data files of a snapshot; empty if it is None. Raises TableConflict as `of`."""
+        """Return the live data files of a snapshot, or an empty list for None. Raises TableConflict like `of`."""
         manifests = live_manifests(snapshot, io)
         self._last_read = frozenset(manifest.manifest_path for manifest in manifests)
         data = self._read(ManifestContent.DATA, manifests, self._data, self._data_files, io)
@@ -141,7 +144,7 @@ class BranchFiles:
         return [replace(file, deletes=index.applying(file.entry, file.sequence)) for file in data]
 
     def forget_unused(self) -> None:
-        """Remove manifests from the cache that do not belong to the snapshot that was read last."""
+        """Remove manifests from the cache that do not belong to the last snapshot that was read."""
         for cache in (self._data, self._deletes):
             for path in cache.keys() - self._last_read:
                 del cache[path]
@@ -181,7 +184,7 @@ class BranchFiles:
 class Incomplete(Exception):
     """A manifest list or manifest cannot be read completely.
 
-    It ends too early, or a manifest contains fewer live files than the manifest list counts.
+    Either the file ends too early, or a manifest contains fewer live files than the manifest list counts.
     """
 
 
@@ -214,8 +217,8 @@ def _raising_incomplete(path: str) -> Iterator[None]:
 def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
     """Return the live entries of a manifest.
 
-    Raises TableConflict if the manifest cannot be read completely: a new manifest with only the entries that were read
-    would lose files.
+    Raises TableConflict if the manifest cannot be read completely. Otherwise, a new manifest with only the entries that
+    were read would lose files.
     """
     with _raising_conflict():
         return [*complete_entries(manifest, io)]
@@ -230,7 +233,7 @@ def _raising_conflict() -> Iterator[None]:
 
 
 def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
-    """Return a manifest entry with the metrics of these field ids only, as metrics use most of its memory."""
+    """Return a manifest entry with the metrics of these field ids only, because metrics use most of its memory."""
 
     def of_columns(values: Mapping[int, _Value] | None) -> dict[int, _Value]:
         return {id_: value for id_, value in (values or {}).items() if id_ in columns}
@@ -257,7 +260,7 @@ def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
 def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
     """Return the manifests of a snapshot that contain live data files or delete files.
 
-    Reads only the manifest list. Raises TableConflict if it cannot be read completely.
+    Reads only the manifest list. Raises TableConflict if the manifest list cannot be read completely.
     """
     with _raising_conflict():
         manifests = manifests_of(snapshot.manifest_list, io) if snapshot is not None else []
@@ -265,7 +268,7 @@ def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
 
 
 def has_row_level_deletes(snapshot: Snapshot | None, io: FileIO) -> bool:
-    """Whether a snapshot contains delete files. Raises TableConflict as `live_manifests`."""
+    """Return whether a snapshot contains delete files. Raises TableConflict like `live_manifests`."""
     return any(manifest.content == ManifestContent.DELETES for manifest in live_manifests(snapshot, io))
 
 
@@ -278,7 +281,7 @@ def partition_key(file: IcebergFile) -> PartitionKey:
 
 
 def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
-    """Return the lowest and the highest data file path in a file of position deletes, each None if unknown."""
+    """Return the lowest and the highest data file path in a file of position deletes, or None for an unknown bound."""
     if deletes.content != DataFileContent.POSITION_DELETES:
         return None, None
     if (path := referenced_data_file(deletes)) is not None:
@@ -288,17 +291,17 @@ def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
 
 
 def applies_only_to(deletes: IcebergFile, path: str) -> bool:
-    """Whether a delete file applies only to the data file with this path."""
+    """Return whether a delete file applies only to the data file with this path."""
     return path_bounds(deletes) == (path.encode(), path.encode())
 
 
 def as_sources(deletes: Iterable[IcebergFile]) -> tuple[SourceFile, ...]:
-    """Return the descriptions of delete files with which jobs read them."""
+    """Return the descriptions of delete files that jobs use to read them."""
     return tuple(SourceFile(file.file_path, file.file_size_in_bytes, file.record_count) for file in deletes)
 
 
 def unneeded_deletes(removed: Iterable[LiveFile], files: Iterable[LiveFile]) -> list[IcebergFile]:
-    """Return the delete files that no file needs any more after `removed`, some of the live `files`, are removed."""
+    """Return the delete files that no file needs any more after `removed`, a part of the live `files`, is removed."""
     by_path: dict[str, IcebergFile] = {}
     uses = Counter(deletes.file_path for file in files for deletes in file.deletes)
     for file in removed:
@@ -331,18 +334,19 @@ class _PartitionDeletes:
     def applying(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
         if self.highest >= sequence:
             for entry in self.for_any_file:
-                # Equality deletes apply to rows of earlier commits, position deletes also to rows of the same commit.
+                # Equality deletes apply to rows of earlier commits. Position deletes also apply to rows of the same
+                # commit.
                 is_of_positions = entry.data_file.content == DataFileContent.POSITION_DELETES
                 if (entry.sequence_number or 0) + is_of_positions > sequence:
                     yield entry
         yield from self._applying_by_path(path, sequence)
 
     def _applying_by_path(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
-        """Yield the delete files whose lowest and highest path enclose this path."""
+        """Yield the delete files whose lowest and highest data file paths enclose this path."""
         encoded, is_ascii = path.encode(), path.isascii()
         yield from (deletes for deletes in self.by_path.get(encoded, ()) if (deletes.sequence_number or 0) >= sequence)
         for lower, upper, entry in self.ranges:
-            # The order of non-ASCII bounds is unknown: writers in Java compare UTF-16 code units.
+            # The order of non-ASCII bounds is unknown, because writers in Java compare UTF-16 code units.
             if (entry.sequence_number or 0) >= sequence and (not is_ascii or lower <= encoded <= upper):
                 yield entry
 
@@ -382,7 +386,7 @@ _FLOAT_BYTES = 4
 class Entries:
     """Makes the manifest entries of new files.
 
-    The indexes of the table's schema, which all entries need, are made only once.
+    All entries need the indexes of the table's schema, so these are made only once.
     """
 
     def __init__(self, metadata: TableMetadata) -> None:
@@ -395,9 +399,9 @@ class Entries:
         self._statistics = compute_statistics_plan(schema, metadata.properties)
 
     def add(self, file: DataFile, sort_order_id: int | None) -> str | None:
-        """Add the entry of a file of the default partition spec, made from its footer without reading S3.
+        """Add the entry of a file of the default partition spec, made from the file's footer without reading S3.
 
-        If the file does not fit the table, add nothing, and return why, as a clause about the table.
+        If the file does not fit the table, add nothing, and return the reason as a clause about the table.
         """
         footer = pq.read_metadata(io.BytesIO(file.footer))
         reason = self._mismatch(footer) or outdated(file, self._metadata)
@@ -408,9 +412,10 @@ class Entries:
         return reason
 
     def of_compacted(self, file: WrittenFile, like: IcebergFile, sort_order_id: int | None) -> IcebergFile | None:
-        """Return the entry of a file that contains the rows of old files. It has the partition of `like`, one of them.
+        """Return the entry of a new file that contains the rows of old files.
 
-        Return None if the table's schema has changed so that the new file does not fit it.
+        The entry has the partition of `like`, which is the entry of one of the old files. Return None if the table's
+        schema has changed so that the new file does not fit it.
         """
         footer = pq.read_metadata(io.BytesIO(file.footer))
         if self._mismatch(footer) is not None:
@@ -418,10 +423,10 @@ class Entries:
         return self._entry(file, footer, sort_order_id, like.partition, like.spec_id)
 
     def _mismatch(self, footer: pq.FileMetaData) -> str | None:
-        """Return why a file does not fit the table's schema, as a clause about the table; None if it fits.
+        """Return why a file does not fit the table's schema, as a clause about the table, or None if it fits.
 
-        Readers find columns by field id, so values of a dropped or renamed column would be lost. If a float column of
-        the file is double in the schema, some engines do not read the file correctly (trinodb/trino#30544).
+        Readers find columns by field id, so values of a dropped or renamed column would be lost. If a column is float
+        in the file and double in the schema, some engines do not read the file correctly (trinodb/trino#30544).
         """
         for path, id_, type_ in _fields(footer.schema.to_arrow_schema(), ""):
             if id_ is None or self._ids.get(path) != id_:
@@ -466,7 +471,7 @@ class Entries:
 
 
 def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[int]:
-    """Return the ids of the columns that a file may lack, as the file's partition contains their value.
+    """Return the ids of the columns that may be missing in a file because the file's partition contains their value.
 
     Iceberg spec: Column Projection.
     """
@@ -480,8 +485,8 @@ def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[in
 def position_deletes_entry(file: WrittenFile, of: IcebergFile) -> IcebergFile:
     """Return the manifest entry of a file of position deletes for the data file `of`.
 
-    Both bounds of the path column are the path of the data file, by which readers assign the deletes to it. Unlike the
-    bounds of other columns, these bounds must not be truncated (Iceberg spec: Data File Fields, note 4).
+    Both bounds of the path column are the path of the data file. Readers use them to assign the deletes to that file.
+    Unlike the bounds of other columns, these bounds must not be truncated (Iceberg spec: Data File Fields, note 4).
     """
     path = {PATH_ID: of.file_path.encode()}
     entry = delete_file(
@@ -503,8 +508,9 @@ def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]
     """Return the manifest entry of a rewritten file, with the partition and the metrics of the old file.
 
     The bounds of the fields whose ids are in `to_double` become doubles. Column sizes and split offsets do not apply to
-    the new file, and are omitted. If the new file has fewer rows, counts of values other than zero are omitted too.
-    Bounds are kept, as they need not be tight (Iceberg spec: Data File Fields).
+    the new file, and are omitted. If the new file has fewer rows, value counts are omitted as well, and so are
+    counts of null and NaN other than zero. Bounds are kept, because they need not be tight (Iceberg spec: Data File
+    Fields).
     """
     has_all = new.rows == old.record_count
     entry = IcebergFile.from_args(
@@ -549,10 +555,10 @@ def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
 
 
 def _drop_invalid_upper_bound(column: StatsAggregator) -> None:
-    """Remove the upper bound of a column if PyIceberg truncates it to an invalid text.
+    """Remove the upper bound of a column if PyIceberg would truncate it to an invalid text.
 
-    PyIceberg truncates the highest text to 16 characters and increments the last one. This makes half of a surrogate
-    pair of U+D7FF. Iceberg permits columns without bounds.
+    PyIceberg truncates the highest text to 16 characters and increments the last character. If the last character is
+    U+D7FF, the result is half of a surrogate pair. Iceberg permits columns without bounds.
     """
     try:
         column.max_as_bytes()
@@ -592,7 +598,7 @@ def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataT
 class KeyColumns:
     """The columns of a key, with their field ids and present types.
 
-    The bounds of an old file may be of a narrower type than the column has now. Their length shows the type (Iceberg
+    The bounds of an old file may be of a narrower type than the column has now. Their length reveals the type (Iceberg
     spec: Schema Evolution).
     """
 
@@ -605,16 +611,16 @@ class KeyColumns:
         return cls(tuple((id_, type_) for id_, type_ in types if isinstance(type_, PrimitiveType)))
 
     def may_have(self, file: IcebergFile, part: IndexPart) -> bool:
-        """Whether the file may contain a row with a key of this part of the index, according to the file's bounds."""
+        """Return whether the file's bounds permit that it contains a row with a key of this part of the index."""
         return part.rows > 0 and all(
             _may_have(file, id_, type_, bounds) for (id_, type_), bounds in zip(self.columns, part.bounds, strict=True)
         )
 
 
 def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBounds) -> bool:
-    """Whether a column of a file may contain a value within the bounds of a key.
+    """Return whether a column of a file may contain a value within the bounds of a key.
 
-    Null and NaN are within the bounds if the key has them.
+    Null and NaN are within the bounds if the key contains them.
     """
     values = (file.value_counts or {}).get(id_)
     nulls, nans = (file.null_value_counts or {}).get(id_), (file.nan_value_counts or {}).get(id_)
@@ -629,11 +635,11 @@ def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBoun
             or (lower is not None and from_bytes(type_, lower) > as_stored(bounds.highest))
         )
     except (TypeError, ValueError, ArithmeticError, struct.error):
-        return True  # The file's bounds cannot be decoded, or cannot be compared with values of this type.
+        return True  # The bounds cannot be decoded, or cannot be compared with values of this type.
 
 
 def as_stored(value: Any) -> Any:
-    """Return a value in the form in which manifests store bounds: dates and times as integers."""
+    """Return a value in the form in which manifests store bounds. Dates and times become integers."""
     match value:
         case datetime():
             return datetime_to_micros(value)
