@@ -1,6 +1,6 @@
 """The partition fields and the sort order of a table, derived from the options and the table's stream.
 
-If options name streams or fields that the sync does not have, this module reports an error or a warning before any
+If options name streams or fields that the sync does not contain, this module reports an error or a warning before any
 record is read.
 """
 
@@ -59,14 +59,14 @@ PARTS: Mapping[PartitioningUnits, tuple[Part, ...]] = {
 }
 """The partition keys of Hive tables for each value of the option `partitioning`.
 
-Values that Airbyte's AWS Datalake destination supports result in the same keys as in its tables. DAY alone is the day
-of the month. Together with HOUR, it is the whole date.
+Values that Airbyte's AWS Datalake destination also supports result in the same keys as in the tables of that
+destination. DAY alone is the day of the month. Together with HOUR, DAY is the whole date.
 """
 
 _MAX_FIELDS_IN_MESSAGE = 10
 
 _MAX_NAME_BYTES = 160
-"""The number of bytes in an S3 object's key that are reserved for the folder of a generation and the file's name.
+"""The number of bytes in an S3 object's key that are reserved for the folder of a generation and the name of the file.
 
 The rest of the key is available for the folders of the table and of the partition.
 """
@@ -78,7 +78,7 @@ _FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "mon
 class Source:
     """A column, or a field inside a column, from which partition values or the sort order are derived.
 
-    `label` is the prefix of the names of partition keys that are derived from it.
+    `label` is the prefix of the names of partition keys that are derived from this source.
     """
 
     path: tuple[str, ...]
@@ -90,10 +90,12 @@ class Source:
 class TableLayout:
     """The configured location, partitioning and sort order of one stream's table.
 
-    In all methods, `columns` are the stream's columns with their names in the table. A result of None means that the
-    options require nothing, so an existing table keeps its layout. Methods raise ConfigError if `partition_by` or
-    `sort_by` names a field that is neither in the stream nor among the `known` columns of the existing table. A table
-    stays partitioned by a column even if the stream drops the column or changes its type.
+    In all methods, `columns` contains the stream's columns with their names in the table. If a method returns None, the
+    options configure nothing, so an existing table keeps its layout.
+
+    Methods raise ConfigError if `partition_by` or `sort_by` names a field that is neither in the stream nor among the
+    `known` columns of the existing table. Known columns are accepted because a table stays partitioned by a column even
+    if the stream drops the column or changes its type.
     """
 
     stream: Stream
@@ -104,7 +106,7 @@ class TableLayout:
     """The paths of the columns that are stored as JSON text, whatever their schema."""
 
     def columns(self, naming: Naming, untyped: Untyped = Untyped.INFER) -> tuple[Field, ...]:
-        """Return the columns of a new table for the stream with this naming, without the metadata columns."""
+        """Return the stream's columns in a new table, named by `naming`, without the metadata columns."""
         numeric, (nested, depth) = NumericTypes(self.config.numeric_types), self.config.nested_of(*self.stream.id)
         columns = stream_columns(self.stream.json_schema, numeric, naming, Nested(nested), depth, untyped)
         return tuple(replace(column, type=Json()) if column.path in self.as_json else column for column in columns)
@@ -112,8 +114,8 @@ class TableLayout:
     def iceberg_fields(self, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
         """Return the partition fields of an Iceberg table.
 
-        Only the finest unit in `partitioning` is used, because several time units of one column are redundant (Iceberg:
-        PartitionSpec.checkForRedundantPartitions).
+        Of the units in the option `partitioning`, only the finest is used, because several time units of one column are
+        redundant (Iceberg: PartitionSpec.checkForRedundantPartitions).
         """
         explicit = self._explicit(columns)
         if explicit is not None:
@@ -129,7 +131,8 @@ class TableLayout:
     def hive_folders(self, columns: Sequence[Field]) -> PartitionFolders | None:
         """Return the partition keys of a Hive table, and the folders of its partitions."""
         template = path_template(self.config.path_layout, self.config.partitioning)
-        # In layouts of other destinations and in Athena's projection, keys are strings: the texts in the folders.
+        # In layouts of other destinations and in Athena's partition projection, keys are strings: the texts in the
+        # folders.
         projected = self.config.catalog_partitions != "register"
         fields = self.hive_fields(columns, digits=projected) if template is None else self._fields_of(template, columns)
         if fields is None:
@@ -146,9 +149,9 @@ class TableLayout:
         return PartitionFolders.of(template, keys, max_bytes)
 
     def hive_fields(self, columns: Sequence[Field], *, digits: bool) -> tuple[PartitionField, ...] | None:
-        """Return the partition fields of a Hive table whose option `path_layout` is `hive`.
+        """Return the partition fields of a Hive table for which the option `path_layout` is `hive`.
 
-        With `digits`, values that are numbers become strings, padded with zeros.
+        With `digits`, values that are numbers become strings that are padded with zeros.
         """
         explicit = self._explicit(columns)
         if explicit is not None:
@@ -208,7 +211,7 @@ class TableLayout:
         return tuple(fields)
 
     def _explicit(self, columns: Sequence[Field]) -> list[PartitionField] | None:
-        """Return the partition fields of the option `partition_by`, or None if it is not set for the stream."""
+        """Return the partition fields of the option `partition_by`, or None if the option is not set for the stream."""
         entries = self.config.of_stream(*self.stream.id).partition_by
         if entries is None:
             return None
@@ -268,14 +271,15 @@ class TableLayout:
         return source
 
     def _date_source(self, columns: Sequence[Field]) -> Source | None:
-        """Return the column that the option `partition_source` names if it is a date or a timestamp.
+        """Return the column that the option `partition_source` names if the column is a date or a timestamp.
 
         Otherwise log a warning and return None.
         """
         config = self.config
         if config.partition_source in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
-        # The keys of a cursor field are a path (Airbyte protocol: cursor_field). AWS Datalake used its first date key.
+        # The keys of a cursor field are a path (Airbyte protocol: cursor_field). AWS Datalake used the first key that
+        # is a date.
         cursor = self.stream.cursor_field
         keys = (".".join(cursor), *cursor) if config.partition_source == "cursor" else (config.partition_source,)
         dates = {".".join(column.path): column for column in columns if isinstance(column.type, Date | Timestamp)}
@@ -332,9 +336,9 @@ def _distinct(
     columns: Sequence[Field],
     has_name_of_column: Callable[[PartitionField], bool] = lambda _: False,
 ) -> tuple[PartitionField, ...]:
-    """Return the partition fields with unique names, which differ from each other and from all columns of the table.
+    """Return the partition fields with unique names that differ from each other and from all columns of the table.
 
-    If `has_name_of_column` returns True for a field, the field may have the name of its source column.
+    A field for which `has_name_of_column` returns True may have the name of its source column.
     """
     column_names = {column.name for column in (*METADATA_COLUMNS, *columns)}
     names: set[str] = set()
@@ -352,9 +356,9 @@ def _distinct(
 def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[str]:
     """Yield a warning for each entry of the option `streams` that matches none of the sync's streams.
 
-    Such an entry may be for another connection. Raises ConfigError if the entry's name and a stream's name differ only
-    in case and separators, and the stream has no other entry. Without this error, the stream's table would be created
-    without the options of the entry.
+    Such an entry may be intended for another connection. Raises ConfigError if the entry's name and a stream's name
+    differ only in case and separators, and no other entry matches the stream. Without this error, the stream's table
+    would be created without the options of the entry.
     """
     names = {str(stream).lower(): stream for stream in streams}
     for number, entry in enumerate(config.streams):
@@ -381,9 +385,9 @@ def require_partition_source(
 ) -> None:
     """Raise ConfigError if the option `partition_source` names a field that is not a date in any stream.
 
-    The check is skipped if the table of an affected stream exists already. Tables are partitioned when they are
-    created, and the keys of Hive tables never change, so an existing table can be continued even if the source removes
-    the field.
+    The check is skipped if the table of an affected stream already exists. A table is partitioned when it is created,
+    and the keys of Hive tables never change, so an existing table can be continued even if the source removes the
+    field.
     """
     source = config.partition_source
     affected = [stream for stream in streams if config.of_stream(*stream.id).partition_by is None]
@@ -424,7 +428,10 @@ def _dates(config: Config, stream: Stream) -> Iterator[str]:
 
 
 def _exists(table: TableName, catalog: TableCatalog) -> bool:
-    """Return whether a table exists. Return True if the catalog raises an error, because later calls will report it."""
+    """Return whether a table exists.
+
+    If the catalog raises an error, return True, because later calls will report it.
+    """
     try:
         return catalog.find(table) is not None
     except Exception:

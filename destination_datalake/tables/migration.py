@@ -1,9 +1,10 @@
-"""Recognition and continuation of inherited tables: those that Airbyte's AWS Datalake destination created.
+"""Recognition and continuation of inherited tables: tables that Airbyte's AWS Datalake destination created.
 
-AWS Datalake used awswrangler, which records the format of files in the Glue table, but not the program that wrote them.
-Folders have the source's names of the namespace and the stream. Tables have the same names in a sanitised spelling.
-Column types followed other rules: 64-bit numbers from the start, text for every open schema, and no dates in arrays. A
-column whose type follows from those rules keeps this type, so that a sync does not add a second column.
+AWS Datalake used awswrangler, which records the format of files in the Glue table, but not the program that wrote the
+files. Folders are named like the namespace and the stream in the source. Tables have the same names in a sanitised
+spelling. Column types followed rules that differ from those of this connector: 64-bit numbers from the start, text for
+every open schema, and no dates in arrays. A column whose type follows from those rules keeps its type, so that a sync
+does not add a second column.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _FORMATS: Mapping[str, str] = {"parquet": "Parquet", "json": "JSONL"}
-"""The option `format_type` for each classification that awswrangler records."""
+"""The value of AWS Datalake's option `format_type` for each classification that awswrangler records."""
 
 _PARTITION_KEY = re.compile(r"(?P<column>.+)_(?P<part>date|year|month|day)")
 
@@ -71,7 +72,7 @@ _SEE = "docs/operating/migrating.md has the whole configuration"
 
 
 def is_inherited(glue_table: Mapping[str, Any]) -> bool:
-    """Return whether AWS Datalake created the table, even if syncs of this connector have written to it since."""
+    """Return whether AWS Datalake created the table, even if this connector has written to the table later."""
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     return (
         parameters.get("classification") in _FORMATS
@@ -86,8 +87,8 @@ def is_inherited(glue_table: Mapping[str, Any]) -> bool:
 def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
     """Return whether a Glue crawler or a Glue job created the table. Both set the same parameters as awswrangler.
 
-    Crawlers also update tables that they did not create, so their parameter is not sufficient evidence. Glue itself
-    records the creator of a table.
+    Crawlers also update tables that they did not create, so the parameter that they set is not sufficient evidence.
+    Glue itself records the creator of a table.
     """
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     creator = glue_table.get("CreatedBy")
@@ -97,7 +98,7 @@ def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InheritedKeys:
-    """The column by which AWS Datalake partitioned a table, and the part of its date in each partition key.
+    """The column by which AWS Datalake partitioned a table, and the part of the column's date in each partition key.
 
     `parts` are in the order of the keys.
     """
@@ -144,8 +145,8 @@ class InheritedTable:
     def of(cls, database: str, default_database: str, glue_table: Mapping[str, Any]) -> Self | None:
         """Return the table described by a Glue table, or None if AWS Datalake did not create it.
 
-        The last two folders of the table's location are the namespace and the stream. In the default database, streams
-        have no namespace.
+        The last two folders of the table's location are the namespace and the stream. In the default database, the
+        streams of tables have no namespace.
         """
         descriptor = glue_table.get("StorageDescriptor", {})
         location: str = descriptor.get("Location", "")
@@ -166,7 +167,7 @@ class InheritedTable:
         )
 
     def options(self, config: Config) -> tuple[str, ...]:
-        """Return the options that must be changed so that a sync continues the table, with the required values."""
+        """Return the options that must be changed so that a sync continues the table, each with its required value."""
         # Columns keep their names in every naming style. The style matters only for the table's name.
         finds_table = TableNaming.of(config).table_of(self.stream).table == self.name.table
         required = {
@@ -201,7 +202,7 @@ _TIMES: Mapping[object, _Kind] = {"date-time": "timestamp", "date": "date"}
 def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
     """Return the naming of a table's columns: the naming of AWS Datalake for an inherited table, otherwise `naming`.
 
-    If an earlier sync added a second column for a field, with its name by `naming`, the field keeps that column.
+    If an earlier sync added a second column for a field, named by `naming`, the field keeps that column.
     """
     if naming == AWS_DATALAKE or not is_inherited(glue_table):
         return naming
@@ -216,7 +217,7 @@ def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
 
 
 def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the stream's columns with their types in a Glue table, which AWS Datalake chose in an inherited table."""
+    """Return the stream's columns. In an inherited table, columns keep the types that AWS Datalake chose."""
     if not is_inherited(glue_table):
         return tuple(columns)
     glue_columns = glue_table["StorageDescriptor"]["Columns"]
@@ -252,8 +253,8 @@ def inherit_types(
 ) -> tuple[Field, ...]:
     """Return the stream's columns. A column keeps the table's type if AWS Datalake derived it from the stream's schema.
 
-    `existing` maps the names of the table's columns to their types. Values that do not fit such a type become null and
-    are rejected. Fields of flattened objects are new columns, because AWS Datalake stored objects as structs.
+    `existing` maps the names of the table's columns to their types. Values that do not fit the kept type become null
+    and are rejected. Fields of flattened objects are new columns, because AWS Datalake stored objects as structs.
     """
     properties = json_schema.get("properties")
     if not _is_schema(properties):
@@ -327,7 +328,7 @@ def _array(schema: JsonSchema) -> _Kind:
 def _item(schema: JsonSchema) -> JsonSchema:
     """Return the schema of an array's items as AWS Datalake read it.
 
-    It ignored formats, and `airbyte_type` except for numbers.
+    AWS Datalake ignored formats. It also ignored `airbyte_type`, except for numbers.
     """
     items = schema.get("items")
     first = items[0] if isinstance(items, list) and items else items
@@ -342,8 +343,8 @@ def _item(schema: JsonSchema) -> JsonSchema:
 def _closed(properties: JsonSchema) -> bool:
     """Return whether AWS Datalake stored an object with these properties as a struct.
 
-    It did so if, at every depth, no property has several types, all objects declare properties, and all arrays declare
-    items.
+    AWS Datalake did so if, at every depth, no property had several types, all objects declared properties, and all
+    arrays declared items.
     """
     return all(_is_schema(schema) and _is_closed(schema) for schema in properties.values())
 
@@ -362,7 +363,7 @@ def _is_closed(schema: JsonSchema) -> bool:
 
 
 def _only_type(declared: object) -> str:
-    """Return the only declared type other than null, or `string` if there are several such types or none."""
+    """Return the only declared type other than null. If there are several such types or none, return `string`."""
     if isinstance(declared, list):
         types = [type_ for type_ in declared if type_ != "null"]
         declared = types[0] if len(types) == 1 else None
@@ -397,11 +398,12 @@ def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str |
 def refuse_unchanged_configuration(
     streams: Mapping[StreamId, TableName], config: Config, catalog: TableCatalog
 ) -> None:
-    """Raise ConfigError if the configuration was not adapted and the table of a stream would not be continued.
+    """Raise ConfigError if the configuration was not adapted and a sync would not continue the table of a stream.
 
-    A configuration was not adapted if it only has options that AWS Datalake also had. Such a sync would migrate only a
-    part of the connection, although its states belong to the old tables. `streams` maps streams to their tables. If
-    Glue denies a request, the sync of the stream reports the problem later.
+    A configuration was not adapted to this connector if it contains only options that AWS Datalake also had. A sync
+    with such a configuration would migrate only a part of the connection, although the connection's states belong to
+    the old tables. `streams` maps streams to their tables. If Glue denies a request, no error is raised here, because
+    the sync of the stream reports the problem later.
     """
     if config.has_table_options:
         return
@@ -473,10 +475,11 @@ def _describe(table: InheritedTable, target: TableName) -> str:
 
 
 def refuse_second_table(stream: StreamId, name: TableName, config: Config, catalog: TableCatalog) -> None:
-    """Raise TableConflict if table `name` does not exist, but another Airbyte connector created one for the stream.
+    """Raise TableConflict if table `name` does not exist, but another Airbyte connector created a table for the stream.
 
-    The catalog is called only if that connector would choose another name and the option table_prefix is not set, which
-    asks for new tables. Raises ConnectorError if the catalog does not respond. A missing permission is only logged.
+    The catalog is called only if the other connector would choose a different name. It is not called if the option
+    table_prefix is set, because that option requests new tables. Raises ConnectorError if the catalog does not respond.
+    A missing permission is only logged.
     """
     names = dict.fromkeys((_inherited_name(stream, config), s3_data_lake.table_of(stream, config)))
     names.pop(name, None)
@@ -517,7 +520,7 @@ def _inherited_name(stream: StreamId, config: Config) -> TableName:
 def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
     """Return the options that continue an inherited table, as the rest of a sentence that begins with "Set".
 
-    Return None for other tables.
+    Return None if the table is not inherited.
     """
     database = glue_table.get("DatabaseName", "")
     if (inherited := InheritedTable.of(database, database, glue_table)) is None:

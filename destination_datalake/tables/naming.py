@@ -1,4 +1,4 @@
-"""The names, locations and owners of tables, and the search for the tables of a configuration."""
+"""The names, locations and owners of tables, and the search for the tables that belong to a configuration."""
 
 from __future__ import annotations
 
@@ -46,14 +46,17 @@ if TYPE_CHECKING:
 
 
 # --- Locations --------------------------------------------------------------------------------------------------------
-# Compare the configured location of a table with its actual location in the catalog.
+# Compare the configured location of a table with the table's actual location in the catalog.
 
 _logger = logging.getLogger(__name__)
 
 TableKind = Literal["Iceberg", "Hive"]
 
 GENERATIONS_SUFFIX = "__generations"
-"""Suffix of the folder that holds the generations of a Hive table's content. It is beside the table's root folder."""
+"""Suffix of the folder that contains the generations of a Hive table's content.
+
+The folder is beside the table's root folder.
+"""
 
 _GENERATION_FOLDER = re.compile(rf"(?P<root>.+){GENERATIONS_SUFFIX}/generation-[^/]+")
 
@@ -62,9 +65,10 @@ _GENERATION_FOLDER = re.compile(rf"(?P<root>.+){GENERATIONS_SUFFIX}/generation-[
 class TableLocation:
     """The configured location of a stream's table.
 
-    `folder` is the S3 URI of a new table's folder, without a trailing slash. `warehouse` is the S3 URI of the folder of
-    all tables, with a trailing slash. A sync writes to an existing table outside the warehouse only if `follow` is set
-    (`follow_table_location`), or if the catalog assigns the locations of tables (`is_assigned`).
+    `folder` is the S3 URI of a new table's folder, without a trailing slash. `warehouse` is the S3 URI of the folder
+    that contains all tables, with a trailing slash. A sync writes to an existing table outside the warehouse only if
+    `follow` is set (by the option `follow_table_location`), or if the catalog assigns the locations of tables
+    (`is_assigned`).
     """
 
     folder: str
@@ -146,7 +150,7 @@ def has_ambiguous_folder(key: str) -> bool:
 
 
 def _ambiguity(location: str) -> str | None:
-    """Return a description of the problem if S3 clients resolve the location's key differently, otherwise None.
+    """Return a description of the problem if S3 clients may resolve the location to different keys, otherwise None.
 
     Some clients resolve `.`, `..` and repeated slashes, or cut the key at `?` or `#`.
     """
@@ -177,12 +181,12 @@ REPLAY_SUFFIX = "__replay"
 """Suffix of the name of a table that the command `replay` creates from the archive of another table."""
 
 REBUILD_SUFFIX = "__rebuild"
-"""Suffix of the name of a rebuilt table, whose content then replaces that of the original table."""
+"""Suffix of the name of a rebuilt table. The content of the rebuilt table replaces that of the original table."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableNaming:
-    """The options that choose the names of databases and tables."""
+    """The options that determine the names of databases and tables."""
 
     database: str
     strategy: DatabaseStrategy
@@ -205,8 +209,8 @@ class TableNaming:
     def table_of(self, stream: StreamId) -> TableName:
         """Return the name of the stream's table.
 
-        With the strategy `namespace`, a namespace determines the database. Streams without a namespace, and all streams
-        with the strategy `single`, use `database`.
+        With the strategy `namespace`, a stream's namespace determines the database. Streams without a namespace use
+        `database`, and with the strategy `single`, all streams use `database`.
         """
         namespace = stream.namespace if self.strategy == "namespace" else None
         database = self.naming.database(namespace) if namespace else self.database
@@ -214,7 +218,7 @@ class TableNaming:
         return TableName(database, table)
 
     def candidates(self, stream: str) -> Mapping[TableName, StreamId]:
-        """Return the possible tables for the text "name" or "namespace.name", each with the stream that it would hold.
+        """Return the possible tables for the text "name" or "namespace.name", each with the stream that it would store.
 
         The text is ambiguous, because any of its dots may end the namespace.
         """
@@ -255,7 +259,7 @@ class TableNaming:
         return names
 
     def _reserved_for(self, name: TableName) -> str | None:
-        """Return a description of the connector's table or folder that has the name. Return None if it is free."""
+        """Return a description of the connector's table or folder that uses the name, or None if the name is free."""
         if name == (self.database, REJECTS_TABLE):
             return "the table of rejects"
         if name == (self.database, REPORTS_TABLE):
@@ -284,7 +288,11 @@ def _collision(strategy: DatabaseStrategy, first: StreamId, second: StreamId, na
 
 
 # --- Owners -----------------------------------------------------------------------------------------------------------
-# The owner of a table: the stream that the table was created for, recorded in the table's parameters.
+# The owner of a table is the stream for which the table was created. It is recorded in the table's parameters.
+#
+# Iceberg tables record the owner in their properties, which PyIceberg copies to the parameters of the Glue table. If
+# changed options map the stream to another table, or its columns to other names, a sync creates the new table or
+# columns and leaves the old ones unchanged. `check` warns of such a change.
 #
 # Iceberg tables record the owner in their properties, which PyIceberg copies to the parameters of the Glue table. If
 # changed options map the stream to another table, or its columns to other names, a sync creates the new table or
@@ -304,24 +312,24 @@ _MAX_PARAMETER = 500_000
 _INVALID_IN_NAMES = re.compile(r"[\s<>(),:.]")
 
 REPLAY_OF = "airbyte.replay-of"
-"""A parameter of tables that a replay created: the name of the table whose archive was replayed."""
+"""A parameter of tables that a replay created. Its value is the name of the table whose archive was replayed."""
 
 
 def untyped_in(parameters: Mapping[str, str]) -> Untyped:
     """Return how a table with these parameters stores values of untyped schemas.
 
     Tables without the parameter `airbyte.types` store such values as JSON text, with the quotes of strings (`"open"`).
-    They continue to do so, because a catalog cannot distinguish these columns from columns of plain strings.
+    They continue to do so, because a catalog cannot distinguish columns of JSON text from columns of plain strings.
     """
     return Untyped.INFER if parameters.get(_TYPES) == "inferred" else Untyped.JSON_TEXT
 
 
 @dataclass(frozen=True, slots=True)
 class TableOwner:
-    """The stream that a table was created for, and the naming of the table's columns.
+    """The stream for which a table was created, and the naming of the table's columns.
 
-    If a replay created the table, `replay_of` is the name of the table whose archive was replayed. Otherwise it is
-    None.
+    If a replay created the table, `replay_of` is the name of the table whose archive was replayed. Otherwise
+    `replay_of` is None.
     """
 
     stream: StreamId
@@ -336,7 +344,7 @@ class TableOwner:
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> Self | None:
-        """Return the owner recorded in a table's parameters, or None if no owner or no known naming is recorded."""
+        """Return the owner recorded in a table's parameters, or None if they record no owner or an unknown naming."""
         name, naming = parameters.get(_NAME), STYLES.get(parameters.get(_NAMING, ""))
         if name is None or naming is None:
             return None
@@ -354,9 +362,10 @@ class TableOwner:
 
         `existing` maps the names of the table's columns to their sources, or to None if no column of the stream may get
         the name. `types` maps the names to the columns' types. Warns if the table was created for another stream, and
-        if names of fields collide. Raises TableConflict if the parameter `airbyte.replay-of` differs from `replay_of`:
-        only a replay of the same table may write to a table that a replay created, and a replay may write to no other
-        table.
+        if names of fields collide.
+
+        Raises TableConflict if the parameter `airbyte.replay-of` differs from `replay_of`. Only a replay of the same
+        table may write to a table that a replay created, and a replay may not write to any other table.
         """
         recorded = TableOwner.of(parameters)
         if (replayed := parameters.get(REPLAY_OF)) != self.replay_of:
@@ -379,8 +388,8 @@ class TableOwner:
     def name_parameters(self, parameters: Mapping[str, str], columns: Sequence[Field]) -> dict[str, str]:
         """Return the parameters that record the names of these columns and the names already in `parameters`.
 
-        Column comments are not sufficient as a record: Glue truncates them, other programs change them, and fields
-        inside structs have none.
+        Column comments are not a sufficient record: Glue truncates them, other programs change them, and fields inside
+        structs have none.
         """
         record = name_record(parameters).with_columns(columns, self.naming)
         saved = {style: _names_as_json(names) for style, names in record.by_style.items()}
@@ -408,7 +417,7 @@ def recorded_names(parameters: Mapping[str, str]) -> dict[str, str]:
 
 
 def name_record(parameters: Mapping[str, str]) -> NameRecord:
-    """Return the names of fields recorded in a table's parameters, or an empty record if they are unreadable."""
+    """Return the names of fields recorded in a table's parameters. If they are unreadable, return an empty record."""
     pieces = takewhile(lambda piece: piece is not None, (parameters.get(_parameter(number)) for number in count()))
     try:
         saved = json.loads("".join(piece for piece in pieces if piece is not None) or "{}")
@@ -429,7 +438,7 @@ def _names_as_json(names: Names) -> dict[str, object]:
 def _names_of(saved: object) -> Names:
     """Return the saved names of fields.
 
-    Skip invalid and repeated names, because other programs may change the parameter.
+    Invalid and repeated names are skipped, because other programs may have changed the parameter.
     """
     names: Names = {}
     taken: set[str] = set()
@@ -445,7 +454,7 @@ def _names_of(saved: object) -> Names:
 class OwnedTable:
     """A table that records its owner in its parameters.
 
-    `columns` contains a pair for each column: its name, and its path in the records.
+    `columns` contains each column's name and its path in the records.
     """
 
     name: TableName
@@ -474,8 +483,8 @@ class OwnedTable:
 def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[OwnedTable]:
     """Yield the tables in the configured database to which a sync would still write the stream of their owner.
 
-    Tables in other databases are ignored, because they may belong to another connection until a sync writes a stream of
-    that namespace.
+    Tables in other databases are ignored. They may belong to another connection until a sync of this connection writes
+    a stream of their namespace.
     """
     for table in tables:
         if table.name.database == naming.database and naming.table_of(table.owner.stream) == table.name:
@@ -485,9 +494,9 @@ def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator
 def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[str]:
     """Yield a description of each stream that `naming` maps to another table, and of renamed columns.
 
-    A stream is skipped if the other table already holds it, and a column if the table already has the new name. If some
-    tables were created with `naming`, all other tables are assumed to belong to another connection and are ignored.
-    Streams with and without a namespace are considered separately.
+    A stream is skipped if the other table already contains it, and a column is skipped if the table already has the new
+    name. If some tables were created with `naming`, all other tables are assumed to belong to another connection and
+    are ignored. Streams with and without a namespace are considered separately.
     """
     owners = {table.name: table.owner.stream for table in tables}
     in_use = {table.owner.stream.namespace is None for table in tables if _created_by(naming, table)}
@@ -529,17 +538,17 @@ def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], .
 
 
 def _is_complete(comment: str) -> bool:
-    """Return whether a column's comment is short enough to be the complete path, despite Glue's maximum length."""
+    """Return whether a column's comment is shorter than Glue's maximum, and is thus the complete path of the column."""
     return len(comment.encode()) < MAX_BYTES
 
 
 # --- Finding tables ---------------------------------------------------------------------------------------------------
-# Find the tables of a configuration in the catalog by their owners and locations.
+# Find the tables that belong to a configuration in the catalog, by their owners and locations.
 
 
 @dataclass(slots=True)
 class TableFinder:
-    """Finds the tables of a configuration in the catalog: its Iceberg tables, and with `with_hive` also Hive tables.
+    """Finds the Iceberg tables that belong to a configuration in the catalog. With `with_hive`, also finds Hive tables.
 
     `notes` contains a sentence for each database or table that was skipped.
     """
@@ -552,10 +561,11 @@ class TableFinder:
     def tables(self, streams: Sequence[str]) -> list[TableName]:
         """Return the configuration's tables for these streams, or all of its tables if no streams are named.
 
-        Each stream is "name" or "namespace.name". A table belongs to the configuration if the table is in the
-        configured location and a sync with this configuration would write the owner's stream to it. Without streams,
-        the search covers the database lakeformation_database_name and, if database_strategy is namespace, all databases
-        that this connector created. Raises ConfigError for a stream that has no such table, and errors of the catalog.
+        Each stream is given as "name" or "namespace.name". A table belongs to the configuration if the table is in the
+        configured location, and a sync with this configuration would write the owner's stream to the table. If no
+        streams are named, the search covers the database lakeformation_database_name. If database_strategy is
+        namespace, it also covers all databases that this connector created. Raises ConfigError for a stream that has no
+        such table, and errors of the catalog.
         """
         if not streams:
             return sorted(name for name, _ in self._configured(self._in_databases()))
@@ -573,7 +583,7 @@ class TableFinder:
         return sorted(tables)
 
     def _configured(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
-        """Yield those of the listed tables that belong to the configuration, with their owners."""
+        """Yield the listed tables that belong to the configuration, with their owners."""
         naming = TableNaming.of(self.config)
         for database, table in listed:
             parameters, name = table.get("Parameters", {}), TableName(database, table["Name"])
@@ -599,7 +609,7 @@ class TableFinder:
                 is_configured = database == self.config.lakeformation_database_name
                 if failure is None or failure.type != "config_error" or is_configured:
                     raise
-                # A connection with another identity may have created the database.
+                # A connection that uses another identity may have created the database.
                 self.notes.append(f"{failure.message} Its tables were skipped.")
                 continue
             yield from listed
@@ -619,7 +629,7 @@ class TableFinder:
         return [configured, *sorted(created - {configured})]
 
     def _of_stream(self, stream: str) -> Iterator[ListedTable]:
-        """Yield those possible tables of a stream that exist in the catalog."""
+        """Yield the possible tables of a stream that exist in the catalog."""
         for name in TableNaming.of(self.config).candidates(stream):
             if (glue_table := self.catalog.find(name)) is not None:
                 yield ListedTable(name.database, glue_table)

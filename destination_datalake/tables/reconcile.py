@@ -34,13 +34,13 @@ _MAX_COLUMNS_IN_MESSAGE = 3
 class ColumnLimits:
     """The limits for the columns of a stream's table. The metadata columns do not count.
 
-    `flattened` is whether the option `nested` flattens objects, which adds columns.
+    `flattened` states whether the option `nested` flattens objects, which adds columns.
     """
 
     max_columns: int
     flattened: bool
     max_type_bytes: int | None = MAX_TYPE_BYTES
-    """The maximum size of a column's type in bytes. None for a REST catalog, which has no such limit."""
+    """The maximum size of a column's type in bytes, or None for a REST catalog, which has no such limit."""
 
     @classmethod
     def of(cls, config: Config, stream: StreamId) -> Self:
@@ -61,8 +61,8 @@ class ColumnLimits:
     ) -> None:
         """Raise TableConflict if new or changed columns exceed a limit.
 
-        `before` and `after` are the table's columns before and after the change. If a table already exceeds a limit, an
-        error is raised only for new columns and changed types.
+        `before` and `after` contain the table's columns before and after the change. If a table already exceeds a
+        limit, an error is raised only for new columns and changed types.
         """
         if problem := next(self._problems(before, after), None):
             raise TableConflict(cannot_write(stream, table, problem))
@@ -106,15 +106,18 @@ COMMENT_BYTES = 2048
 
 
 _MAX_TYPE_IN_LOG = 200
-"""Maximum number of characters of a type in the log, because the type of a struct contains all of its fields."""
+"""Maximum number of characters of a type in the log.
+
+The type of a struct can be long, because it contains all fields.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """A column of a table that cannot hold the stream's values.
 
-    `table_type` and `stream_type` are the two types as text. `redirected_to` is the column that holds the values
-    instead.
+    `table_type` and `stream_type` are the types of the column and of the stream's values, as text. `redirected_to` is
+    the column in which the values are stored instead.
     """
 
     column: str
@@ -127,8 +130,8 @@ class Conflict:
 class Reconciliation:
     """The result of `reconcile`: how a stream's columns are stored in an existing table.
 
-    `changes` are the changes that the table requires, in order. `columns` are the stream's columns with their final
-    names and types. `conflicts` are the columns of the table that cannot hold the stream's values.
+    `changes` contains the changes that the table requires, in order. `columns` contains the stream's columns with their
+    final names and types. `conflicts` contains the columns of the table that cannot hold the stream's values.
     """
 
     changes: tuple[SchemaChange, ...]
@@ -136,9 +139,9 @@ class Reconciliation:
     conflicts: tuple[Conflict, ...]
 
     def comment(self, existing: str) -> str:
-        """Return a table's existing comment, and add a line for each conflict that it does not mention yet.
+        """Return a table's existing comment, and add a line for each conflict that the comment does not mention yet.
 
-        A line with which the comment would exceed Glue's limit is skipped.
+        A line is skipped if the comment would exceed Glue's limit with it.
         """
         comment = existing
         for conflict in self.conflicts:
@@ -168,9 +171,9 @@ def reconcile(
     """Return the changes after which an existing table can hold the metadata columns and the stream's columns.
 
     `existing` maps the table's columns to their types, or to None for a type that this connector never writes.
-    `type_names` maps columns of such types to the catalog's name of the type. Raises TableConflict if a metadata column
-    has a different type in the table, if a column cannot hold the stream's values and `policy` is `fail`, or if new or
-    changed columns exceed `limits`.
+    `type_names` maps columns of such types to the catalog's name of the type. Raises TableConflict in three cases: a
+    metadata column has a different type in the table, a column cannot hold the stream's values and `policy` is `fail`,
+    or new or changed columns exceed `limits`.
     """
     sent = (*metadata, *columns)
     evolution = evolve(existing, sent)

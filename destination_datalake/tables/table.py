@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 ARCHIVED_PROPERTY = "airbyte.archived"
-"""A table property, which is set if the archive's journal contains all commits to the table.
+"""A table property that is set if the archive's journal contains all commits to the table.
 
-This includes the commits of records that are not archived.
+These include the commits of records that are not archived.
 """
 
 PUBLISHED_BY_PROPERTY = "airbyte.published-by"
@@ -26,7 +26,7 @@ PUBLISHED_BY_PROPERTY = "airbyte.published-by"
 LOWEST_GENERATION_PROPERTY = "airbyte.lowest-generation-id"
 """A table property that contains the lowest generation of the table's rows.
 
-Tables with rows of other writers do not have the property.
+A table that contains rows of other writers does not have this property.
 """
 
 
@@ -51,7 +51,7 @@ class TablePosition(NamedTuple):
 
 
 class TableConflict(Exception):
-    """The stream cannot be written to the existing table. The message names the stream and the table, and a remedy."""
+    """The stream cannot be written to the existing table. The message names the stream, the table and a remedy."""
 
 
 def cannot_write(stream: StreamId, table: TableName, problem: str) -> str:
@@ -68,7 +68,10 @@ def table_conflict(stream: StreamId, table: TableName, problem: str) -> TableCon
 
 
 class TableBusy(Exception):
-    """Every attempt failed because of a conflict with another writer. Nothing was changed; a later sync may succeed."""
+    """Every attempt failed because of a conflict with another writer.
+
+    Nothing was changed, and a later sync may succeed.
+    """
 
 
 class CommitStateUnknown(Exception):
@@ -81,14 +84,15 @@ Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The batch's files are durably in the table."""
+    """The result of a commit that succeeded: the batch's files are durably in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reencode:
-    """The batch's files did not match the table and were deleted. Encode the batch again with the table's new plan.
+    """The result of a commit whose files did not match the table. The files were deleted.
 
-    `reason` is a clause about the table, for log lines and failure messages.
+    Encode the batch again with the table's new plan. `reason` is a clause about the table, for log lines and failure
+    messages.
     """
 
     reason: str
@@ -108,11 +112,11 @@ class Table(Protocol):
     def prepare(self) -> None:
         """Create the table or reconcile it with the stream, and continue unfinished work of earlier syncs.
 
-        Call it before all other methods.
+        Call this method before all other methods.
         """
 
     def is_empty(self) -> bool:
-        """Return whether the table has neither visible nor pending rows. Call it after `prepare`. May call AWS."""
+        """Return whether the table contains neither visible nor pending rows. Call it after `prepare`. May call AWS."""
 
     def is_archived(self) -> bool:
         """Return whether any sync has archived its commits to the table. Call it after `prepare`."""
@@ -121,27 +125,28 @@ class Table(Protocol):
         """Return the table's position after the last commit of this sync."""
 
     def plan(self) -> FilePlan:
-        """Return the plan for the files of the next batch. It takes all previous commits into account."""
+        """Return the plan for the files of the next batch. The plan takes all previous commits into account."""
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        """Add all files to the table, or none.
+        """Add all files to the table, or none of them.
 
-        Appended files are visible immediately. The files of an overwrite become visible when it is published. If the
-        files require wider columns, the columns are widened first, and `rewrite` is called for the table's data files
-        that must be rewritten. Returns Reencode if the files no longer match the table.
+        Appended files are visible immediately. The files of an overwrite become visible when the overwrite is
+        published. If the files require wider columns, the columns are widened first, and `rewrite` is called for the
+        existing data files of the table that must be rewritten. Returns Reencode if the new files no longer match the
+        table.
         """
 
     def merge_is_due(self) -> bool:
         """Return whether enough rows are pending to call `merge` before the end of the sync."""
 
     def merge(self) -> None:
-        """Apply pending rows to the content of a deduplicated table, if any rows are pending.
+        """Merge pending rows into the content of a deduplicated table, if any rows are pending.
 
         Rows that cannot be merged stay pending, so no row is lost.
         """
 
     def publish(self, rewrite: Rewrite) -> None:
-        """Finish a stream that the source completed, whether or not it had records.
+        """Finish a stream that the source completed, whether or not the stream contained records.
 
         Pending rows are merged first. An overwrite replaces the visible content in one step. If an append had no
         batches, this call does the work that `prepare` deferred to the first batch.
@@ -156,15 +161,18 @@ class Table(Protocol):
 #
 # The replay writes the new content to another table, the *rebuilt* table, whose files are in the folder of the original
 # table. The original table then takes over these files in one step.
+#
+# The replay writes the new content to another table, the *rebuilt* table, whose files are in the folder of the original
+# table. The original table then takes over these files in one step.
 
 
 @dataclass(frozen=True, slots=True)
 class TableState(TableFacts):
     """The state of a table at one time.
 
-    `sources` are the files of the table's content, with the position deletes that readers apply. `unpublished` are the
-    files of unfinished syncs. `version` changes with each commit of visible or pending rows. `columns` are the names of
-    the table's columns.
+    `sources` contains the files of the table's content, with the position deletes that readers apply. `unpublished`
+    contains the files of unfinished syncs. `version` changes with each commit of visible or pending rows. `columns`
+    contains the names of the table's columns.
     """
 
     sources: tuple[SourceFile, ...]
@@ -174,7 +182,7 @@ class TableState(TableFacts):
 
     @property
     def written(self) -> tuple[SourceFile, ...]:
-        """All files whose rows this connector may have written, without position deletes, so deleted rows count."""
+        """All files whose rows this connector may have written. Position deletes are omitted, so deleted rows count."""
         return tuple(replace(source, position_deletes=()) for source in (*self.sources, *self.unpublished))
 
 
@@ -188,7 +196,7 @@ class Rebuild(Protocol):
         """Return a table's state, or None if the table does not exist."""
 
     def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
-        """Create the rebuilt table as a copy of this table without rows, and add `marks` to its parameters."""
+        """Create the rebuilt table as a copy of this table without rows, and add `marks` to the copy's parameters."""
 
     def begin(self) -> None:
         """Fence all running syncs of this table, if the table type allows only one writer at a time."""
@@ -196,8 +204,8 @@ class Rebuild(Protocol):
     def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
         """Replace this table's content with that of the rebuilt table in one step, and drop the rebuilt table.
 
-        Returns False and changes nothing if this table is not in the expected state.
+        Returns False and changes nothing if this table is not in the state `expected`.
         """
 
     def drop(self, rebuilt: TableName) -> None:
-        """Drop the rebuilt table. Later syncs, or the removal of orphans, delete the files that remain."""
+        """Drop the rebuilt table. Files that remain are deleted by later syncs or by the removal of orphans."""

@@ -1,6 +1,6 @@
 """The read-only interface through which `verify` reads a table: its files, expected statistics, and contradictions.
 
-Files are yielded one by one, so memory does not grow with the number of files.
+Files are yielded one by one, so the use of memory does not grow with the number of files.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Finding:
 class Reported:
     """The figures in a sync's report that can be compared with the table. None means that the report lacks the figure.
 
-    `has_successor`: a later sync without a report may have changed the table.
-    `may_be_replaced`: the reported sync or a later one may have replaced the table's content.
-    `is_rewritten`: the reported sync or a later one may have rewritten files to widen columns.
-    `rows_erased`: the maximum number of the sync's rows that `delete-rows` has removed since, or None if unknown.
+    - `has_successor`: a later sync without a report may have changed the table.
+    - `may_be_replaced`: the reported sync or a later one may have replaced the table's content.
+    - `is_rewritten`: the reported sync or a later one may have rewritten files to widen columns.
+    - `rows_erased`: the maximum number of the sync's rows that `delete-rows` has removed later, or None if unknown.
     """
 
     run: str
@@ -52,11 +52,11 @@ class Reported:
 
 
 def unreadable(error: Exception, where: str, clauses: tuple[type[Exception], ...] = (TableConflict,)) -> str:
-    """Return the reason why an object or a table cannot be read, as a clause about it.
+    """Return the reason why an object or a table cannot be read, as a clause about the object or table.
 
-    `clauses` are exception types whose messages already are such clauses. Errors of libraries may quote the content, so
-    only their type is named. Raises the error itself if a resource of this machine, such as memory or disk, is
-    exhausted.
+    `clauses` contains the exception types whose messages already are such clauses. Errors of libraries may quote the
+    content that was read, so only the type of such an error is named. If a resource of this machine, such as memory or
+    disk, is exhausted, the error itself is raised.
     """
     if exhaustion(error) is not None:
         raise error
@@ -84,8 +84,8 @@ class VerifiedTable(Protocol):
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
         """Compare the totals of the files that were read with the table and with the reports of its syncs.
 
-        Call it after all files were read. `read` contains the totals by group of files, or is None if some files were
-        not read. `reported` is ordered from the newest report to the oldest.
+        Call this method after all files were read. `read` contains the totals by group of files, or is None if some
+        files were not read. `reported` is ordered from the newest report to the oldest.
         """
 
     def has_changed(self) -> bool:
@@ -94,7 +94,7 @@ class VerifiedTable(Protocol):
 
 @dataclass(slots=True)
 class Total:
-    """The totals of the files that were read in one group."""
+    """The totals of the files in one group that were read."""
 
     files: int = 0
     rows: int = 0
@@ -102,7 +102,10 @@ class Total:
 
 
 def total(results: Iterable[VerifiedFile], into: dict[str, Total]) -> None:
-    """Add the results of reading files to the totals of their groups. Skip files deleted in the meantime."""
+    """Add the results of reading files to the totals of the files' groups.
+
+    Skip files that were deleted before they were read.
+    """
     for file in results:
         if not file.was_deleted:
             group = into.setdefault(file.group, Total())

@@ -247,7 +247,7 @@ STAGING_PREFIX = "airbyte_staging"
 
 
 def is_of_s3_data_lake(metadata: TableMetadata) -> bool:
-    """Return whether the S3 Data Lake destination created the table, even if this connector wrote to it later."""
+    """Return whether the S3 Data Lake destination created the table, even if this connector has written to it."""
     return TableOwner.of(metadata.properties) is None and has_epoch_metadata_columns(column_types(metadata))
 
 

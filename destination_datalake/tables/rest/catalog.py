@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 RestOptions = RestCatalogOptions | GlueRestCatalogOptions | S3TablesCatalogOptions
 
 _CREATED_BY_CONNECTOR = {"created-by": "destination-datalake"}
-"""The property that this connector sets on namespaces that it creates, and by which it recognises them."""
+"""The property that this connector sets on the namespaces it creates, and by which it recognises them later."""
 
 
 class RestTableCatalog:
@@ -53,14 +53,17 @@ class RestTableCatalog:
         return self._connected()
 
     def access_of(self, table: TableName) -> AwsAccess:
-        """Return the access with the table's vended credentials, or the configured access if it has none.
+        """Return the access with the table's vended credentials, or the configured access if none are vended.
 
         Raises ConnectorError.
         """
         return self._connected().access_of(table)
 
     def ensure(self, database: str) -> None:
-        """Create the namespace if it does not exist. Calls the server once for each name. Raises ConnectorError."""
+        """Create the namespace if it does not exist. Calls the server only once for each namespace.
+
+        Raises ConnectorError.
+        """
         if database not in self._existing:
             self._connected().ensure_namespace(database, _CREATED_BY_CONNECTOR)
             self._existing.add(database)
@@ -84,7 +87,7 @@ class RestTableCatalog:
             yield ListedTable(database, _in_glue_format(table))
 
     def _connected(self) -> CertainRestCatalog:
-        # Connect only when necessary: the import of PyIceberg takes a second, and the client sends a request.
+        # Connect only when necessary, because the import of PyIceberg takes a second, and the client sends a request.
         from destination_datalake.tables.rest.client import CertainRestCatalog
 
         with self._lock:
@@ -97,7 +100,8 @@ class RestTableCatalog:
 def rest_options(options: RestOptions, access: AwsAccess) -> RestCatalogOptions:
     """Return the options of a generic REST catalog that are equivalent to the given options.
 
-    If the options do not name the account of a Glue catalog, STS is asked for it. Raises errors of STS.
+    If the options do not specify the account of a Glue catalog, a request to STS determines the account. Raises errors
+    of STS.
 
     https://docs.aws.amazon.com/glue/latest/dg/connect-glu-iceberg-rest.html
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-integrating-open-source.html

@@ -4,8 +4,8 @@ A server checks only the requirements of a commit (Iceberg REST specification: T
 adds requirements, so that the server rejects one of two commits planned on the same state.
 
 If the response to a commit is lost or inconclusive (500, 502, 504), the commit is not sent again. Instead, the client
-searches for the commit in the table. If the commit is missing, the client changes the state that the commit requires,
-so that the server rejects the request if it arrives late.
+searches for the commit in the table's metadata. If the commit is missing, the client changes the state that the commit
+requires. The server then rejects the commit if its request arrives late.
 """
 
 from __future__ import annotations
@@ -68,13 +68,16 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 COMMIT_PROPERTY = "airbyte.commit"
-"""The table property that contains the ID of the last commit that added no snapshot. It identifies such a commit."""
+"""The table property with the ID of the last commit that added no snapshot.
+
+The ID identifies the commit in the metadata.
+"""
 
 _TIMEOUT_SECONDS = (10, 60)
-"""The timeouts for connecting to the server and for reading from it."""
+"""The timeouts in seconds for connecting to the server and for reading a response."""
 
 _MAX_METADATA_RATIO = 0.95
-"""The fraction of the catalog's limit that a table's metadata may use when a sync loads the table."""
+"""The fraction of the catalog's size limit that a table's metadata may use when a sync loads the table."""
 
 _MAX_SEARCHES = 4
 """Maximum number of searches for a commit whose response was lost."""
@@ -95,17 +98,20 @@ def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
         properties["oauth2-server-uri"] = options.oauth2_server_uri or f"{uri}/v1/oauth/tokens"
     elif options.token is not None:
         properties["token"] = options.token.get_secret_value()
-        properties["oauth2-server-uri"] = uri  # No request uses it, but PyIceberg logs a warning without it.
+        properties["oauth2-server-uri"] = uri  # No request uses it, but without it, PyIceberg logs a warning.
     else:
         properties["auth"] = {"type": "noop"}
     return properties
 
 
 class _Signing(requests.auth.AuthBase):
-    """Signs requests with the AWS credentials (SigV4). PyIceberg's own signing requires a separate boto3 session."""
+    """Signs requests with the AWS credentials (SigV4).
+
+    PyIceberg's own signing would require a separate boto3 session.
+    """
 
     def __init__(self, service: str, region: str, access: AwsAccess) -> None:
-        self.auth_manager = NoopAuthManager()  # PyIceberg calls it to renew a token.
+        self.auth_manager = NoopAuthManager()  # PyIceberg calls this object to renew a token.
         self._service = service
         self._region = region
         self._access = access
@@ -162,7 +168,7 @@ class CertainRestCatalog(RestCatalog):
         return session
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        """Return the table in a response of the server, with its vended credentials if the server provides them."""
+        """Return the table in a response of the server, with vended credentials if the response contains them."""
         name, location = ".".join(identifier_tuple), table_response.metadata.location
         vended = VendedAccess.of(table_response.config, table_response.storage_credentials, location, self._access)
         if vended is not None:
@@ -174,11 +180,14 @@ class CertainRestCatalog(RestCatalog):
             str(table_response.metadata_location),
             S3FileIO((self._access if vended is None else vended.access).client("s3")),
             self,
-            # Do not pass the response's config on: a token in it would be used for the requests of all tables.
+            # Do not pass on the response's config: a token in it would be used for the requests of all tables.
         )
 
     def _require_metadata_below_limit(self, name: str, metadata: TableMetadata) -> None:
-        """Raise ConfigError if the table's metadata, which grow with each commit, are close to the catalog's limit."""
+        """Raise ConfigError if the size of the table's metadata is close to the catalog's limit.
+
+        The metadata grows with each commit.
+        """
         # A snapshot uses about a thousand bytes, so the metadata of most tables need not be measured.
         limit = self._limits.metadata_bytes
         if limit is None or len(metadata.snapshots) < limit / 5000:
@@ -226,7 +235,7 @@ class CertainRestCatalog(RestCatalog):
     def create_table(self, identifier: str | Identifier, *arguments: Any, **options: Any) -> Table:
         """Create the table. Raises TableAlreadyExistsError or ConnectorError.
 
-        If the response is lost and the table exists afterwards, TableAlreadyExistsError is raised, too.
+        TableAlreadyExistsError is also raised if the response is lost and the table exists afterwards.
         """
         with _explained(self.uri):
             try:
@@ -239,7 +248,10 @@ class CertainRestCatalog(RestCatalog):
         return table
 
     def find_table(self, identifier: str | Identifier) -> Table | None:
-        """Return the table's present state, or None if it or its namespace does not exist. Raises ConnectorError."""
+        """Return the table's present state, or None if the table or its namespace does not exist.
+
+        Raises ConnectorError.
+        """
         try:
             return self.load_table(identifier)
         except NoSuchTableError:
@@ -250,7 +262,7 @@ class CertainRestCatalog(RestCatalog):
         with _explained(self.uri):
             identifiers = super().list_tables(namespace)
         for identifier in identifiers:
-            # Skip tables that were dropped in the meantime.
+            # Skip tables that were dropped after they were listed.
             if (table := self.find_table(identifier)) is not None:
                 yield table
 
@@ -290,7 +302,7 @@ class CertainRestCatalog(RestCatalog):
             try:
                 return self._post(table, requirements, commit.updates)
             except (CommitFailedException, *_UNKNOWN) as error:
-                # Check after a rejection as well, because a proxy may have repeated a request that had succeeded.
+                # Also check after a rejection, because a proxy may have repeated a request that had succeeded.
                 return self._outcome(commit, table, requirements, error)
 
     def _post(
@@ -305,8 +317,8 @@ class CertainRestCatalog(RestCatalog):
     ) -> CommitTableResponse:
         """Return the response to a commit if the table contains the commit.
 
-        Otherwise ensure that the commit will never be made, and raise CommitFailedException. Raises
-        CommitStateUnknownException if this is not possible.
+        Otherwise ensure that the commit will never be made, and raise CommitFailedException. If this cannot be ensured,
+        raise CommitStateUnknownException.
         """
         was_refused = isinstance(error, CommitFailedException)
         for _ in range(_MAX_SEARCHES):
@@ -327,7 +339,7 @@ class CertainRestCatalog(RestCatalog):
         raise CommitFailedException("Another commit was made first") from error
 
     def _change_state(self, table: Table) -> None:
-        """Commit a change without content, so that the server rejects all commits planned on the state of `table`."""
+        """Commit a change without effect, so that the server rejects all commits planned on the state of `table`."""
         change = SharingTransaction(table)
         set_property(COMMIT_PROPERTY, uuid.uuid4().hex, change)
         fence(table, change, whole=False)
@@ -343,7 +355,7 @@ _LIFETIME_SECONDS = 900
 
 @dataclass(frozen=True, slots=True)
 class VendedAccess:
-    """The access to a table's files with vended credentials, which are valid from `begins` to `ends`.
+    """The access to a table's files with vended credentials. The credentials are valid from `begins` to `ends`.
 
     Both times are in seconds since 1970.
     """
@@ -359,9 +371,9 @@ class VendedAccess:
     ) -> Self | None:
         """Return the access to a location with the vended credentials that have the longest matching prefix.
 
-        Return None if the server vends no credentials for the location. The server may name a region. It may also name
-        an S3 endpoint if that is an endpoint of AWS or the configured endpoint. Raises ConfigError if it names any
-        other endpoint, or if it requires requests that it signs itself.
+        Return None if the server vends no credentials for the location. The server may specify a region. It may also
+        specify an S3 endpoint, which must be an endpoint of AWS or the configured endpoint. Raises ConfigError if the
+        server specifies any other endpoint, or if it wants to sign the requests to S3 itself (remote signing).
         """
         matching = [credential for credential in credentials if location.startswith(credential.prefix)]
         best = max(matching, key=lambda credential: len(credential.prefix), default=None)
@@ -412,8 +424,8 @@ See the Iceberg REST specification for the status codes 429 and 503.
 class _Requests:
     """Sends requests to a server, and removes disallowed entries from the configuration that the server returns.
 
-    A server that supports idempotency keys answers a repeated request with its first response, even if a proxy repeats
-    the request. Only such servers receive keys (Iceberg REST specification: Idempotency-Key, CatalogConfig).
+    If a server supports idempotency keys, it answers a repeated request with its first response, even if a proxy has
+    repeated the request. Only such servers receive keys (Iceberg REST specification: Idempotency-Key, CatalogConfig).
     """
 
     def __init__(self, uri: str) -> None:
@@ -423,7 +435,7 @@ class _Requests:
 
     @contextmanager
     def with_idempotency_key(self) -> Iterator[None]:
-        """Send the same idempotency key with all requests of the block, which are attempts of one operation."""
+        """Send the same idempotency key with all requests of the block, which must be attempts of one operation."""
         token = self._key.set(_uuid7() if self._supports_keys else None)
         try:
             yield
@@ -471,7 +483,7 @@ def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, *
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The updates of a commit, with the snapshots or the ID that identify the commit in a table's metadata."""
+    """The updates of a commit, and the snapshots or the ID by which the commit is found in a table's metadata."""
 
     updates: tuple[TableUpdate, ...]
     snapshots: frozenset[int]
@@ -502,7 +514,7 @@ def _are_met(requirements: tuple[TableRequirement, ...], metadata: TableMetadata
 
 
 def _authorities(certificates: str | None) -> IO[bytes] | None:
-    """Return a temporary file with the configured certificates and those of all public authorities.
+    """Return a temporary file with the configured certificates and the certificates of all public authorities.
 
     The file is deleted when it is no longer referenced.
     """
@@ -524,10 +536,11 @@ _OF_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
 def _read_bounded(response: requests.Response, **_: object) -> None:
-    """Read the body of a response. Raises ConfigError if it exceeds the limit, and for a redirect to another host.
+    """Read the body of a response.
 
-    The library `requests` follows a redirect by sending the request's body again to the target. That body may contain
-    the client's secret.
+    Raises ConfigError if the body exceeds the limit, or if the response redirects to another host. Such a redirect is
+    rejected, because the library `requests` would send the request's body to that host, and the body may contain the
+    client's secret.
     """
     try:
         if response.is_redirect:
@@ -603,7 +616,7 @@ _RULES: Sequence[tuple[tuple[type[Exception], ...], str, str, FailureType]] = (
 
 @contextmanager
 def _explained(uri: str) -> Iterator[None]:
-    """Raise errors of the server and the network as ConnectorError, with a reason and a remedy."""
+    """Convert errors of the server and the network to ConnectorError, with a reason and a remedy."""
     try:
         yield
     except CommitStateUnknownException:
@@ -613,7 +626,7 @@ def _explained(uri: str) -> Iterator[None]:
             if isinstance(error, kinds):
                 text = printable(mask_secrets(str(error)))
                 message = f"The Iceberg catalog at {uri}: {reason}. {remedy}"
-                # If the server did not respond, Python wrote the text, which does not help a user.
+                # If the server did not respond, the text of the error was written by Python, and does not help a user.
                 if text and not isinstance(error, requests.ConnectionError | requests.Timeout):
                     message += f" Its answer: {text[:_MAX_ANSWER_IN_MESSAGE]}"
                 detail = f"{type(error).__name__}: {text}"
