@@ -78,7 +78,10 @@ class TableCatalog(Protocol):
         """Return the S3 access with which a table's files are written and read."""
 
     def ensure(self, database: str) -> None:
-        """Create the database if it does not exist, and `govern` it. Calls the catalog only once for each database."""
+        """Create the database if it does not exist, and apply the configured governance to it.
+
+        Calls the catalog only once for each database.
+        """
 
     def govern(self, database: str) -> None:
         """Apply the configured governance to an existing database, once for each database. Raises ConnectorError."""

@@ -56,7 +56,9 @@ class GlueTableCatalog:
         return self._access
 
     def ensure(self, database: str) -> None:
-        """Create the database if it does not exist, and govern it. Calls Glue only once for each database.
+        """Create the database if it does not exist, and apply the configured Lake Formation governance to it.
+
+        Calls Glue only once for each database.
 
         Raises errors of Glue, and the errors that `govern` raises.
         """

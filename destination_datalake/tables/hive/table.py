@@ -373,7 +373,7 @@ class HiveTable:
         change: Callable[[TableInput], tuple[Content, tuple[Field, ...]]] | None = None,
         version: TableVersion | None = None,
     ) -> Content:
-        """Update the table, govern its columns, and plan the next batch for its present content. Return the content.
+        """Update the table, apply governance to its columns, and plan the next batch for the content that is returned.
 
         `change` is applied to the table. By default, it is `_reconciled_content`. New columns are governed before
         readers can see values in them, because the files with these columns are still pending. Raises Fenced.

@@ -64,7 +64,7 @@ def summary_value(snapshot: Snapshot | None, name: str) -> str | None:
 
 
 def summary_number(snapshot: Snapshot | None, name: str) -> int | None:
-    """Return a number in a snapshot's summary, or None if it is missing, because not every writer records totals."""
+    """Return a number in a snapshot's summary, or None if it is missing. Not every writer records totals."""
     value = summary_value(snapshot, name)
     return int(value) if value is not None and value.isdecimal() else None
 
@@ -108,7 +108,7 @@ def history(name: str, metadata: TableMetadata) -> Iterator[Snapshot]:
 
 
 def rows_on(branch: str, metadata: TableMetadata) -> str | None:
-    """Return the number of unpublished rows on a branch, as a clause for messages, or None if there are none."""
+    """Return a clause for messages with the number of unpublished rows on a branch, or None if there are none."""
     head = metadata.snapshot_by_name(branch)
     rows = summary_value(head, TOTAL_ROWS)
     if head is None or rows == "0":

@@ -68,10 +68,10 @@ COMMENT = "comment"
 
 @dataclass(frozen=True, slots=True)
 class Ungoverned:
-    """The result of a `build` function if no rows may be committed before the table or new columns are governed.
+    """The result of a `build` function if the table or new columns must be governed before rows are committed.
 
-    `TableOperations.commit` then commits the schema, governs the columns, and calls `build` again. `new` are the names
-    of the columns that are new to this sync.
+    Governed columns have their LF-Tags and grants. `TableOperations.commit` commits the schema, governs the columns,
+    and calls `build` again. `new` are the names of the columns that are new to this sync.
     """
 
     new: frozenset[str]
@@ -333,9 +333,10 @@ def fence(table: Table, transaction: OpenTransaction, *, whole: bool) -> None:
 
     A commit can require that certain parts of the metadata are unchanged: the table's id, the ids of its schema,
     partition spec and sort order, and its branches and tags (Iceberg REST specification: TableRequirement). A commit
-    cannot require the value of a property. It can require the absence of a branch or tag only by name. Therefore a
-    commit that moves no branch replaces the fence tag, such as `airbyte-fence-6`, by a tag with the next number,
-    `airbyte-fence-7`. Every commit requires that no tag with the next number exists.
+    cannot require the value of a property. It can require the absence of a branch or tag only by name. Therefore the
+    table has a fence tag, whose name contains a number, such as `airbyte-fence-6`. A commit that moves no branch
+    replaces the fence tag by a tag with the next number, `airbyte-fence-7`. Every commit requires that no tag with the
+    next number exists.
 
     With `whole`, the catalog compares the whole metadata, so most commits need no tag. Only a sync that takes the
     fencing token sets a tag, to fence syncs that commit through other kinds of catalogs. A tag needs a snapshot, so a
@@ -401,14 +402,14 @@ def _last_number(metadata: TableMetadata) -> int:
 
 
 def is_fence(name: str, ref: SnapshotRef) -> bool:
-    """Return whether a branch or tag is a fence tag."""
+    """Return whether a branch or tag is a fence tag, with which `fence` makes concurrent commits conflict."""
     return ref.snapshot_ref_type == SnapshotRefType.TAG and _NAME.fullmatch(name) is not None
 
 
 def is_unneeded_fence(name: str, ref: SnapshotRef) -> bool:
     """Return whether a branch or tag is a fence tag that protects no held token.
 
-    Such a tag may be removed, and keeps no snapshot from expiry.
+    Such a tag may be removed, and does not prevent the expiry of its snapshot.
     """
     return is_fence(name, ref) and ref.max_ref_age_ms == _EXPIRES_AT_ONCE_MS
 

@@ -77,7 +77,10 @@ def newer_format(metadata: TableMetadata) -> str | None:
 
 
 def incompatibility(metadata: TableMetadata) -> str | None:
-    """Return why this connector cannot write to the table, as a clause about it with the remedy, or None if it can."""
+    """Return why this connector cannot write to the table, or None if it can.
+
+    The result is a clause about the table, with the remedy.
+    """
     if (problem := newer_format(metadata)) is not None:
         return problem
     for field in metadata.spec().fields:
@@ -188,7 +191,10 @@ def _required_conflict(stream: StreamId, table: TableName, column: str, why: str
 
 
 def _unwritable(field: PartitionField, schema: Schema) -> str | None:
-    """Return why this connector cannot write a partition field, as a clause about the table, or None if it can."""
+    """Return why this connector cannot write a partition field, or None if it can.
+
+    The result is a clause about the table.
+    """
     if isinstance(field.transform, VoidTransform):
         return None
     try:

@@ -405,8 +405,8 @@ _MAX_GROUP_FILES = 200
 class _MergeWinners:
     """The winners (the latest pending row of each key) of all parts of the keys, combined from each part's `Winners`.
 
-    `name` identifies the index of the winners' keys. `losers` and `tombstones` contain rows by the number of the
-    pending file that contains them.
+    `name` identifies the index of the winners' keys. `losers` are pending rows that another pending row replaces, and
+    `tombstones` are winners that delete their key, both by the number of the pending file that contains them.
     """
 
     name: str

@@ -179,7 +179,10 @@ class TableErasure(Rework[TablePlan, _Result]):
         return {snapshot.snapshot_id for snapshot in plan.metadata.snapshots if is_kept(snapshot, since)}
 
     def kept(self, plan: TablePlan, matches: MatchesByFile) -> set[str]:
-        """Return the URIs of the files with the rows that only kept snapshots refer to, but no head of a branch."""
+        """Return the URIs of the files that contain the rows and to which only kept snapshots refer.
+
+        Files on the head of a branch are omitted, because the erasure replaces them.
+        """
         kept, heads = self.kept_snapshots(plan), {path for head in plan.heads.values() for path in head}
         in_others = (files for id_, files in plan.of_snapshot.items() if id_ not in kept)
         return matches.keys() - heads.union(*in_others)

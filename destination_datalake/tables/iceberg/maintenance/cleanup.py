@@ -365,7 +365,7 @@ _BATCH_SIZE = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The removed orphans. `old_metadata` counts those that are metadata files missing from the metadata log."""
+    """The removed orphans. `old_metadata` counts the metadata files, which are no longer in the metadata log."""
 
     files: Deletion
     old_metadata: Deletion

@@ -71,7 +71,10 @@ _LIVE, _DELETED = (0, 1), 2
 
 
 class Disagreement(Exception):
-    """The second reader found an object that the first one missed, or cannot read an object that the first one read."""
+    """The second reader contradicts the first reader of a table's references, so no file may be deleted.
+
+    It found an object that the first reader did not find, or cannot read an object that the first reader has read.
+    """
 
 
 class Snapshot(msgspec.Struct, rename="kebab"):

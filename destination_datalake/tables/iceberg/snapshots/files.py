@@ -133,7 +133,10 @@ class BranchFiles:
         return self.at(table.metadata.snapshot_by_name(branch), table.io)
 
     def at(self, snapshot: Snapshot | None, io: FileIO) -> list[LiveFile]:
-        """Return the live data files of a snapshot, or an empty list for None. Raises TableConflict like `of`."""
+        """Return the live data files of a snapshot. If `snapshot` is None, return an empty list.
+
+        Raises TableConflict if a manifest cannot be read completely.
+        """
         manifests = live_manifests(snapshot, io)
         self._last_read = frozenset(manifest.manifest_path for manifest in manifests)
         data = self._read(ManifestContent.DATA, manifests, self._data, self._data_files, io)
