@@ -1,6 +1,7 @@
-"""The console entry point: parse the command line, claim stdout for messages, and start Spark if the command needs it.
+"""The console entry point: parses the command line, reserves stdout for messages, and starts Spark if it is needed.
 
-The modules of a command are imported when it runs, so `--help` and `spec` do not load Spark, AWS clients or the CDK.
+The modules of a command are imported when the command runs, so `--help` and `spec` do not load Spark, AWS clients or
+the CDK.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _EXIT_CODES = {
         "line, and 143 after SIGTERM. In each case, all records before a state on standard output are stored."
     ),
 }
-"""The last paragraph of the help text, for each command that the platform runs."""
+"""The exit codes of each command that the platform runs, as the last paragraph of its help text."""
 
 _PLAIN = {
     "iam-policy": ("iam_policy.command", "run_iam_policy"),
@@ -96,7 +97,7 @@ def run() -> int:
         exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options, *spark)
         return exit_code
     parsed = _parser().parse_args(arguments)
-    # This comes first, so that only protocol lines reach stdout.
+    # Stdout is reserved first, so that only protocol lines reach it.
     out = Stdout.claim(mask_secrets)
     route_logging(out)
     _report_uncaught_exceptions(out)
@@ -124,7 +125,7 @@ def run() -> int:
 def _exiting_on_closed_pipe() -> Iterator[None]:
     """Exit with the code of SIGPIPE if the reader has closed stdout.
 
-    `write` does not use this: there, a state that cannot be written is a failure.
+    The `write` command does not use this function, because a state that cannot be written is a failure of the sync.
     """
     try:
         yield
@@ -133,9 +134,9 @@ def _exiting_on_closed_pipe() -> Iterator[None]:
 
 
 def _closed_descriptors() -> set[int]:
-    """Return which of the descriptors 0, 1 and 2 are closed, and open each of them on /dev/null.
+    """Return the closed descriptors among 0, 1 and 2, and open each of them on /dev/null.
 
-    Otherwise the next file that is opened would get the free descriptor, and would be used as standard input or output.
+    Otherwise the next opened file would get a free descriptor, and would be used as standard input or output.
     """
     closed = set()
     for descriptor in range(3):
@@ -170,9 +171,9 @@ def _parser() -> Parser:
 
 
 def spec_message() -> bytes:
-    """Return the SPEC message, which is the same as `DestinationDatalake` prints for `spec`.
+    """Return the SPEC message: the same line that `DestinationDatalake` prints for `spec`.
 
-    Airbyte requests the spec often. This function reads a file instead of importing the CDK, which takes seconds.
+    Airbyte requests the spec often. To avoid importing the CDK, which takes seconds, this function reads a file.
     """
     content = pkgutil.get_data("destination_datalake", "spec.json")
     if content is None:
@@ -189,7 +190,7 @@ class _Version(argparse.Action):
 
 
 def _end(code: int, out: Stdout) -> NoReturn:
-    """Exit immediately: do not wait for threads that call AWS, and do not clean up a thousand modules.
+    """Exit immediately, without waiting for threads that call AWS, and without cleaning up a thousand modules.
 
     The platform kills the process 60 seconds after SIGTERM.
     """
@@ -199,7 +200,7 @@ def _end(code: int, out: Stdout) -> NoReturn:
 
 
 def _check(config: str, out: Stdout) -> None:
-    """Run the check and write its result. Raises ConnectorError for a failure that is not a configuration error."""
+    """Run the check and write its result. Raises ConnectorError for failures other than configuration errors."""
     from destination_datalake.check.connection import answer
     from destination_datalake.write import accepted, read_options
 
@@ -217,7 +218,7 @@ def _check(config: str, out: Stdout) -> None:
 def _write(config: str, catalog: str, out: Stdout) -> int:
     """Run a sync.
 
-    Spark starts while this thread imports the sync's modules, but not the CDK, whose import takes longer.
+    Spark starts while this thread imports the sync's modules. The CDK is not imported, because that takes longer.
     """
     if sys.stderr.isatty():
         sys.stderr.write("Starting Spark …\n")  # The live display replaces this line after its import.
@@ -232,7 +233,7 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
 
 
 def _config_of_jobs(options: Sequence[str]) -> str | None:
-    """Return the path of the configuration if the command needs Spark, or None if it may not need Spark."""
+    """Return the path of the configuration, or None if the command may not need Spark."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--config")
     parser.add_argument("--dry-run", "--help", "-h", action="store_true", dest="is_short")
@@ -308,7 +309,7 @@ def _failure(error: BaseException) -> Failure:
         return error.failure
     if (exhausted := exhaustion(error)) is not None:
         return Failure(exhausted, f"{type(error).__name__}: {error}", "transient_error")
-    # The same text as the CDK uses, without importing the CDK.
+    # This is the CDK's text, repeated here so that the CDK need not be imported.
     message = "Something went wrong in the connector. See the logs for more details."
     return Failure(message, str(error), "system_error")
 

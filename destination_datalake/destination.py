@@ -1,4 +1,4 @@
-"""The connector as an Airbyte CDK class with `spec` and `check`, for programs that load connectors as classes.
+"""The connector as an Airbyte CDK class with the commands `spec` and `check`, for programs that import connectors.
 
 Only this module imports the CDK. The command line (`cli.py`) produces the same output without it, because importing the
 CDK takes longer than a check. The `write` command (`write.py`) does not use the CDK either: its message classes drop
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class DestinationDatalake(Destination):
-    """The destination, as the CDK calls it."""
+    """The CDK's interface to this destination."""
 
     @staticmethod
     def read_config(config_path: str) -> MutableMapping[str, Any]:
@@ -41,7 +41,7 @@ class DestinationDatalake(Destination):
         return read_options(config_path)
 
     def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
-        """Run a command like the CDK.
+        """Run a command as the CDK does, with different handling of errors.
 
         A check with an invalid configuration returns the status FAILED instead of raising. If any other command raises
         a ConnectorError, it is raised as an AirbyteTracedException.

@@ -11,7 +11,7 @@ from typing import Literal
 
 FailureType = Literal["config_error", "system_error", "transient_error"]
 ErrorClass = Literal["insufficient_permissions", "invalid_settings", "internal"]
-"""The class of an error, by its remedy: grant permissions, change options, or neither of them."""
+"""The class of an error. The class depends on the remedy: to grant permissions, to change options, or neither."""
 
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -51,7 +51,7 @@ class MissingPermission:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The cause of a failure, as reported in a TRACE ERROR (protocol: AirbyteErrorTraceMessage).
+    """A failure with its cause, as reported in a TRACE ERROR (protocol: AirbyteErrorTraceMessage).
 
     `message` is for the user and states the problem, the affected object, the cause and the remedy. `detail` is for the
     log. `type` is the kind of remedy: a change by the user (config_error), a change by the developers (system_error),

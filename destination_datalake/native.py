@@ -1,7 +1,6 @@
 """Load the native library, which is compiled from `native/*.c` when the connector is installed.
 
-The functions of the library are fast paths. Their callers have a Python implementation for when the library cannot be
-loaded.
+The library contains fast versions of some functions. If it cannot be loaded, callers use their Python versions instead.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ PATH = Path(__file__).with_name(f"_native.{platform.machine()}.so")
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the library, or None if it cannot be loaded."""
+    """Return the native library, or None if it cannot be loaded."""
     try:
         return ctypes.CDLL(str(PATH))
     except OSError as error:

@@ -1,6 +1,6 @@
 """Shared code of the interactive commands: options, configuration, Spark on demand, and printing of lines and tables.
 
-The commands that the platform runs write protocol messages instead (`cli`, `protocol.stdout`).
+Commands that the platform runs do not use this module: they write protocol messages (`cli`, `protocol.stdout`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def parser(name: str, description: str, epilog: str) -> Parser:
 
 
 def add_days(command_parser: argparse.ArgumentParser) -> None:
-    """Add the option --days: the number of days whose reports are read."""
+    """Add the option --days, the number of days for which reports are read."""
     command_parser.add_argument(
         "--days", type=number, default=30, metavar="N", help="read the reports of the last N days (default: 30)"
     )
@@ -83,7 +83,7 @@ def add_json(command_parser: argparse.ArgumentParser) -> None:
 
 
 def number(text: str) -> int:
-    """Parse a positive integer. Raises ArgumentTypeError (argparse) for a smaller number."""
+    """Parse a positive integer. Raises argparse's ArgumentTypeError for 0 and negative numbers."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be 1 or more")
@@ -94,7 +94,7 @@ def number(text: str) -> int:
 def terminable(spark: Engine | None = None) -> Iterator[Termination]:
     """Yield a SIGTERM handler.
 
-    At the end, restore the previous handler and stop `spark`, the engine that was started early.
+    At the end, restore the previous handler, and stop `spark`, an engine that may already be starting.
     """
     termination = Termination()
     try:
@@ -107,9 +107,9 @@ def terminable(spark: Engine | None = None) -> Iterator[Termination]:
 
 @contextmanager
 def engine_on_demand(config: Config, spark: Engine | None = None) -> Iterator[Callable[[], Engine]]:
-    """Yield a function that returns `spark`.
+    """Yield a function that returns an engine: `spark` if it is given, otherwise a new engine.
 
-    If `spark` is None, its first call starts Spark, which is stopped at the end.
+    A new engine is started by the first call of the function, and stopped at the end.
     """
     started: list[Engine] = []
 
@@ -172,14 +172,14 @@ _COLOURS = {"finished": "green", "healthy": "green", "terminated": "yellow", "un
 
 
 def coloured(word: str) -> Any:
-    """Return the name of an outcome, such as "finished", in its colour."""
+    """Return an outcome, such as "finished", in the colour for this outcome."""
     from rich.text import Text
 
     return Text(word, _COLOURS.get(word, "bold red"))
 
 
 def text(name: str) -> Any:
-    """Return an external text for the terminal.
+    """Return a text from outside the connector in a form that is safe to print on the terminal.
 
     Control characters are escaped, secrets are masked, and Rich markup has no effect.
     """
@@ -230,7 +230,7 @@ def _widen(rows: Table, spare: int) -> None:
 
 
 def _print_list(rows: Table, console: Console) -> None:
-    """Print each row on one or more lines: first the first cell, then the other cells, each after its heading."""
+    """Print each row on one or more lines: the first cell, followed by the other cells with their headings."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -263,7 +263,7 @@ def note(line: str) -> None:
 
 
 def put(out: TextIO, line: str) -> None:
-    """Write a line in UTF-8, whatever the locale. Secrets are not masked.
+    """Write a line in UTF-8, regardless of the locale. Secrets are not masked.
 
     If the reader (such as `head`) has closed the pipe, raises SystemExit with the exit code of SIGPIPE.
     """

@@ -1,4 +1,4 @@
-"""Orderly termination on SIGTERM: commit the received records, release their states, and exit with code 143."""
+"""Orderly termination after SIGTERM: a sync commits the received records, releases their states, and exits with 143."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Termination:
 
     @property
     def requested(self) -> bool:
-        """Whether termination was requested. The pipe `descriptor` becomes readable when it is."""
+        """Whether termination was requested. The pipe `descriptor` becomes readable at the request."""
         return bool(select.select([self.descriptor], [], [], 0)[0])
 
     def request(self) -> None:

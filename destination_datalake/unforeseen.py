@@ -30,7 +30,10 @@ def unforeseen(message: str, error: BaseException) -> Failure:
 
 
 def described(error: BaseException) -> str:
-    """Return the type of the error, with the text from DuckDB, Arrow or the system. Values of records are removed."""
+    """Return the type of an error, and its text if DuckDB, Arrow or the system wrote it.
+
+    Values of records are removed from the text.
+    """
     name, library = type(error).__name__, type(error).__module__.partition(".")[0]
     if isinstance(error, OSError) and error.strerror:
         return f"{name} ({error.strerror})"
@@ -47,7 +50,7 @@ def described(error: BaseException) -> str:
 def trace_of(error: BaseException) -> str:
     """Return the stack traces of an error and of its causes.
 
-    Each is followed by the result of `described` for that error.
+    Each stack trace is followed by the result of `described` for its error.
     """
     frames = ("".join([*traceback.format_tb(cause.__traceback__), described(cause)]) for cause in _causes(error))
     return "\n\nCaused by:\n".join(frames)
@@ -65,12 +68,12 @@ _MAX_LENGTH = 300
 
 
 def exhaustion(error: BaseException | None, text: str = "") -> str | None:
-    """Return a message with the exhausted resource, its limits and the remedy, or None if no resource is exhausted.
+    """Return a message that names the exhausted resource, its limits and the remedy, or None if nothing is exhausted.
 
     Examines `error` and its causes, and `text`, which is the output of a process.
     """
     causes = list(_causes(error))
-    # Several resources can match: a JVM that fails to create a thread also reports a lack of memory.
+    # Several resources can match. For example, a JVM that fails to create a thread also reports a lack of memory.
     exhausted = [kind for kind in _RESOURCES if any(map(kind.is_exhausted, causes)) or kind.texts.search(text)]
     if not exhausted:
         return None
@@ -83,7 +86,7 @@ def exhaustion(error: BaseException | None, text: str = "") -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """A resource: the error numbers and texts that indicate its exhaustion, its current limits, and the remedy."""
+    """A resource, the error numbers and texts that indicate its exhaustion, its current limits, and the remedy."""
 
     name: str
     numbers: frozenset[int]
@@ -143,9 +146,9 @@ def _process_limit(kind: int, name: str, unit: int, suffix: str) -> Iterator[str
 
 
 def _number(v2: str, v1: str) -> int | None:
-    """Return a value of the control group (version 2, else version 1).
+    """Return a limit or count of this process's control group: from version 2, or else from version 1.
 
-    Return None if it does not exist or sets no limit.
+    Return None if the value does not exist or sets no limit.
     """
     for name in (v2, v1):
         with contextlib.suppress(OSError, ValueError):

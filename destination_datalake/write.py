@@ -32,7 +32,7 @@ def run_write(
     spark: Engine | None,
     termination: Termination,
 ) -> int:
-    """Write the messages on `stdin` (a file descriptor) to the lake. Return the exit code of `run_sync`.
+    """Write the records that are read from the file descriptor `stdin` to the lake. Return the exit code of `run_sync`.
 
     The sync uses the engine `spark`, or starts Spark if `spark` is None. The engine is stopped at the end in both
     cases. Raises ConnectorError.
@@ -63,7 +63,7 @@ def read_options(path: str) -> dict[str, Any]:
 
 
 def accepted(options: Mapping[str, Any], logger: logging.Logger) -> Config:
-    """Return the configuration with these options, which must be valid. Log a warning for each unknown option."""
+    """Return the configuration for valid options. Log a warning for each unknown option."""
     config = Config.parse(options)
     for option in config.unknown_options():
         logger.warning("%s", option)
