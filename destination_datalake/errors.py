@@ -65,7 +65,10 @@ class Failure:
 
     @property
     def advice(self) -> str:
-        """The message. For a missing permission, it also names the command that prints all required permissions."""
+        """The message for the user.
+
+        For a missing permission, also names the command that prints all required permissions.
+        """
         if self.missing is None or "iam-policy" in self.message:
             return self.message
         option = "" if self.missing.in_iam else " --grants"

@@ -1,1 +1,1 @@
-"""Records and states on local disk. They are kept from the moment they are read until the records are committed."""
+"""Store records and states on the local disk, from the moment they are read until the records are committed."""

@@ -1,6 +1,6 @@
 """The backlog: queued records and held states, the batches that are taken from it, and back-pressure.
 
-STATE lines wait until their records are committed. They are kept in memory up to a limit, and beyond it on disk.
+Each STATE line waits until the records before it are committed. Lines beyond a memory limit are stored on disk.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from destination_datalake.buffer.disk import DiskFailed, MiB, disk_errors
 from destination_datalake.protocol.catalog import StreamId
 
 MAX_HELD_STATES = 200_000
-"""Maximum number of held states plus the streams that they wait for. Each uses memory, so at the maximum reading
-pauses."""
+"""Maximum number of held states plus the streams that they wait for. Reading pauses at the maximum, because each of
+them uses memory."""
 
 RESERVED_BYTES = 4 * MiB
 """Disk space reserved for Spark's own small files, so that buffered records can still be committed when the disk is
 full."""
 
 MAX_STAGED_BUFFERS = 8
-"""Maximum size of the records staged in S3 for executors on other machines, in multiples of the local buffer's size."""
+"""Maximum size of the records that are staged in S3 for executors on other machines, as a multiple of the local
+buffer's size."""
 
 
 def staged_bytes(buffer_bytes: int) -> int:
@@ -42,7 +43,10 @@ class SealFailed(Exception):
 
 
 class Backlog:
-    """The queued records (`buffer`), the STATE lines (`states`), and the rules for both. Not thread-safe."""
+    """The queued records (`buffer`) and STATE lines (`states`) of a sync.
+
+    Decides when records form a batch, and when reading must pause. Not thread-safe.
+    """
 
     def __init__(self, buffer: Buffer, policy: BatchPolicy, flush_seconds: float) -> None:
         """Allocate the reserved space on the buffer's disk. Raises DiskFailed.
@@ -60,13 +64,16 @@ class Backlog:
         self._batches = 0
 
     def is_full(self, states: int, needs: int) -> bool:
-        """Return whether reading must pause, with `states` held states that wait for `needs` streams in total."""
+        """Return whether reading must pause.
+
+        `states` is the number of held states, which wait for `needs` streams in total.
+        """
         return self._is_full(self.buffer.occupied_bytes, states, needs)
 
     def must_flush(self, states: int, needs: int) -> bool:
         """Return whether reading must pause until all records are committed.
 
-        True if the backlog would be full even after all pending uploads have freed their files.
+        This is necessary if the backlog would be full even after all pending uploads have freed their files.
         """
         return self._is_full(self.buffer.occupied_bytes - self.buffer.uploading_bytes, states, needs)
 
@@ -81,7 +88,7 @@ class Backlog:
     def next_batches(
         self, *, everything: bool, ended: bool = False, slots: int | None = None, tasks: int = 0
     ) -> list[Batch]:
-        """Take the due batches of one job from the buffer: at least one batch if any is due.
+        """Take the due batches for one job from the buffer: at least one batch if any batch is due.
 
         Small due streams share a job. With `everything`, all queued records are due, because the buffer is full or the
         input has `ended`. For `slots` and `tasks` see `BatchPolicy.waits_for_spark`. Raises SealFailed and then leaves
@@ -136,7 +143,7 @@ class Backlog:
         return None if since is None else max(0.0, since + self._flush_seconds - self.buffer.clock())
 
     def free_space(self) -> None:
-        """Delete spare files and the reserve, because the disk is full of uncommitted records."""
+        """Delete the spare files and the reserved space. Call this when uncommitted records have filled the disk."""
         self.buffer.delete_spare_files()
         self._reserve.unlink(missing_ok=True)
 

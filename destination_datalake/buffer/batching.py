@@ -14,9 +14,9 @@ from destination_datalake.protocol.catalog import StreamId
 class Batch:
     """Segments of one stream that one Spark job encodes and one commit publishes.
 
-    `number` counts the batches of a sync from 1. `tasks` is the number of tasks of the whole job, which may have
-    several batches; None means the number of concurrent tasks. `expected_yield` is the expected size of a task's files
-    in one partition, per byte of its records; None if unknown.
+    `number` counts the batches of a sync from 1. `tasks` is the number of tasks of the whole job, which may encode
+    several batches; None means the number of tasks that Spark can run at once. `expected_yield` is the expected size of
+    a task's files in one partition, per byte of its records; None if unknown.
     """
 
     stream: StreamId
@@ -42,7 +42,8 @@ class Batch:
 
 
 READ_AHEAD_BATCHES = 4
-"""Maximum number of full batches, queued and running. Reading continues while Spark starts, and Spark never idles."""
+"""Maximum number of full batches, queued and running. It lets reading continue while Spark starts, and keeps Spark busy
+afterwards."""
 
 EXPECTED_YIELDS: Mapping[tuple[str, str], float] = {
     ("Parquet", "ZSTD"): 0.15,
@@ -58,15 +59,16 @@ _PARALLELISM = 3
 """Assumed number of concurrent tasks until Spark has started."""
 
 _MIN_LEARNED_BYTES = 1024 * 1024
-"""Minimum size of a batch to learn from. In the files of smaller batches, headers and footers dominate."""
+"""Minimum size of a batch whose file sizes are used for estimates. In files of smaller batches, headers and footers
+dominate."""
 
 
 @dataclass(slots=True)
 class BatchPolicy:
     """The policy for batches of a fixed size: their size, their number of tasks, and the limit of read-ahead.
 
-    A batch has `least_bytes` and is encoded by all concurrent tasks, so its files are smaller than a task's share.
-    `parallelism` is the number of concurrent tasks. Not thread-safe.
+    A batch contains about `least_bytes`. All concurrent tasks encode it together, so its files are smaller than the
+    target size. `parallelism` is the number of concurrent tasks. Not thread-safe.
     """
 
     jobs: ClassVar[int] = 2
@@ -81,7 +83,9 @@ class BatchPolicy:
         return self.least_bytes
 
     def job_capacity(self, stream: StreamId, waiting: int, idle: int | None, *, ended: bool) -> int:  # noqa: ARG002
-        """Return the maximum size of the next job, whose first batch is of this stream with `waiting` queued bytes.
+        """Return the maximum size of the next job.
+
+        Its first batch belongs to this stream, which has `waiting` queued bytes.
 
         `idle` is the number of free task slots, or None if unknown. `ended` means that the input has ended.
         """
@@ -101,15 +105,17 @@ class BatchPolicy:
     def has_enough_queued(self, waiting: Iterable[tuple[StreamId, int]], landing: int, tasks: int) -> bool:  # noqa: ARG002
         """Return whether Spark has enough work, with `waiting` queued bytes per stream and `landing` running jobs.
 
-        Reading further ahead would only use more disk, and not make Spark faster. READ_AHEAD_BATCHES full batches,
-        queued or running, are enough. Running batches count only if at least one full batch is queued. `tasks` is the
-        number of tasks of the running jobs.
+        Reading further ahead would use more disk without making Spark faster. READ_AHEAD_BATCHES full batches, queued
+        or running, are enough. Running batches count only if at least one full batch is queued. `tasks` is the number
+        of tasks of the running jobs.
         """
         whole = sum(size // self.least_bytes for _, size in waiting)
         return whole > 0 and whole + landing >= READ_AHEAD_BATCHES
 
     def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:  # noqa: ARG002
-        """Return whether to take batches later, because Spark has no free slot and larger batches make better files.
+        """Return whether batches must wait because Spark has no free task slot.
+
+        Batches that wait grow and make larger files.
 
         `slots` is the number of task slots, or None while Spark is starting. `tasks` is the number of running and
         queued tasks. With `everything`, batches do not wait for Spark to start. In this class, always False: batches of
@@ -118,7 +124,7 @@ class BatchPolicy:
         return False
 
     def learn(self, stream: StreamId, lines: int, files: int, partitions: float) -> None:
-        """Record that record lines of `lines` bytes became files of `files` bytes.
+        """Record the output size of a batch: `lines` bytes of record lines became `files` bytes of files.
 
         `partitions` is the average number of partitions per task.
         """
@@ -126,7 +132,7 @@ class BatchPolicy:
 
 @dataclass(slots=True)
 class LearnedBatches(BatchPolicy):
-    """The policy for batches whose tasks each fill one file, based on the file sizes of the stream's earlier batches.
+    """The policy for batches in which each task fills one file. Estimates sizes from the stream's earlier batches.
 
     A task encodes a `share` of record lines, which becomes a file of `target_bytes` in each partition of its records.
     Queued and running records must fit into the buffer, which holds one share per concurrent task and two queued
@@ -134,7 +140,8 @@ class LearnedBatches(BatchPolicy):
     byte of record lines that is assumed for streams without a committed batch.
     """
 
-    # One more than for batches of a fixed size: a job can be a single task, and two such jobs keep two cores busy.
+    # This is one job more than for batches of a fixed size: a job can be a single task, and two such jobs keep two
+    # cores busy.
     jobs: ClassVar[int] = 3
 
     target_bytes: int
@@ -161,7 +168,7 @@ class LearnedBatches(BatchPolicy):
         return max(1, self.buffer_bytes // (self.parallelism + 2))
 
     def batch_bytes(self, stream: StreamId) -> int:
-        """Return the share of one task, but at least `least_bytes`."""
+        """Return the size at which a batch is due: the share of one task, but at least `least_bytes`."""
         return max(self.least_bytes, self.share(stream))
 
     def job_capacity(self, stream: StreamId, waiting: int, idle: int | None, *, ended: bool) -> int:
@@ -175,7 +182,10 @@ class LearnedBatches(BatchPolicy):
         return max(self.batch_bytes(stream), min(idle or 1, waiting // share) * share)
 
     def fits_in_job(self, waiting: int, job_capacity: int) -> bool:
-        """Return whether all queued bytes of the stream fit. A part of a larger batch would become a small file."""
+        """Return whether all queued bytes of the stream fit into the job.
+
+        A part of a larger batch would become a small file.
+        """
         return waiting <= job_capacity
 
     def with_tasks(self, batches: Sequence[Batch], idle: int | None, *, everything: bool) -> list[Batch]:

@@ -1,6 +1,6 @@
-"""Buffer records on disk: one open segment and a queue of sealed segments per stream, within a limit of disk space.
+"""Buffer records on disk, within a size limit. Each stream has one open segment and a queue of sealed segments.
 
-A segment is a file of record lines of one stream. It grows until it is sealed. Only then does Spark read it.
+A segment is a file of record lines of one stream. It grows until it is sealed. Spark reads only sealed segments.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ SEGMENT_BYTES = 16 * MiB
 segment costs little."""
 
 MAX_OPEN_FILES = 256
-"""Maximum number of open segment files. The files of more streams are closed, and opened again for each write."""
+"""Maximum number of open segment files. Beyond it, the least recently written files are closed, and opened again for
+the next write."""
 
 
 class Buffer:
     """Keeps records on disk by stream. Not thread-safe: callers must hold a lock.
 
-    A segment is sealed when it has `segment_bytes`. `buffered_bytes` is the size of the queued and running record
+    A segment is sealed when it reaches `segment_bytes`. `buffered_bytes` is the size of the queued and running record
     lines, from `append` to `release`. `disk_bytes` is the size of all files, including spare files and the unused ends
     of files. A spare file is a file of a released segment; it is kept for later segments while `disk_bytes` is less
     than `max_disk_bytes`. `staging` makes each segment readable from its seal to its release. If executors do not read
@@ -59,7 +60,7 @@ class Buffer:
 
     @property
     def occupied_bytes(self) -> int:
-        """Return the size of the files that only a commit or an upload can free."""
+        """Return the size of the files whose space only a commit or an upload can free."""
         return self.disk_bytes - self._spare_bytes
 
     def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first_record: int) -> bool:
@@ -107,7 +108,10 @@ class Buffer:
         return sorted(since, key=since.__getitem__)
 
     def oldest(self, stream: StreamId) -> float | None:
-        """Return the time, by `clock`, at which the stream's oldest queued record was read, or None without records."""
+        """Return the time, by `clock`, at which the stream's oldest queued record was read.
+
+        Return None if none is queued.
+        """
         if self._sealed.get(stream):
             return self._sealed[stream][0].since
         open_segment = self._open.get(stream)
@@ -218,8 +222,8 @@ class Buffer:
 class OpenSegment:
     """A segment that still grows. Lines are written to the file immediately and are not kept in memory.
 
-    The file at `path` may be a spare file of `former` bytes. Appends overwrite these bytes, and `seal` truncates the
-    rest.
+    The file at `path` may be a spare file that still contains `former` bytes. Appends overwrite these bytes, and `seal`
+    removes the rest of them.
     """
 
     def __init__(self, stream: StreamId, path: Path, former: int, first_record: int, since: float) -> None:
@@ -275,9 +279,9 @@ class OpenFiles:
         self._used: OrderedDict[int, OpenSegment] = OrderedDict()
 
     def mark_used(self, segment: OpenSegment) -> None:
-        """Mark a segment as used. Must be called before each write.
+        """Mark a segment as the most recently used one. Must be called before each write to its file.
 
-        Closes the least recently written file beyond `max_open`.
+        If more than `max_open` files are open, closes the least recently written file.
         """
         self._used[id(segment)] = segment
         self._used.move_to_end(id(segment))

@@ -1,4 +1,4 @@
-"""The local disk of the buffer: its directory, errors of a full or broken disk, and the limit on open files."""
+"""The local disk for buffered records: its directory, errors of a full or broken disk, and the limit on open files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DiskFailed(Exception):
 
 @contextlib.contextmanager
 def disk_errors(directory: Path) -> Iterator[None]:
-    """Raise OSErrors of the body as DiskFailed. `directory` is the directory that the body uses."""
+    """Convert OSErrors that the body raises to DiskFailed. `directory` is the directory that the body uses."""
     try:
         yield
     except OSError as error:

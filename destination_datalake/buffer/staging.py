@@ -1,4 +1,4 @@
-"""Make sealed segments readable for executors until they are released.
+"""Make sealed segments (files of record lines) readable for executors until the segments are released.
 
 Executors on this machine read the files of the segments. For executors on other machines, segments are uploaded to S3
 when they are sealed, and deleted from S3 after their batch is committed.
@@ -60,7 +60,10 @@ class Staging(Protocol):
 
     @property
     def uses_files(self) -> bool:
-        """Whether executors read the segments' own files, which must then exist until the segments are released."""
+        """Whether executors read the buffer's files directly.
+
+        The files must then exist until their segments are released.
+        """
 
     def scratch(self) -> str:
         """Return the URI (`file:` or `s3:`) of a folder for intermediate files of jobs, without a trailing slash.
@@ -77,7 +80,7 @@ class Staging(Protocol):
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Set the callback for segments whose file is no longer needed.
 
-        It runs on any thread, and never if `uses_files`.
+        The callback may run on any thread. It is never called if `uses_files` is true.
         """
 
     def begin(self, segment: Segment) -> None:
@@ -117,7 +120,7 @@ class LocalStaging:
         """Do nothing: executors can already read the file."""
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Return the segment's own file."""
+        """Return the location of the segment's own file, which executors can already read."""
         return segment.staged(LocalFile(str(segment.path)))
 
     def release(self, segments: Iterable[Segment]) -> None:
@@ -137,8 +140,8 @@ class Pool(Protocol):
 class RemoteStaging:
     """Uploads segments to this sync's folder in S3. Thread-safe.
 
-    Uploads read the local files, so they use no memory for the content. `stage` raises the error of a failed upload
-    only when the segment is needed, so that earlier batches can still be committed.
+    Uploads read directly from the local files, so segments are not copied to memory. `stage` raises the error of a
+    failed upload only when the segment is needed, so that earlier batches can still be committed.
     """
 
     uses_files = False
@@ -239,7 +242,7 @@ class RemoteStaging:
             self._free_file(staged.segment)
 
     def _delete(self, staged: _Staged) -> None:
-        """Delete an uploaded object. After a failed upload too:
+        """Delete an uploaded object. This is necessary after a failed upload as well:
 
         S3 may have stored the object although its response was lost.
         """

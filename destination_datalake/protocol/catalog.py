@@ -39,9 +39,9 @@ class StreamDescriptor(msgspec.Struct):
 class Stream:
     """A stream of the configured catalog.
 
-    A `dedup` stream keeps one row for each `primary_key`, which is a tuple of top-level fields of the record.
-    `cursor_field` is the path of the connection's cursor in the record, and empty without a cursor. `generation` and
-    `minimum_generation` are None if the platform does not support refreshes.
+    If `dedup` is set, the table keeps one row per value of `primary_key`, which is a tuple of top-level fields of the
+    record. `cursor_field` is the path of the cursor field in the record, and is empty if no cursor is configured.
+    `generation` and `minimum_generation` are None if the platform does not support refreshes.
     """
 
     id: StreamId
@@ -58,17 +58,16 @@ class Stream:
     def overwrites_table(self) -> bool:
         """Whether the records of this sync replace the content of the table (protocol: truncate refresh).
 
-        True for the sync mode `overwrite`, and if `minimum_generation` is not 0, by which the platform requests a
-        refresh.
+        This is the case for the sync mode `overwrite`, and if `minimum_generation` is not 0, which requests a refresh.
         """
         return self.overwrite or (self.minimum_generation or 0) > 0
 
     @property
     def overwrite_generation(self) -> int | None:
-        """The generation that identifies an overwrite across several syncs, or None if none does.
+        """The generation that identifies an overwrite across several syncs, or None if no generation does.
 
-        None without generation IDs. Also None if all IDs are 1 and the sync mode is `overwrite`: PyAirbyte sends these,
-        and overwrites in every sync.
+        The value is None if the catalog has no generation IDs. It is also None if all IDs are 1 and the sync mode is
+        `overwrite`: PyAirbyte sends these IDs, and overwrites in every sync.
         """
         constant = self.overwrite and self.has_constant_ids
         return self.generation if (self.minimum_generation or 0) > 0 and not constant else None
@@ -80,11 +79,11 @@ class Stream:
 
 
 class UnknownStream(Exception):
-    """A message names a stream that is not in the catalog. The text completes "a message for stream x, …"."""
+    """Raised for a message that names a stream outside the catalog. The text completes "a message for stream x, …"."""
 
 
 class AmbiguousStream(UnknownStream):
-    """A message without a namespace matches several streams of the catalog."""
+    """Raised for a message without a namespace whose stream name matches several streams of the catalog."""
 
 
 class StreamFinder:
@@ -128,7 +127,7 @@ IDs."""
 _MAX_SHOWN = 10
 """Maximum number of streams that an error message names."""
 
-# IDs are written to columns of 64 bits.
+# Generation IDs are written to 64-bit columns.
 _Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -227,7 +226,10 @@ def _key_paths(entry: _ConfiguredStreamMessage) -> Sequence[Sequence[str]]:
 
 
 def _check_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
-    """Raise ConfigError if keys or cursors do not allow deduplication, with one line for each such stream."""
+    """Raise ConfigError if keys or cursors do not allow deduplication.
+
+    Its message has one line for each such stream.
+    """
     problems = [
         problem
         for entry in configured

@@ -1,4 +1,4 @@
-"""Split lines and JSON texts without changing the values, even texts that decoders reject.
+"""Split lines and JSON texts into values, without changing the values. Supports texts that decoders reject.
 
 Sources written in Python send NaN, Infinity and lone surrogates, and some send bytes that are not UTF-8. msgspec
 decodes nearly all texts. A text that it rejects is scanned again with Python's scanner. In both cases, values keep
@@ -38,7 +38,7 @@ _PIECE = 256 * 1024
 def line_bounds(octets: Octets) -> tuple[Positions, Positions]:
     """Return the positions of all line starts and of all newlines. The text must end with a newline, or be empty.
 
-    The text is processed in pieces that fit in the processor's cache, which takes half the time.
+    The text is processed in pieces that fit in the processor's cache, which halves the time.
     """
     pieces = range(0, len(octets), _PIECE) or (0,)
     ends = np.concatenate([np.flatnonzero(octets[start : start + _PIECE] == _NEWLINE) + start for start in pieces])

@@ -29,15 +29,16 @@ QUIET_SECONDS = 1.0
 
 
 class InputUnreadable(Exception):
-    """Standard input cannot be read, for example because it is a folder, or open only for writing."""
+    """Raised if standard input cannot be read, for example because it is a folder, or open only for writing."""
 
 
 def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
     """Yield chunks of whole lines, about READ_BYTES each. The last chunk may lack its final newline.
 
     A chunk is a view of a buffer that the next chunk overwrites. An empty chunk means that no data arrived for
-    QUIET_SECONDS. Stops at the end of the input, or when the file descriptor `wake` is readable. In the latter case an
-    incomplete line is dropped, which loses nothing because it was never acknowledged. Raises InputUnreadable.
+    QUIET_SECONDS. Stops at the end of the input, or when the file descriptor `wake` is readable. In the latter case, an
+    incomplete last line is dropped. No data is lost, because no state has acknowledged the line. Raises
+    InputUnreadable.
     """
     with contextlib.suppress(OSError, AttributeError):
         # A larger pipe reduces context switches between writer and reader. Not every input is a pipe.
@@ -87,7 +88,7 @@ def _sized(length: int) -> bytearray:
 
 
 class MalformedLine(Exception):
-    """A line of stdin is not a protocol message.
+    """Raised for a line of stdin that is not a protocol message.
 
     The text has the number of the line and the reason, but not its content.
     """
@@ -120,8 +121,8 @@ class _Typed(msgspec.Struct):
 class Records(msgspec.Struct, frozen=True, gc=False):
     """Consecutive RECORD lines of one stream: their bytes, each line ending with a newline, and their count.
 
-    `lines` may be a view of the chunk, and is then valid only as long as the chunk. `first_line` is the number of the
-    first line in the input.
+    `lines` may be a view of the chunk that was read, and is then valid only as long as the chunk. `first_line` is the
+    number of the first of these lines in the whole input.
     """
 
     namespace: str | None
@@ -211,9 +212,9 @@ _DEEP_RECORD = pa.struct([("stream", pa.string()), ("namespace", pa.string()), (
 
 
 def _envelope_of_deep(line: bytes) -> _Envelope | None:
-    """Return the envelope of a deeply nested line, or None if it is not a message. Arrow's parser does not recurse.
+    """Return the envelope of a deeply nested line, or None if it is not a message. Uses Arrow's non-recursive parser.
 
-    Executors reject a record that is too deep for their decoders.
+    If a record is nested too deeply for the executors' decoders, executors reject it later.
     """
     # With `e` instead of `d`, escaped lone surrogates become private characters, which Arrow accepts.
     for text in (line, line.replace(rb"\ud", rb"\ue").replace(rb"\uD", rb"\uE")):

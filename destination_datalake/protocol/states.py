@@ -1,4 +1,4 @@
-"""STATE messages: the streams that they cover, and their release after the commit. States are not interpreted."""
+"""STATE messages: the streams that they cover, and their release after the commit. Their content is not interpreted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from destination_datalake.protocol.json_text import decode, members, object_of
 
 
 class InvalidState(Exception):
-    """A STATE message violates the protocol. The text never contains the state."""
+    """Raised for a STATE message that violates the protocol. The text of the exception never contains the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A STATE line as received, and the stream that it covers; None if it covers all streams."""
+    """A STATE line as received, and the stream that the state covers, or None for all streams."""
 
     line: bytes
     stream: StreamId | None
@@ -117,7 +117,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class DueState:
-    """A state that may be emitted. `written` and `rejected` count the records that no earlier state has covered."""
+    """A state that may be emitted. `written` and `rejected` count its records that no earlier state has covered."""
 
     line: StoredLine
     written: int
@@ -142,7 +142,8 @@ class StateLedger:
         self._due: deque[_Held] = deque()
         self._failed: list[_Progress] = []
         self._globals_seen = False
-        # Set when no more global states can become due: how many records of each stream the held global states cover.
+        # This is set when no new global state can become due. It is the number of records of each stream that the held
+        # global states cover.
         self._last_covered: dict[int, int] | None = None
         self.released_of: Counter[StreamId | None] = Counter()
         self.held = 0
@@ -234,7 +235,7 @@ class StateLedger:
         return self._last_covered is None or stream in self._held or record < self._last_covered.get(id(progress), 0)
 
     def due(self) -> DueState | None:
-        """Return the next state to emit, in order per stream, or None. Returns the same state until it is released."""
+        """Return the next state to emit, or None if no state is due. Returns the same state until it is released."""
         if not self._due:
             return None
         held = self._due[0]
@@ -254,7 +255,7 @@ class StateLedger:
             self._due.append(queue.popleft())
 
     def _acknowledge(self, needs: list[tuple[_Progress, int]]) -> tuple[int, int]:
-        """Return the numbers of written and rejected records that these needs cover and no earlier state has covered.
+        """Return how many written and rejected records these `needs` cover, without the records of earlier states.
 
         It is unknown which records of a batch were rejected. Rejects are therefore counted in the first states after
         the batch.

@@ -1,6 +1,6 @@
-"""The only writer of protocol lines.
+"""Write protocol lines to stdout. No other module writes them.
 
-All messages to the platform go through one `Stdout`. It writes whole lines, unbuffered, to a duplicate of file
+All messages to the platform go through one `Stdout`. It writes whole lines without buffering to a duplicate of file
 descriptor 1. Descriptor 1 itself is redirected to stderr, so that output of a library, the JVM or a child process
 cannot end up inside a STATE line.
 """
@@ -24,19 +24,20 @@ from destination_datalake.errors import FailureType, printable
 LogLevel = Literal["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"]
 
 _TEXTS = frozenset({"message", "internal_message", "stack_trace"})
-"""The members of messages that are free text. Only these are masked and shortened, because programs read the others."""
+"""The members of messages that contain free text. Only these are masked and shortened, because programs read the other
+members."""
 
 # The platform warns about lines of 20,000,000 characters, and drops lines that it cannot parse.
 _MAX_CHARACTERS = 100_000
 _ENCODER = msgspec.json.Encoder()
 _MAX_QUEUED_LINES = 1000
-"""Maximum number of queued lines. Logs beyond it are dropped."""
+"""Maximum number of queued lines. If the queue is full, further logs are dropped."""
 _POLL_SECONDS = 0.2
 """The interval, in seconds, at which a waiting writer checks the deadline."""
 
 
 class StdoutClosedError(Exception):
-    """The platform has closed stdout or does not read it. No more states can be acknowledged."""
+    """Raised if the platform has closed stdout or does not read it. No more states can then be written."""
 
 
 class Stdout:
@@ -64,7 +65,9 @@ class Stdout:
 
     @classmethod
     def claim(cls, mask: Callable[[str], str] = str) -> Stdout:
-        """Reserve stdout for protocol lines. Other output of this process and its children goes to stderr.
+        """Reserve stdout for protocol lines, and return its writer.
+
+        Redirect other output of this process and its children to stderr.
 
         The duplicate descriptor is close-on-exec. The platform then sees the end of the output when this process ends,
         even if child processes are still running.
@@ -91,7 +94,7 @@ class Stdout:
         self._write_queue()
 
     def write_message(self, message: dict[str, Any]) -> None:
-        """Write a message of the connector, with secrets masked. Raises the same errors as `write_line`."""
+        """Write one of the connector's own messages, with secrets masked. Raises the same errors as `write_line`."""
         self.write_line(_ENCODER.encode(self._masked(message)))
 
     def flush(self) -> None:
