@@ -27,7 +27,10 @@ buffer's size."""
 
 
 def staged_bytes(buffer_bytes: int) -> int:
-    """Return the maximum bytes of records that are staged in S3 or in a job, for a local buffer of `buffer_bytes`."""
+    """Return the maximum size of records that are staged in S3 or in a job.
+
+    `buffer_bytes` is the size of the local buffer.
+    """
     return MAX_STAGED_BUFFERS * buffer_bytes
 
 

@@ -99,7 +99,10 @@ class BatchPolicy:
         return True
 
     def with_tasks(self, batches: Sequence[Batch], idle: int | None, *, everything: bool) -> list[Batch]:  # noqa: ARG002
-        """Return the batches of one job with its number of tasks, unless that is the number of concurrent tasks."""
+        """Return the batches of a job, with the number of tasks of the job set if it differs from the default.
+
+        The default is the number of concurrent tasks.
+        """
         return [*batches]
 
     def has_enough_queued(self, waiting: Iterable[tuple[StreamId, int]], landing: int, tasks: int) -> bool:  # noqa: ARG002

@@ -242,9 +242,9 @@ class RemoteStaging:
             self._free_file(staged.segment)
 
     def _delete(self, staged: _Staged) -> None:
-        """Delete an uploaded object. This is necessary after a failed upload as well:
+        """Delete the object of a segment, even if its upload failed.
 
-        S3 may have stored the object although its response was lost.
+        S3 may have stored the object although its response to the upload was lost.
         """
         wait([staged.upload])  # The upload may still run on another thread of the pool.
         if staged.upload.exception() is None and staged.upload.result() is None:

@@ -243,7 +243,9 @@ class ProtocolLogHandler(logging.Handler):
 
 
 def route_logging(out: Stdout) -> None:
-    """Write all logs and warnings of this process to `out`: the connector's from INFO, those of libraries from WARNING.
+    """Write the logs and warnings of this process to `out`.
+
+    Logs of the connector are written from level INFO, and logs of libraries from level WARNING.
 
     This replaces the handlers of the root logger, including the handlers that the CDK installs when it is imported.
     """

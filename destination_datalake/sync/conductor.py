@@ -1,4 +1,4 @@
-"""Compose the stages of one sync, and run them.
+"""Connect the stages of one sync, and run them.
 
 Records and states go through four stages:
 
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 TERMINATION_SECONDS = 45
-"""How long a sync continues after SIGTERM. The platform kills the process after 60 seconds."""
+"""Maximum seconds that a sync continues after SIGTERM. The platform kills the process after 60 seconds."""
 
 
 NewLanding = Callable[[Callable[[BatchOutcome], None], Callable[[Batch], bool], ActiveStages], Landing]
@@ -91,12 +91,13 @@ def run_sync(
     engine: Engine,
     termination: Termination,
 ) -> int:
-    """Write the messages on `stdin` (a file descriptor) to the lake. Return the exit code.
+    """Write the records that are read from the file descriptor `stdin` to the lake. Return the exit code.
 
-    0: every stream is committed and published. 1: a stream or the sync has failed, and a TRACE ERROR reports the cause.
-    143: SIGTERM was received; the records that were read are committed, and their states are released.
+    The exit code is 0 if every stream is committed and published. It is 1 if a stream or the sync has failed; a TRACE
+    ERROR then reports the cause. It is 143 if SIGTERM was received; the records that were read are then committed, and
+    their states are released.
 
-    Raises ConnectorError before stdin is read if the catalog cannot be synced, if the sync would leave behind tables of
+    Raises ConnectorError before stdin is read if the catalog cannot be synced, if the sync would abandon tables of
     another connector, if Lake Formation cannot govern the data location, or if no disk is available for the buffer.
     """
     raise_limit()
@@ -146,8 +147,8 @@ def _run_sync(
         exit_code = conductor.run(stdin)
     conductor.report(reporting, exit_code)
     if config.maintenance.mode != "none":
-        # All states are written. The sync lasts until maintenance has ended, but a failure of maintenance does not fail
-        # it.
+        # All states are written. The sync waits for the end of maintenance, but a failure of maintenance does not fail
+        # the sync.
         published = [tables[stream] for stream in conductor.published]
         maintain_after_sync(config, published, table_catalog, access, engine, lambda: termination.requested)
     return exit_code
@@ -156,8 +157,8 @@ def _run_sync(
 def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout) -> Sequence[Stream]:
     """Return the streams of a configured catalog.
 
-    Logs a warning for each stream that options name but the catalog lacks. Raises ConfigError if a stream requests
-    deduplication and the other options do not support it.
+    Logs a warning for each stream that is named in the options but missing in the catalog. Raises ConfigError if a
+    stream requests deduplication and the other options do not support it.
     """
     streams = parse_catalog(catalog)
     for warning in misnamed_streams(config, [stream.id for stream in streams]):
@@ -169,9 +170,9 @@ def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout
 
 
 def _reject_ledger(config: Config, sync: str, access: AwsAccess, table_catalog: TableCatalog) -> RejectLedger:
-    """Return the ledger of rejects.
+    """Return the ledger that stores the rejects of this sync.
 
-    With Glue, rejects also get a table. Other catalogs do not support tables of JSON lines.
+    If the catalog is Glue, a table for the rejects is also created. Other catalogs do not support tables of JSON lines.
     """
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
     table = None
@@ -192,9 +193,9 @@ def _backlog(config: Config, directory: Path, staging: Staging) -> Backlog:
 
 @contextmanager
 def _explaining_full_disk() -> Iterator[None]:
-    """Raise a DiskFailed of the body as ConnectorError.
+    """Convert a DiskFailed that the body raises to ConnectorError.
 
-    It is a transient error if a resource is exhausted, because a retry may find free space. Otherwise the folder cannot
+    If a resource is exhausted, the error is transient, because a retry may find free space. Otherwise the folder cannot
     be used, which is a configuration error.
     """
     try:
@@ -205,10 +206,10 @@ def _explaining_full_disk() -> Iterator[None]:
 
 
 def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
-    """Return the suppression rules: records of erased IDs are rejected.
+    """Return the suppression rules, by which records with erased IDs are rejected.
 
-    Raises ConnectorError. But if the catalog vends credentials and access is denied, logs a warning and returns no
-    rules: with vended credentials, the connector needs no access to the bucket.
+    Raises ConnectorError if the rules cannot be read. But if access is denied and the catalog vends credentials, logs a
+    warning and returns no rules. With vended credentials, the connector needs no access of its own to the bucket.
     """
     try:
         return read_suppressed(config.uri(DELETIONS_FOLDER), access)
@@ -222,7 +223,7 @@ def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
 def batch_policy(config: Config, max_bytes: int) -> BatchPolicy:
     """Return the policy for the size of batches: `batch_size_mb`, or more if files of `target_file_size_mb` require it.
 
-    At most `max_bytes` are queued or being landed.
+    `max_bytes` is the maximum size of the records that are queued or being landed.
     """
     batch_bytes = config.batch_size_mb * MiB
     if config.batch_size_mb < config.target_file_size_mb:
@@ -261,7 +262,7 @@ class Conductor:
         termination: Termination,
         patience: float = TERMINATION_SECONDS,
     ) -> None:
-        """Prepare the stages. After SIGTERM, `patience` seconds remain to land the records that were read."""
+        """Prepare the stages. After SIGTERM, the sync has `patience` seconds to land the records that were read."""
         self._streams = [stream.id for stream in streams]
         self._out = out
         self._termination = termination
@@ -296,7 +297,7 @@ class Conductor:
 
     @property
     def published(self) -> list[StreamId]:
-        """The published streams: their tables contain every record that was sent. Empty if the sync ended early."""
+        """The published streams, whose tables contain every record that was sent. Empty if the sync ended early."""
         return [stream for stream in self._streams if self._published and not self._outcome.has_failed(stream)]
 
     def report(self, reporting: Reporting, exit_code: int) -> None:
@@ -331,12 +332,16 @@ class Conductor:
         except Exception as error:
             self._in_flight.stop(unexpected("land what was received", error))
         finally:
-            # Also after an exception: the main thread waits until all job threads have ended.
+            # The end is recorded even after an exception, because the main thread waits until all job threads have
+            # ended.
             if self._all_jobs_ended.wait() == 0:
                 self._finish()
 
     def _finish(self) -> None:
-        """Publish the complete streams. Runs on a job thread: after SIGTERM, the main thread must not wait for AWS."""
+        """Publish the complete streams.
+
+        Runs on a job thread, because after SIGTERM the main thread must not wait for AWS.
+        """
         try:
             if not self._outcome.is_stopped:
                 self._in_flight.fail_uncommitted()

@@ -1,8 +1,8 @@
 """The records that are not yet committed, and the states that are not yet released.
 
-This is the monitor through which the threads of a sync communicate. The main thread adds records and states, job
-threads take and settle batches, and the releasing thread takes states. No thread calls AWS or writes to stdout while it
-holds the lock.
+The threads of a sync communicate through `InFlight`, which has one lock. The main thread adds records and states. Job
+threads take batches and settle them: they report the outcomes. The releasing thread takes states. No thread calls AWS
+or writes to stdout while it holds the lock.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ _START_SECONDS = 0.05
 
 
 class InFlight:
-    """The backlog and the state ledger of one sync, shared by its threads. `outcome` collects the failures.
+    """The uncommitted records and unreleased states of one sync, shared by its threads.
+
+    `outcome` collects the failures.
 
     The caller of a method whose name ends in `_locked` must hold the lock. The other methods acquire the lock.
     """
@@ -63,7 +65,7 @@ class InFlight:
         termination: Termination,
         slots: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Start empty.
+        """Start without records and states.
 
         `slots` returns the number of tasks that Spark runs concurrently, or None while Spark is starting.
         """
@@ -116,7 +118,8 @@ class InFlight:
     def wait_for_room(self) -> bool:
         """Apply back-pressure: wait while the backlog is full or has enough records for Spark.
 
-        Returns False if no further record could be committed and acknowledged. SIGTERM ends the wait.
+        Returns False if reading is pointless because no further record could be committed and acknowledged. SIGTERM
+        ends the wait.
         """
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
@@ -166,7 +169,9 @@ class InFlight:
     # Landing.
 
     def next_batches(self) -> list[Batch] | None:
-        """Begin a job: wait for due batches and return them. The caller must call `end_job` after the job.
+        """Wait until batches are due, and return the batches of the next job.
+
+        The caller must call `end_job` after the job.
 
         Returns None if the input has ended and no batch is left, or if Spark has ended and cannot encode the batches.
         """
@@ -206,9 +211,10 @@ class InFlight:
             return self._ledger.can_acknowledge(batch.stream, batch.first_record)
 
     def settle(self, outcome: BatchOutcome) -> None:
-        """Release the segments of a batch. If it was committed, its states may become due.
+        """Record the outcome of a batch, and release its segments.
 
-        If it failed, its stream fails.
+        If the batch was committed, states that wait for its records may become due. If the batch failed, its stream
+        fails.
         """
         batch = outcome.batch
         with self._changed:
@@ -239,7 +245,7 @@ class InFlight:
             path.unlink(missing_ok=True)
 
     def _due_batches_locked(self, slots: int | None) -> list[Batch]:
-        """Return the due batches that states can still acknowledge. Release all other due batches."""
+        """Return the due batches that a state can still acknowledge. Release all other due batches."""
         while True:
             try:
                 batches = self._backlog.next_batches(
@@ -268,8 +274,8 @@ class InFlight:
     def next_state(self) -> DueState | None:
         """Wait for the next due state and return it. Returns the same state until `release_state` is called.
 
-        Returns None if no state is due after both `finish` and the end of the input. States may arrive after `finish`,
-        because jobs that failed end before the input does.
+        Returns None if no state is due, `finish` was called, and the input has ended. States may arrive after `finish`:
+        if jobs fail, they end before the input does.
         """
         with self._state_due:
             while (state := self._ledger.due()) is None and not (self._finished and self._input_ended):
@@ -284,7 +290,7 @@ class InFlight:
                 self._changed.notify_all()
 
     def fail_states(self, failure: Failure) -> None:
-        """Fail the sync as a whole, because no more states can be written."""
+        """Fail the sync as a whole. Call this when no more states can be written."""
         with self._changed:
             # The order matters: when `wait_until_finished` stops waiting for states, the sync must already be marked as
             # failed.
@@ -313,7 +319,7 @@ class InFlight:
                 self._outcome.fail(stream, failure)
 
     def finish(self) -> None:
-        """Record that all commits and publications have ended. States that are due are still released."""
+        """Record that all commits and publications have ended. States that are already due are still released."""
         with self._changed:
             self._finished = True
             self._state_due.notify()
@@ -349,7 +355,7 @@ class InFlight:
 
 
 def _tasks(batches: Sequence[Batch]) -> int:
-    """Return the number of tasks of the job with these batches. An unknown number counts as one."""
+    """Return the number of Spark tasks of the job that encodes these batches. An unknown number counts as one."""
     return (batches[0].tasks or 1) if batches else 0
 
 
@@ -359,8 +365,9 @@ def _tasks(batches: Sequence[Batch]) -> int:
 class Releasing:
     """Writes the due states to stdout, and releases each state after it is written. No other thread writes states.
 
-    It has its own thread, so that records continue to land while stdout waits for its reader. The thread ends with the
-    sync, or when a state cannot be written. Later states are then not written either.
+    The states are written on a separate thread, so that records continue to land while stdout waits for its reader. The
+    thread ends with the sync, or when a state cannot be written. In the latter case, later states are not written
+    either.
     """
 
     def __init__(self, in_flight: InFlight, out: Stdout) -> None:

@@ -1,4 +1,4 @@
-"""Split chunks of input into records, grouped by stream, and the states between them. Their order is kept."""
+"""Split chunks of input into records, grouped by stream, and the states between them. Keep the order of both."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _IGNORED = frozenset({"LOG", "CONTROL", "SPEC", "CONNECTION_STATUS", "CATALOG", 
 
 
 class UnexpectedMessage(Exception):
-    """A message that does not belong to this sync. The text of the exception never quotes the message."""
+    """Raised for a message that does not belong to this sync. The text of the exception never quotes the message."""
 
 
 @dataclass(slots=True)
 class StreamRecords:
-    """Record lines of one stream: their bytes in pieces, and the number of lines.
+    """Record lines of one stream: the bytes of the lines in pieces, and the number of lines.
 
-    The pieces are valid as long as the chunk.
+    The pieces are only valid as long as the chunk from which they were read.
     """
 
     pieces: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
 
     def add(self, records: Records) -> None:
-        """Add a run of records."""
+        """Add consecutive record lines."""
         self.pieces.append(records.lines)
         self.count += records.count
 
@@ -57,8 +57,8 @@ class Intake:
     def steps(self, chunk: bytes | memoryview) -> Iterator[Mapping[StreamId, StreamRecords] | State]:
         """Yield the records and the states of a chunk in order.
 
-        All records between two states are one mapping by stream. For the first invalid line, raises MalformedLine or
-        UnexpectedMessage after yielding the messages before it.
+        All records between two states are yielded as one mapping by stream. For the first invalid line, raises
+        MalformedLine or UnexpectedMessage after yielding the messages before it.
         """
         read: defaultdict[StreamId, StreamRecords] = defaultdict(StreamRecords)
         try:
@@ -145,8 +145,8 @@ class _TraceMessage(msgspec.Struct):
 class Statuses:
     """The final status of each stream, as the source reports it.
 
-    A platform that sets generation IDs in the catalog sends the status COMPLETE for every stream at the end, if the
-    source has succeeded. Other platforms do not send statuses, so a stream is complete there at the end of the input.
+    If the source has succeeded, a platform that sets generation IDs in the catalog sends the status COMPLETE for every
+    stream at the end. Other platforms do not send statuses, so every stream counts as complete at the end of the input.
     """
 
     def __init__(self, streams: Iterable[Stream]) -> None:
@@ -176,6 +176,6 @@ class Statuses:
         self._final[stream] = status.status
 
     def is_complete(self, stream: StreamId) -> bool:
-        """Return whether the source has sent all records of the stream. Call this at the end of the input."""
+        """Return whether the source has sent all records of the stream. Call this after the end of the input."""
         final = self._final.get(stream)
         return final == "COMPLETE" or (final is None and not self._expected[stream])

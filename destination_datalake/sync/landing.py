@@ -1,4 +1,4 @@
-"""Land batches: encode them on Spark, and commit them to their tables. Several batches are landed concurrently."""
+"""Land batches: encode their records on Spark, and commit the files to the tables. Batches are landed concurrently."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ MAX_TASKS = 32
 records for a file of the target size."""
 
 MAX_ENCODINGS = 5
-"""Maximum number of times that a batch is encoded. It is encoded again when another writer has changed the table."""
+"""Maximum number of times that a batch is encoded. A batch is encoded again when another writer has changed the
+table."""
 
 
 TableFilters: TypeAlias = Mapping[str, Sequence[LineFilter]]
@@ -69,7 +70,7 @@ TableFilters: TypeAlias = Mapping[str, Sequence[LineFilter]]
 
 
 class Executors(Protocol):
-    """The part of Spark that landing uses. Jobs may raise SparkFailed."""
+    """The interface of Spark that landing uses. Jobs may raise SparkFailed."""
 
     @property
     def error(self) -> SparkFailed | None:
@@ -95,8 +96,8 @@ class Executors(Protocol):
 class StreamTables:
     """The tables of a sync's streams, which are opened on demand.
 
-    `location` is the ARN of the folder of all tables; errors about missing grants name it instead of a table's folder.
-    The `archive` keeps the journals of archived tables.
+    `location` is the ARN of the folder that contains all tables. Errors about missing grants name this folder instead
+    of a table's folder. `archive` keeps the journals of archived tables.
     """
 
     factories: Mapping[StreamId, Callable[[], Table]]
@@ -105,7 +106,7 @@ class StreamTables:
     archive: ArchiveLedger | None = None
 
     def explaining_denials(self, table: Table) -> AbstractContextManager[None]:
-        """Add the missing grants to errors that the body raises."""
+        """Add the names of missing grants to errors that the body raises."""
         return explaining_denials(*table.name, self.access, self.location)
 
     def prepared(self, stream: StreamId) -> Table:
@@ -119,9 +120,11 @@ class StreamTables:
 
 
 class Encoding:
-    """Stages batches and encodes them on Spark. The names of all data files and rejects begin with `file_prefix`.
+    """Stages batches for executors, and encodes them on Spark.
 
-    `filters` reads the line filters of all tables.
+    The names of all data files and rejects begin with `file_prefix`.
+
+    `filters` is a function that reads the line filters of all tables.
     """
 
     def __init__(
@@ -167,7 +170,7 @@ class Encoding:
     def _require_shared(self, uploads: Iterable[Pending | None]) -> None:
         """Raise ValueError for a deferred upload whose file is outside the shared folder.
 
-        Otherwise a Spark Connect server could make the driver publish and delete any file of this machine.
+        Otherwise a Spark Connect server could make the driver publish and delete any file on this machine.
         """
         folder = self._staging.shared_folder()
         for held in uploads:
@@ -192,10 +195,11 @@ class Encoding:
 
 
 class Landing:
-    """Lands batches: stages, encodes and commits them. Calls `settle` with the outcome of each batch, on any thread.
+    """Lands batches: stages, encodes and commits them. Reports the outcome of each batch to `settle`, on any thread.
 
-    All tables are opened and prepared at once, while Spark is starting and records are being read. Before each commit,
-    `can_acknowledge` is called with the batch. If no state can acknowledge its records, the batch is not committed.
+    At construction, starts to prepare all tables, while Spark is starting and records are being read. Before each
+    commit, calls `can_acknowledge` with the batch. If it returns False, no state message can confirm the batch's
+    records, and the batch is not committed.
     """
 
     def __init__(
@@ -255,14 +259,17 @@ class Landing:
             commit.result()
 
     def preparation_failure(self, stream: StreamId) -> Failure | None:
-        """Wait until the stream's table is prepared. Return the failure, or None."""
+        """Wait for the preparation of the stream's table.
+
+        Return the failure if the preparation failed, otherwise None.
+        """
         error = self._tables[stream].exception()
         if isinstance(error, TableConflict) and isinstance(bucket := self._filters.exception(), ConnectorError):
             error = bucket  # A misspelt bucket_name is the cause, not that the table is in another bucket.
         return None if error is None else failure_of(error, stream, "prepare the table of")
 
     def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, Failure]:
-        """Publish the tables of complete streams. Return the failures by stream."""
+        """Publish the tables of these complete streams. Return the failures by stream."""
         published = {stream: self._commits.submit(self._publish, stream) for stream in streams}
         with self._stages.active("publishing"):
             errors = {stream: future.exception() for stream, future in published.items()}
@@ -273,7 +280,7 @@ class Landing:
         }
 
     def close(self, given_up: Callable[[], bool]) -> None:
-        """Start no more work. Wait until running work has ended, or until `given_up` returns true."""
+        """Start no more work. Wait until running work has ended, or until `given_up` returns True."""
         self._commits.close(given_up)
 
     def _publish(self, stream: StreamId) -> None:
@@ -311,7 +318,8 @@ class Landing:
             if isinstance(outcome, BatchCommitted):
                 committed = self._committed[batch.stream]
                 committed.add(batch)
-                # A merge forgets the deletions that it applied, so an older row that is committed later would reappear.
+                # A merge does not keep the deletions that it applied. An older version of a deleted row, if committed
+                # later, would reappear.
                 if committed.is_contiguous:
                     self._merge_if_due(table, batch.stream)
 
@@ -353,7 +361,8 @@ class Landing:
                     sizes = tuple(file.size for file in encoded.files)
                     rows = sum(file.rows for file in encoded.files)
                     if self._archive is not None:
-                        # Before its states are released, so that the journal has every acknowledged batch.
+                        # Record the batch in the journal before its states are released, so that the journal contains
+                        # every acknowledged batch.
                         self._archive.add(batch.stream, batch.number, encoded.line_files, table.position(), rows)
                     return BatchCommitted(batch, encoded.counts, rows, sizes, encoded.partitions)
                 case Reencode(reason=reason):
@@ -362,9 +371,10 @@ class Landing:
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
     def _publish_beside(self, encoded: _EncodedBatch) -> Failure | None:
-        """Publish a batch's rejects and archived lines. This must precede the commit of its records.
+        """Publish a batch's rejects and archived lines. Call this before the commit of the batch's records.
 
-        Then no value is lost without a reject, and the archive contains every row. Returns the failure, or None.
+        This order ensures that no value is lost without a reject, and that the archive contains every row. Returns the
+        failure, or None.
         """
         doing = "write the rejects of"
         try:
@@ -377,7 +387,7 @@ class Landing:
         return None
 
     def _warn_of_undeclared(self, encoded: _EncodedBatch) -> None:
-        """Log a warning, once per stream, about fields of its records that its schema does not declare."""
+        """Log a warning, once per stream, about fields of the stream's records that its schema does not declare."""
         stream = encoded.batch.stream
         if encoded.undeclared and stream not in self._with_undeclared:
             self._with_undeclared.add(stream)
@@ -415,7 +425,7 @@ class _Committed:
         self._beyond: dict[int, int] = {}
 
     def add(self, batch: Batch) -> None:
-        """Add the records of a committed batch. No batch may be added twice."""
+        """Add the records of a committed batch. Do not add a batch twice."""
         self._beyond[batch.first_record] = batch.first_record + batch.records
         while (end := self._beyond.pop(self._end, None)) is not None:
             self._end = end

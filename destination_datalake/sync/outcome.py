@@ -42,7 +42,7 @@ class BatchCommitted:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """The batch may not have been committed. Its stream has failed."""
+    """The batch failed, and its stream has failed with it. It is possible that the batch was committed nevertheless."""
 
     batch: Batch
     failure: Failure
@@ -121,7 +121,7 @@ class SyncOutcome:
 
 
 def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
-    """Return the failure of a stream for an exception. `doing` completes "Cannot … stream …"."""
+    """Return the failure of a stream that an exception caused. `doing` completes "Cannot … stream …"."""
     trace = _stack_trace(error)
     match error:
         case TableConflict():
@@ -197,7 +197,7 @@ def spark_ended(stream: StreamId) -> Failure:
 
 
 def input_not_read() -> Failure:
-    """Return the failure of a sync in which Spark ended before the input did, although no records were queued."""
+    """Return the failure of a sync whose Spark ended before the end of the input, while no records were queued."""
     message = "Spark ended before the input did. The rest was not read. The next sync continues from there."
     return Failure(message, "Spark has ended", "transient_error")
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.stdout import Stdout
 
 LOG_EVERY_SECONDS = 5.0
-"""The first interval between two progress logs. It doubles with each log, up to a minute."""
+"""The first interval between two progress logs, in seconds. It doubles with each log, up to a minute."""
 
 _MAX_SECONDS = 60.0
 
 _SPARK_SECONDS = 2.0
-"""Maximum time that the end of a sync waits for Spark's task counts. A Spark that hangs never returns them."""
+"""Maximum seconds that the end of a sync waits for Spark's task counts. A Spark that hangs never returns the counts."""
 
 BUSIEST = 10
 """Maximum number of streams that a progress log names."""
@@ -91,7 +91,7 @@ class StreamProgress:
     received_bytes: int = 0
     committed: int = 0
     rows: int = 0
-    """The number of rows. It is less than `committed` if lines of the batches were already empty: lines of erased
+    """The number of rows. It is less than `committed` if the batches contain empty lines, which replace erased
     records."""
     sizes: array[int] = field(default_factory=lambda: array("q"), compare=False)
     """The size of each file in bytes."""
@@ -99,7 +99,7 @@ class StreamProgress:
     """The average number of partitions per task, for the batch with the highest average."""
     counts: RejectCounts = field(default_factory=RejectCounts)
     states_released: int = 0
-    """The released states of this stream. Global states count only for the whole sync."""
+    """The number of released states of this stream. Global states are counted only for the whole sync."""
     began: float | None = None
     """The time of the first record, by the monotonic clock."""
     seconds: float = 0.0
@@ -109,7 +109,7 @@ class StreamProgress:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The counts of a sync at one moment."""
+    """The counts of a running sync at one moment."""
 
     streams: tuple[StreamProgress, ...]
     seconds: float
@@ -159,7 +159,7 @@ class Reporter:
             self._log(self._with_tasks())
 
     def _log(self, progress: Progress) -> None:
-        """Log the changes since the last log, unless only the time has changed."""
+        """Log the changes since the last log. Log nothing if only the elapsed time has changed."""
         lines = news(progress, self._logged)
         for line in lines:
             self._out.log("INFO", line)

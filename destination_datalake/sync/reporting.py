@@ -48,12 +48,12 @@ _MAX_ERROR_LENGTH = 1000
 """Maximum length, in characters, of an error message in the report. Some errors name every column of a table."""
 
 _MAX_REASONS = 100
-"""Maximum number of entries about rejects in a report line, one for each column and reason. The most frequent are kept.
-"""
+"""Maximum number of reject entries in a report line. There is one entry for each column and reason, and the most
+frequent ones are kept."""
 
 
 class Reporting:
-    """Collects the report of one sync. No method raises, or waits longer than the report writer does.
+    """Collects the report of one sync. Its methods never raise, and never wait longer than the report writer.
 
     `run` is the unique ID of the sync. `log` writes a line to Airbyte's log of the sync.
     """
@@ -111,9 +111,9 @@ class Reporting:
         self._write(lines)
 
     def _write(self, lines: Sequence[ReportLine]) -> None:
-        """Write the report. If enabled and time remains, also publish the notice and emit the lineage event.
+        """Write the report. If they are enabled and time remains, also publish the notice and emit the lineage event.
 
-        Only the first call has an effect.
+        Only the first call of this method has an effect.
         """
         if self._writer is not None:
             self._writer.finish(lines)
@@ -260,7 +260,9 @@ class Reporting:
 
 
 def summary(lines: Sequence[ReportLine], progress: Progress) -> Iterator[tuple[LogLevel, str]]:
-    """Yield a line of text for each stream, then one for the sync. `lines` is the report, with the sync's line first.
+    """Yield a line of text for each stream, then one for the sync.
+
+    `lines` is the report, in which the sync's line is first.
 
     The line of a stream whose records were all rejected is a warning.
     """
@@ -312,8 +314,8 @@ def _few(names: Sequence[str]) -> str:
 
 
 _SECONDS, _SECONDS_TERMINATED = 10.0, 2.0
-"""Maximum seconds that the end of a sync waits for notices and lineage: normally, and after SIGTERM, when the platform
-does not wait long."""
+"""Maximum seconds that the end of a sync waits for notices and lineage: in the normal case, and after SIGTERM, when the
+platform soon kills the process."""
 
 _MAX_COLUMNS = 10
 """Maximum number of columns or streams that a list in a log line names."""

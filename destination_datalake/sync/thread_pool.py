@@ -18,7 +18,7 @@ class ThreadPool:
     """Runs submitted calls in order on at most `max_threads` threads.
 
     Unlike `concurrent.futures.ThreadPoolExecutor`, it starts all threads at construction, so no call fails if the
-    machine later runs out of threads. It also does not wait at exit for threads that are waiting for AWS.
+    machine later runs out of threads. At exit, it does not wait for threads that are waiting for AWS.
     """
 
     def __init__(self, max_threads: int, name: str) -> None:
@@ -48,7 +48,7 @@ class ThreadPool:
         return future
 
     def close(self, given_up: Callable[[], bool]) -> None:
-        """Start no more calls. Wait until the running calls have ended, or until `given_up` returns true."""
+        """Start no more calls. Wait until the running calls have ended, or until `given_up` returns True."""
         self._closed = True
         for _ in self._threads:
             self._queue.put(lambda: None)
