@@ -1,4 +1,4 @@
-"""Jobs that run on executors: write Arrow columns as data files in S3, search files, rewrite files.
+"""Jobs that run on executors: write records as data files in S3, search data files, and rewrite data files.
 
-No catalog is used.
+The jobs do not use a catalog.
 """

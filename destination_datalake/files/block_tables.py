@@ -43,7 +43,7 @@ def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> l
 
 
 def _without_nulls(changes: Any) -> pa.ListArray[Any]:
-    """Return the changes with an empty text for each member that the source omitted."""
+    """Return the changes. Members that the source omitted are replaced by empty texts."""
     entries: Any = changes.values
     members = [member.fill_null("") for member in entries.flatten()]
     whole: Any = pa.StructArray.from_arrays(members, fields=list(entries.type))
@@ -53,19 +53,19 @@ def _without_nulls(changes: Any) -> pa.ListArray[Any]:
 class OrderedIds:
     """Row IDs of one unit: UUIDs of version 7 that ascend in the order of arrival.
 
-    They are monotonic (RFC 9562, 6.2, method 2). Neighbouring IDs differ only in their last digits, so they compress to
-    almost nothing. Random IDs would take a sixth of a file. From the most significant bits, an ID has
+    The IDs are monotonic (RFC 9562, 6.2, method 2). Neighbouring IDs differ only in their last digits, so they compress
+    to almost nothing. Random IDs would take a sixth of a file. From the most significant bits, an ID consists of
 
     - the start of the sync in milliseconds, plus the number of the batch;
     - the number of the unit in the batch, in the 12 bits after the version;
     - 30 random bits, which distinguish attempts and syncs;
     - the number of the line in the unit.
 
-    The IDs of all rows of a table are therefore in the order of arrival, regardless of the files of the rows.
+    The IDs of all rows of a table are therefore in the order of arrival, regardless of which files contain the rows.
     """
 
     def __init__(self, first: bytes) -> None:
-        """Use `first` as the ID of line 0. It has 16 bytes; see `first_id`."""
+        """Use `first`, which has 16 bytes, as the ID of line 0 (see `first_id`)."""
         self.first = first
 
     def of(self, lines: LineNumbers) -> pa.StringArray:
@@ -100,7 +100,10 @@ def _constant(value: int | None, rows: int) -> pa.Array[Any]:
 
 
 class Rows(NamedTuple):
-    """A table and its size in bytes, which is kept because computing it takes as long as encoding a small file."""
+    """A table and its size in bytes.
+
+    The size is stored, because computing it takes as long as encoding a small file.
+    """
 
     table: pa.Table
     bytes: int
@@ -108,7 +111,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileSchema:
-    """The stream's columns with the types that a file stores, and the Arrow schema of the file."""
+    """A stream's columns with their types in a data file, and the Arrow schema of the file."""
 
     columns: tuple[Field, ...]
     arrow: pa.Schema
@@ -117,7 +120,7 @@ class FileSchema:
 class BlockTables:
     """Converts decoded blocks to tables.
 
-    If a value does not fit its column, the column is widened from that block on.
+    If a block contains a value that does not fit its column, the column is widened from this block on.
     """
 
     def __init__(self, plan: FilePlan, ids: OrderedIds) -> None:
@@ -128,7 +131,7 @@ class BlockTables:
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:
         """Return the row IDs (`_airbyte_raw_id`) and the table of a block.
 
-        The table has the schema `schema`, which is widened first if the block requires it.
+        The table has the schema `schema`. If values of the block do not fit, `schema` is widened first.
         """
         fitting = tuple(
             replace(column, type=narrowest(array, column.type))
@@ -146,7 +149,7 @@ class BlockTables:
 
 
 class WaitingRows:
-    """Rows in memory that are not encoded yet. A later block may have a wider schema, but never a narrower one."""
+    """Rows in memory that are not encoded yet. The schema of a later block may be wider, but never narrower."""
 
     def __init__(self, schema: FileSchema) -> None:
         self.schema = schema

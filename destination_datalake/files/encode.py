@@ -104,7 +104,7 @@ def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
 
 
 def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEncoded:
-    """Return the result of a failed unit.
+    """Return the result of a unit that could not be encoded.
 
     If the unit ran on another machine, the message names the machine, because its network and its role may differ.
     """
@@ -138,15 +138,15 @@ def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
 class KeyGuard:
     """Rejects records if the connector or the source changed a value that deduplication needs.
 
-    - Rows with different keys would replace each other if their keys became null, or equal by truncation. A null that
-      was sent as null is a valid key.
+    - Keys: rows with different keys would replace each other if their keys became null, or became equal by truncation.
+      A null that was sent as null is a valid key.
     - Without its cursor, a record would count as older than all others of its key. A truncated cursor, such as a time
       with nanoseconds, is kept: truncation keeps the order of cursors or makes them equal.
     - Without its time of deletion, a record that deletes a row would instead replace the row with nulls.
     """
 
     def __init__(self, key: Sequence[str], may_be_truncated: Sequence[str]) -> None:
-        """Guard these fields, which are named as in `ValueChange.field`."""
+        """Guard the values of these fields, which are named as in `ValueChange.field`."""
         self._key = pa.array(key, pa.string())
         self._all = pa.array([*key, *may_be_truncated], pa.string())
 
@@ -161,7 +161,7 @@ class KeyGuard:
         return cls([fields[name] for name in dedup.key], may_be_truncated)
 
     def refuse(self, decoded: Decoded) -> Decoded:
-        """Return the records without those that must be rejected, whose lines are added to the rejected lines."""
+        """Return the records that need not be rejected. Add the lines of the other records to the rejected lines."""
         if decoded.changes is None:
             return decoded
         rows = self._changed(decoded.changes)

@@ -1,10 +1,10 @@
 """The erasure job on executors: rewrite objects without some of their rows or lines.
 
-An object is replaced atomically, and only if it has not changed since it was read. Everything else is kept: other lines
-byte for byte, in order; and the columns, row groups, field IDs, compression and metadata of Parquet files. Memory is
-bounded by one row group, plus one byte per row of a Parquet file.
+An object is replaced atomically, and only if it has not changed since it was read. Everything else is kept. Other lines
+keep their bytes and their order. Parquet files keep their columns, row groups, field IDs, compression and metadata.
+Memory is bounded by one row group, plus one byte per row of a Parquet file.
 
-An erased line of the archive becomes an empty line, because row IDs depend on line numbers.
+In the archive, an erased line becomes an empty line, because row IDs depend on line numbers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ lines."""
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object as listed by S3. `size` is in bytes.
+    """An object in S3, as S3's listing describes it. `size` is in bytes.
 
     `version` is the ID of a noncurrent version, or None for the current one.
     """
@@ -77,9 +77,9 @@ class EraseTask:
     """A task that searches objects for rows or lines with one of the `ids` in a column.
 
     `columns` are the current and former names and paths of this column: `Field.path` is its path in a record's data or
-    in a row. With `write`, objects with such rows are rewritten without them, except noncurrent versions. Each group
-    has one object, or all reject objects of one attempt at a unit, because the lines of one record may be in several of
-    these.
+    in a row. With `write`, objects with such rows are rewritten without them, except noncurrent versions. A group
+    consists of one object, or of all reject objects of one attempt at a unit, because the lines of one record may be in
+    several reject objects.
     """
 
     groups: tuple[tuple[StoredObject, ...], ...]
@@ -94,8 +94,8 @@ class EraseTask:
 class Erased:
     """The result for one object: the number of rows or lines `found` in it. They are erased if `was_written`.
 
-    `was_removed` means that the object was a table's file without other rows, and was deleted. `is_gone` means that
-    another writer has deleted or replaced the object, so that it must be searched again.
+    `was_removed` means that the object was a data file that contained no other rows, and was deleted. `is_gone` means
+    that another writer has deleted or replaced the object, so that it must be searched again.
     """
 
     object: StoredObject
@@ -154,7 +154,7 @@ def _erase(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
 
 
 def _is_gone(error: Exception, stored: StoredObject, s3: S3Client) -> bool:
-    """Return whether the error means that the object, or the given version of it, no longer exists."""
+    """Return whether the error means that the object, or the requested version of it, no longer exists."""
     if stored.version is None:
         return is_missing(error, s3, stored.uri)
     return getattr(error, "response", {}).get("Error", {}).get("Code") in ("NoSuchKey", "NoSuchVersion", "404")
@@ -163,7 +163,7 @@ def _is_gone(error: Exception, stored: StoredObject, s3: S3Client) -> bool:
 # --- Lines ----------------------------------------------------------------------------------------------------------
 
 Find = Callable[[bytes], "NDArray[np.bool_]"]
-"""Returns a mask of the lines to erase, given whole lines of which none is blank."""
+"""A function that returns a mask of the lines to erase. It is called with whole lines, none of which is blank."""
 
 
 def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find) -> Erased:
@@ -184,7 +184,7 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
                 output.write(kept)
         if upload is None or output is None:
             return Erased(stored, found)
-        # Empty objects are kept in the archive, whose index references them, and among the rejects.
+        # Objects that become empty are kept in the archive, whose index references them, and among the rejects.
         is_removed = found > 0 and task.content == "rows" and not has_other_lines
         if not found or is_removed:
             upload.abort()
@@ -222,9 +222,9 @@ def _read(stored: StoredObject, s3: S3Client, start: int, end: int) -> bytes:
 
 
 def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, int]:
-    """Return the text without the lines that `find` selects, and their number.
+    """Return the text without the lines that `find` selects, and the number of these lines.
 
-    `keeps_numbers` replaces them by empty lines.
+    With `keeps_numbers`, the lines are replaced by empty lines, so that the other lines keep their numbers.
     """
     lines = text.removesuffix(b"\n").split(b"\n")
     has_text = np.fromiter((bool(line.strip()) for line in lines), np.bool_, len(lines))
@@ -234,7 +234,7 @@ def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, in
     if not dead.any():
         return text, 0
     kept = [b"" if is_dead else line for line, is_dead in zip(lines, dead, strict=True) if keeps_numbers or not is_dead]
-    # Only the last line may lack its newline. No newline is added to it.
+    # Only the last line may lack a newline, and none is added to it.
     ends_with_newline = text.endswith(b"\n") or dead[-1]
     return b"\n".join([*kept, b""] if ends_with_newline else kept), int(np.count_nonzero(dead))
 
@@ -257,8 +257,8 @@ _REJECT = msgspec.json.Decoder(_RejectLine)
 def _erase_rejects(group: Sequence[StoredObject], task: EraseTask, s3: S3Client) -> list[Erased]:
     """Rewrite the reject objects of a group without the lines of matching records.
 
-    Only one line of a record has the record's text, by which its other lines are found. This line is erased last, so
-    that an interrupted erasure can be repeated.
+    A record can have several reject lines, only one of which contains the record's text. The other lines are found by
+    means of this line, so it is erased last. An interrupted erasure can therefore be repeated.
     """
     dead = _DeadRecords(task)
     for stored in group:
@@ -329,7 +329,7 @@ class _DeadRecords:
     def _record(self, reject: _RejectLine) -> bytes:
         """Return the record of a reject.
 
-        If the reject has only the value of the searched column, return a record with this value.
+        If the reject contains only the value of the searched column, return a record with this value.
         """
         if reject.raw_data is not None:
             return base64.b64decode(reject.raw_data).replace(b"\n", b" ").strip()
@@ -356,7 +356,10 @@ def _erase_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
 
 
 class _RowSearch:
-    """Finds rows in JSON lines. Readers ignore the case of keys, so other writers may spell them differently."""
+    """Finds rows in JSON lines.
+
+    Ignores the case of keys, as readers do, because other writers may spell keys differently.
+    """
 
     def __init__(self, task: EraseTask) -> None:
         self._columns = task.columns
@@ -418,7 +421,7 @@ def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:
 
 
 def _path_in(schema: pa.Schema, path: Sequence[str]) -> Sequence[str] | None:
-    """Return a column's path as a file spells it, or None if the file lacks the column. Names are case-insensitive."""
+    """Return a column's path as spelled in a file, or None if the file lacks the column. Names are case-insensitive."""
     names: list[str] = []
     fields: list[pa.Field[Any]] = list(schema)
     for step in path:

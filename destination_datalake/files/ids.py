@@ -26,7 +26,7 @@ _Task = TypeVar("_Task", bound="DataclassInstance")
 _Result = TypeVar("_Result")
 
 _MAX_RANGES = 64
-"""Maximum number of value ranges by which files and row groups are excluded. Up to 64 IDs get a range each."""
+"""Maximum number of value ranges by which files and row groups are excluded. Each of up to 64 IDs has its own range."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Ids:
         return {key: row for row, key in enumerate(self.keys.to_pylist())}
 
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the values that are IDs. Add these IDs to `matched`.
+        """Return a mask of the values that are in the set. Add these IDs to `matched`.
 
         The values may have a type from which `type` was promoted. Raises TypeError for nested values.
         """
@@ -82,7 +82,7 @@ class Ids:
         return {key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in keys.to_pylist()}
 
     def may_be_in(self, group: pq.RowGroupMetaData, column: str | None) -> bool:
-        """Return whether a row group, by its statistics, may have an ID in a column.
+        """Return whether a row group may contain an ID in a column, according to its statistics.
 
         `column` is None if the file lacks it.
         """
@@ -95,10 +95,11 @@ def search(
     ids: Ids,
     tasks: Sequence[_Task],
 ) -> list[Any]:
-    """Run a job whose tasks search for `ids`. Return its results.
+    """Run a job whose tasks search for `ids`. Return the results of the job.
 
-    `run` runs the function `work` on tasks without IDs. Spark sends the IDs only once, with the function. It keeps
-    several copies of each task in the driver's memory, which many IDs in each task would exhaust.
+    `run` runs the function `work` on tasks. The tasks do not contain the IDs; Spark sends the IDs only once, with the
+    function. Spark keeps several copies of each task in the driver's memory, so many IDs in each task would exhaust the
+    memory.
     """
     results = []
     for result in run(partial(with_ids, work, ids), tasks):
@@ -112,7 +113,10 @@ def search(
 def with_ids(
     work: Callable[[Iterable[_Task]], Iterable[_Result]], ids: Ids, tasks: Iterable[_Task]
 ) -> Iterator[_Result | RowSet]:
-    """Run a job's function on tasks with these IDs. Yield its results, then the positions of the matched IDs."""
+    """Run a job's function on tasks, to which these IDs are added.
+
+    Yield its results, then the positions of the matched IDs.
+    """
     yield from work(replace(task, ids=ids) for task in tasks)
     yield RowSet.of(ids.matched)
 
@@ -134,7 +138,7 @@ NO_IDS = Ids(pa.null(), pa.nulls(0), ())
 
 
 def canonical_keys(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Return values as 64-bit integers or binary values, which are equal if and only if the values are.
+    """Return values as 64-bit integers or binary values, which are equal if and only if the original values are equal.
 
     Null stays null. -0.0 equals 0.0, and NaN equals NaN. A promoted column has the same canonical values as before
     (Iceberg spec: Schema Evolution; int to long, float to double, decimals with more digits). For integers and texts,
@@ -186,8 +190,8 @@ _DIGEST = np.dtype("S32")
 class HashedIds:
     """A set of IDs as salted hashes: HMAC-SHA256 of the canonical value, with a salt per request.
 
-    The hashes and the salt show whether a given value is an ID. They do not reveal the IDs, unless there are few
-    possible values. `digests` are sorted and concatenated, 32 bytes each.
+    With the hashes and the salt, anyone can check whether a given value is an ID. They do not reveal the IDs, unless so
+    few values are possible that all can be tried. `digests` are sorted and concatenated, 32 bytes each.
     """
 
     salt: bytes

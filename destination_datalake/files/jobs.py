@@ -1,4 +1,7 @@
-"""Shared code of jobs on executors. A task that fails returns a result with a message for the user."""
+"""Shared code of jobs on executors.
+
+A task that fails does not raise, but returns a result with a message for the user.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ _SESSION_ENDED = (
 
 
 def distribute(items: Sequence[_Item], tasks: int) -> list[tuple[_Item, ...]]:
-    """Distribute items to at most `tasks` tasks. Each task gets about the same number of items, and at least one."""
+    """Distribute items among at most `tasks` tasks. Each task gets about the same number of items, and at least one."""
     return [tuple(items[number::tasks]) for number in range(min(tasks, len(items)))]
 
 

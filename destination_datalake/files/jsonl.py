@@ -1,6 +1,6 @@
-"""Write JSON lines. DuckDB converts Arrow data to text, in C++.
+"""Write files of JSON lines. DuckDB, a C++ library, converts Arrow data to text.
 
-Python writes the rows that exceed DuckDB's memory limit.
+Rows that exceed DuckDB's memory limit are converted in Python.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEMORY_LIMIT_MB = 256
 """DuckDB's memory limit. A value of 22 MB exceeds it, and so do 2,000 rows of 1,000 columns."""
 
 MAX_ROWS = 1 << 20
-"""Maximum number of rows per query. It is more than any block of records has."""
+"""Maximum number of rows per query. No block of records contains more rows."""
 
 _MAX_DIGITS = 38
 
@@ -45,11 +45,11 @@ class JsonLinesFileWriter:
             self._output.write(text)
 
     def write_row_group(self, table: pa.Table, size: int) -> None:  # noqa: ARG002
-        """Append rows. In this format, rows are always encoded immediately."""
+        """Append rows. JSON lines are always encoded immediately."""
         self.write(table)
 
     def close(self) -> bytes:
-        """Write the remaining bytes. Return an empty footer, because the format has none."""
+        """Write the remaining bytes. Return an empty footer, because JSON lines files have no footer."""
         if isinstance(self._output, GzipUpload):
             self._output.finish()
         return b""
@@ -81,7 +81,7 @@ class JsonLinesEncoder:
 
     def encode(self, table: pa.Table) -> Iterator[memoryview | bytes]:
         """Yield the rows as lines, each with its newline, in pieces of any number of lines."""
-        # Rows differ in size: the next rows may need less memory than those for which the maximum was halved.
+        # Rows differ in size, so later rows may need less memory than the rows for which the maximum was halved.
         self._max_rows = min(2 * self._max_rows, MAX_ROWS)
         zoneless = table.cast(self._schema)
         start = 0
@@ -108,7 +108,7 @@ class JsonLinesEncoder:
             lines = self._duckdb.sql(self._query).to_arrow_table().column(0)
         finally:
             self._duckdb.unregister("records")
-        # The data buffer of an Arrow string array is the concatenation of its strings: here, of the lines.
+        # The data buffer of an Arrow string array is the concatenation of its strings, which here are the lines.
         return [
             memoryview(chunk.buffers()[2])[: pc.sum(pc.binary_length(chunk)).as_py()]
             for chunk in lines.chunks
@@ -121,7 +121,7 @@ def _without_offsets(table: pa.Table) -> pa.Table:
     columns: list[Any] = table.columns
     for position, column in enumerate(columns):
         if pa.types.is_nested(column.type) and any(_has_offset(chunk) for chunk in column.chunks):
-            # `concat_arrays` returns a single array without copying it, so an empty one is added.
+            # `concat_arrays` returns a single array without copying it. An empty second array forces a copy.
             copied: list[Any] = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
             table = table.set_column(position, table.schema.field(position), pa.chunked_array(copied))
     return table
@@ -175,7 +175,7 @@ def _for_duckdb(type_: pa.DataType) -> pa.DataType:
 
 
 def _holds_widest_fraction(type_: pa.DataType) -> bool:
-    """Return whether the type has a decimal without digits before the point that has too many digits to add one."""
+    """Return whether the type contains a decimal of the maximum precision without digits before the point."""
     if pa.types.is_nested(type_):
         return any(_holds_widest_fraction(type_.field(i).type) for i in range(type_.num_fields))
     return isinstance(type_, pa.Decimal128Type) and type_.scale == _MAX_DIGITS

@@ -30,12 +30,12 @@ def field_id(field: pa.Field[Any]) -> int | None:
 
 
 def has_field_ids(schema: pa.Schema) -> bool:
-    """Return whether any column has a field ID. Files without field IDs come from other programs."""
+    """Return whether any column has a field ID. Files without field IDs were written by other programs."""
     return any(field_id(field) is not None for field in schema)
 
 
 def columns_by_id(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
-    """Return a schema with the top-level columns that have these field IDs, in this order."""
+    """Return a schema that contains the top-level columns with these field IDs, in the order of the IDs."""
     by_id = {field_id(field): field for field in schema}
     return pa.schema([by_id[id_] for id_ in ids])
 
@@ -60,7 +60,7 @@ def _numbered(field: pa.Field[Any], path: str, ids: Mapping[str, int]) -> pa.Fie
 
 
 def promote_floats(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
-    """Return the schema with the floats that have these field IDs, at any depth, as doubles. Field IDs are kept."""
+    """Return the schema in which the floats with these field IDs, at any depth, are doubles. Field IDs are kept."""
     return pa.schema([_promoted(field, ids) for field in schema])
 
 
@@ -77,14 +77,16 @@ def _promoted(field: pa.Field[Any], ids: Collection[int]) -> pa.Field[Any]:
 
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Arrow bytes that are buffered for a row group: large enough for fast reads, and small enough for memory."""
+"""Size, in Arrow bytes, of the rows that are buffered for a row group: large enough for fast reads, and small enough
+for memory."""
 
 _SAMPLE_ROWS = 4096
 _DICTIONARY_BELOW = 0.5
-"""A column is dictionary-encoded if the share of distinct values in the sample is smaller than this."""
+"""A column is dictionary-encoded if the share of distinct values in the sample is smaller than this limit."""
 
 _FIRST_SAMPLE = pa.array(np.sort(np.random.default_rng(0).choice(_SAMPLE_ROWS, 256, replace=False)), pa.int64())
-"""Random rows of the sample, which suffice to judge most columns. They are random because values may be periodic."""
+"""The positions of random rows in the sample, which suffice to judge most columns. They are random because values may
+be periodic."""
 
 _DISTINCT_ABOVE = 0.98
 """A column with a larger share of distinct values in these random rows is not dictionary-encoded."""
@@ -105,7 +107,8 @@ class ParquetFileWriter:
     def __init__(self, codec: str, schema: pa.Schema, upload: Upload, repetitive: list[str] | None = None) -> None:
         """Write to `upload`.
 
-        `repetitive` are the paths of the columns to dictionary-encode; None chooses them by the first row group.
+        `repetitive` are the paths of the columns to dictionary-encode. If it is None, they are chosen by the first row
+        group.
         """
         self._compression = "none" if codec == "UNCOMPRESSED" else codec.lower()
         self._schema = schema
@@ -124,7 +127,10 @@ class ParquetFileWriter:
             self._write_buffered()
 
     def write_row_group(self, table: pa.Table, size: int) -> None:
-        """Append rows as one row group. `size` is the table's size in bytes. Must not be mixed with `write`."""
+        """Append rows as one row group.
+
+        `size` is the table's size in bytes. Do not call both this method and `write`.
+        """
         assert not self._buffered
         self._write(table, size)
 
@@ -199,7 +205,7 @@ def _distinct_share(column: pa.ChunkedArray[Any]) -> float:
 def _bounded_columns(table: pa.Table) -> bool | list[str]:
     """Return the paths of columns to write with statistics: columns without huge values.
 
-    Return True for all columns.
+    Return True if all columns are written with statistics.
     """
     huge = {name for name in table.column_names if table.column(name).nbytes > _HUGE_VALUE_BYTES * table.num_rows}
     if not huge:

@@ -1,6 +1,6 @@
 """Plans of data files, tasks of jobs, and their results: the values that the driver and the executors exchange.
 
-All of them are small. Records are never sent between the driver and executors.
+All of these values are small. Records are never sent between the driver and executors.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class FilePlan:
     """The access to AWS for these files, if the catalog vends credentials for this table. None means the task's
     access."""
     dedup: Deduplication | None = None
-    """If set, records are rejected whose key cannot be kept as sent or whose cursor is lost; a truncated cursor is
-    kept. None if rows are not deduplicated."""
+    """The columns for deduplication, or None if rows are not deduplicated. If set, a record is rejected if its key
+    cannot be kept as sent, or if its cursor is lost. A truncated cursor is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class WrittenFile:
 class DataFile:
     """A data file of a batch. Its `columns` may have wider types than the plan's columns, if the values require it.
 
-    For the other fields see `WrittenFile`.
+    `WrittenFile` describes the other fields.
     """
 
     uri: str
@@ -132,7 +132,7 @@ class DataFile:
     footer: bytes = field(repr=False)
     pending_upload: Pending | None
     with_nulls: frozenset[str] = frozenset()
-    """The top-level columns that have nulls. A footer does not always count nulls."""
+    """The top-level columns that contain nulls. They are recorded here because footers do not always count nulls."""
     partition: tuple[PartitionValue, ...] = ()
     """The partition values, one for each field of `FilePlan.partitioning`."""
     spec_id: int = 0
@@ -148,8 +148,8 @@ class RewriteTask:
     `columns` maps the names of top-level columns to their new types. Names are case-insensitive, and columns that the
     file lacks are ignored. The new type of a nested column applies to those of its fields that the file has. All field
     IDs are kept. `to_double` has the Iceberg field IDs, at any depth, of floats that become doubles; if it is set, a
-    file without such floats is not rewritten. The new file lacks the rows that `position_deletes` (see `SourceFile`)
-    remove.
+    file without such floats is not rewritten. Rows that `position_deletes` (see `SourceFile`) remove are omitted from
+    the new file.
     """
 
     source: str
@@ -168,7 +168,7 @@ class Rewritten(WrittenFile):
 
 
 class RewriteFailed(ConnectorError):
-    """Some files could not be rewritten. `failure` is the failure of one of them."""
+    """Raised if some files could not be rewritten. `failure` is the failure of one of these files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +179,8 @@ class SourceFile:
     size: int
     rows: int
     required_ids: frozenset[int] = frozenset()
-    """The field IDs of columns whose values come from the partition if the file lacks them (Iceberg spec: Column
-    Projection). The connector does not read a file that lacks one of them."""
+    """The field IDs of columns that the file must contain. If a file lacks such a column, readers take its values from
+    the file's partition (Iceberg spec: Column Projection), which the connector does not support."""
     position_deletes: tuple[SourceFile, ...] = ()
     """The position delete files that may apply to this file (Iceberg spec: Position Delete Files)."""
     etag: str | None = None
@@ -195,7 +195,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class ExpectedColumnStats:
-    """The statistics of one column of one file, according to the table's metadata. Each is None if unknown.
+    """The statistics of one column of one file, according to the table's metadata. Unknown statistics are None.
 
     The bounds are values that Arrow can order: numbers, bytes for texts, days for dates, and microseconds for times.
     """
@@ -222,8 +222,8 @@ class ExpectedFileStats:
     partition: tuple[tuple[PartitionKey, str], ...] = ()
     """The keys of the file's partition, each with its value in the catalog."""
     listed: bool = False
-    """Whether the file was only found in a listing of the folder. No metadata references it, so another writer may
-    delete it."""
+    """Whether the file was found only by listing the folder. No metadata references it, so another writer may delete
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ class VerifiedFile:
     was_deleted: bool = False
     """Whether the file was found in a listing and deleted before it could be read."""
     by_duckdb: bool = False
-    """Whether DuckDB read the file too, as the second reader."""
+    """Whether DuckDB, the second reader, has read the file as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +271,8 @@ class SkippedFile:
 class Compacted(WrittenFile):
     """The compacted file of the task `name`.
 
-    It has the rows of `sources`, which are the task's sources without the `skipped` ones. `deleted` is the number of
-    rows of the sources that were omitted because of position deletes.
+    The file contains the rows of `sources`, which are the task's sources except the `skipped` ones. `deleted` is the
+    number of rows of the sources that were omitted because of position deletes.
     """
 
     name: str = ""
@@ -286,7 +286,7 @@ class Compacted(WrittenFile):
 class NotCompacted:
     """The result of a task that wrote no file.
 
-    Apart from the skipped files, the task had at most one file, and no rows of it were deleted.
+    Apart from the skipped files, the task had at most one file, and no row of this file was deleted.
     """
 
     skipped: tuple[SkippedFile, ...]
@@ -296,7 +296,10 @@ CompactResult = Compacted | NotCompacted | Failed
 
 
 class OpenFilter(Protocol):
-    """A filter of a unit's lines, open on an executor. Omitted lines count as rejects with this `reason`."""
+    """A filter for the lines of a unit, open on an executor.
+
+    Lines that it omits count as rejects with this `reason`.
+    """
 
     reason: str
 
@@ -305,7 +308,7 @@ class OpenFilter(Protocol):
 
 
 class LineFilter(Protocol):
-    """A rule that omits lines of a unit. It is a small value that is sent to the executor."""
+    """A rule that omits lines from a unit. The rule is a small value that is sent to the executor."""
 
     def open(self, columns: Sequence[Field], s3: S3Client, /) -> OpenFilter | None:
         """Return the filter for a unit with these columns, or None if no lines are omitted.
@@ -355,7 +358,10 @@ class OpenSink(Protocol):
 
 
 class LineSink(Protocol):
-    """A second destination for the lines of a unit. It is a small value that is sent to the executor."""
+    """A second destination for the lines of a unit, such as the archive.
+
+    It is a small value that is sent to the executor.
+    """
 
     def open(
         self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None, /
@@ -367,7 +373,7 @@ class LineSink(Protocol):
 
 
 MIN_TASK_BYTES = 16 * 1024 * 1024
-"""Minimum bytes of records per task. More tasks would create smaller files and save no time."""
+"""Minimum size of the records per task, in bytes. More tasks would create smaller files and save no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,8 +381,8 @@ class EncodeUnit:
     """Segments of one stream, which are read in order and written to as few files as `FilePlan.target_bytes` allows.
 
     The names of files and rejects start with `name`, to which each attempt adds a token. A batch that is not split yet
-    is also a unit. `expected_yield` is the expected size of the files in one partition, per byte of segments. Lines
-    pass through the `filters` in order. The remaining lines go to the `sinks`, and are decoded.
+    is represented by a single unit. `expected_yield` is the expected size of the files in one partition, per byte of
+    segments. Lines pass through the `filters` in order. The remaining lines go to the `sinks`, and are decoded.
     """
 
     stream: StreamId
@@ -418,7 +424,7 @@ class Encoded:
     def pending(self) -> list[Pending | None]:
         """Return the pending uploads of the data files and of the line sinks' objects.
 
-        None means that a file has none.
+        An entry is None if the file has no pending upload.
         """
         return [*(file.pending_upload for file in self.files), *(file.pending_upload for file in self.line_files)]
 
@@ -461,7 +467,7 @@ def _units(segments: Sequence[StagedSegment]) -> Sequence[Sequence[StagedSegment
 
 
 def even_file_bytes(expected: float, target: int) -> int:
-    """Return the file size at which `expected` bytes become files of equal size.
+    """Return the target size with which `expected` bytes are divided into files of equal size.
 
     For example, 3.3 times the target becomes three files of 1.1 times the target, instead of three full files and a
     small one. If a single file is expected, it may become 1.5 times the target.

@@ -34,15 +34,18 @@ if TYPE_CHECKING:
 
 
 class UnsupportedFile(Exception):
-    """A file cannot be read with the table's columns. The text is a clause about the file, such as "has …"."""
+    """Raised if a file cannot be read with the table's columns.
+
+    The text is a clause about the file, such as "has …".
+    """
 
     uri = ""
-    """The URI of the file, if the exception passed through `naming_file`."""
+    """The URI of the file, which `naming_file` sets. Empty if it is unknown."""
 
 
 @contextmanager
 def naming_file(uri: str) -> Iterator[None]:
-    """Set the URI of an UnsupportedFile that the body raises."""
+    """Add this URI to an UnsupportedFile that the body raises."""
     try:
         yield
     except UnsupportedFile as error:
@@ -88,11 +91,15 @@ for nulls of wide tables."""
 
 _MAX_AHEAD_BYTES = 16 * 1024 * 1024
 _MAX_AHEAD_FILES = 8
-"""Limits of read-ahead, which pays because S3 takes longer to respond than decoding a small file takes."""
+"""Limits of read-ahead. Reading ahead saves time because S3 takes longer to respond than a small file takes to
+decode."""
 
 
 def open_files(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:
-    """Yield the files in order, and read ahead. Small files are in memory completely. Raises AWS errors."""
+    """Yield the opened files in order, and open further files ahead.
+
+    Small files are read into memory completely. Raises AWS errors.
+    """
     waiting: deque[tuple[int, Future[StoredFile]]] = deque()
     with ThreadPoolExecutor(_MAX_AHEAD_FILES, "ahead") as pool:
         for source in sources:
@@ -112,7 +119,7 @@ def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.Par
         pre_buffer=False,
         buffer_size=_PIECE_BYTES if whole is None else 0,
         coerce_int96_timestamp_unit="us",
-        # A corrupted value must not be copied to a new file with a valid checksum.
+        # Checksums are verified, because a corrupted value must not be copied to a new file with a valid checksum.
         page_checksum_verification=True,
     )
 
@@ -128,7 +135,10 @@ class RowGroup:
 
 
 class OpenedFile:
-    """A Parquet file whose footer has been read. Reads rows by row group, and only the needed columns."""
+    """A Parquet file whose footer has been read.
+
+    Reads rows by row group, and reads only the columns that are needed.
+    """
 
     def __init__(self, stored: StoredFile) -> None:
         """Read the footer. Raises AWS errors, and UnsupportedFile, for example if the file has another format."""
@@ -179,7 +189,7 @@ class OpenedFile:
     def read(self, group: RowGroup, project: Projection, following: RowGroup | None = None) -> Iterator[pa.Table]:
         """Yield the rows of a row group in small batches. Raises the same errors as `rows`.
 
-        Meanwhile, the same columns of the row group `following` are requested from S3.
+        While the batches are processed, the same columns of the row group `following` are requested from S3.
         """
         ahead = [] if following is None else byte_ranges(following.metadata, project.columns)
         self._stored.load(byte_ranges(group.metadata, project.columns), ahead)
@@ -250,7 +260,7 @@ class StoredFile(io.RawIOBase):
     """A read-only file object for an object in S3. Some byte ranges are in memory, and the rest is read on demand."""
 
     def __init__(self, source: SourceFile, s3: S3Client, content: bytes | None = None) -> None:
-        """Read the end of the file, or all of a small file, unless its `content` is given. Raises AWS errors."""
+        """Read the end of the file, or a small file as a whole, unless its `content` is given. Raises AWS errors."""
         super().__init__()
         self._pool: ThreadPoolExecutor | None = None
         self.source = source
@@ -344,13 +354,13 @@ def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
     for stored in open_files(source.position_deletes, s3):
         with parquet_errors("has position deletes that cannot be read as Parquet"):
             for positions in _positions(stored, source.uri):
-                # Positions beyond the file's rows, which other writers may write, have no effect.
+                # Other writers may write positions beyond the last row of the file. These have no effect.
                 dead[positions[(positions >= 0) & (positions < source.rows)]] = True
     return dead if dead.any() else None
 
 
 def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
-    """Yield the positions that a position delete file has for the data file at this path, in any order."""
+    """Yield the positions that a position delete file contains for the data file at this path, in any order."""
     schema = parquet_file(stored).schema_arrow
     path_column, position_column = _column(schema, PATH_ID, "file_path"), _column(schema, POSITION_ID, "pos")
     file = parquet_file(stored, [path_column])
@@ -379,7 +389,7 @@ def _column(schema: pa.Schema, id_: int, name: str) -> str:
 
 
 def _may_have(group: pq.RowGroupMetaData, column: str, path: str) -> bool:
-    """Return whether a row group, by its statistics, may have positions for the data file at this path."""
+    """Return whether a row group's statistics allow positions for the data file at this path."""
     [chunk] = [chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == column]
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
@@ -493,7 +503,7 @@ def _without_offset(array: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _is_promotion(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether a cast from `old` to `new` leaves values unchanged, provided that Arrow's cast raises no error."""
+    """Return whether a cast from `old` to `new` leaves all values unchanged, provided that Arrow's cast succeeds."""
     types = pa.types
     if types.is_dictionary(old):
         return _is_promotion(old.value_type, new) or old.value_type.equals(new)

@@ -1,7 +1,8 @@
-"""Two jobs on executors that rewrite Parquet files: with wider column types, or several files as one.
+"""Two jobs on executors that rewrite Parquet files: `rewrite` widens column types, and `compact` merges files.
 
-`rewrite` copies a file with wider types. The file may come from another writer, such as Spark, Hive or pandas. The copy
-keeps columns, their order, rows, row groups, field IDs, compression and key-value metadata, with these exceptions:
+`rewrite` copies a file, and widens the types of columns. The file may come from another writer, such as Spark, Hive or
+pandas. The copy keeps columns, their order, rows, row groups, field IDs, compression and key-value metadata, with these
+exceptions:
 
 - Rows removed by position deletes are omitted.
 - INT96 timestamps become microseconds in UTC, as engines read them. Arrow's default, nanoseconds, overflows in 2262,
@@ -86,7 +87,8 @@ def publish_rewritten(results: Sequence[Rewritten | Failed], access: AwsAccess) 
     rewritten = [result for result in results if isinstance(result, Rewritten)]
     uploads = pending_uploads(rewritten)
     failed = [result for result in results if isinstance(result, Failed)]
-    # Abort uploads, but never delete visible files: another sync may have written a file with the same name.
+    # Abort the uploads, but never delete visible files, because another sync may have written a file with the same
+    # name.
     with rollback_on_error(partial(abort_all, uploads, s3)):
         if failed:
             raise RewriteFailed(failed[0].failure)
@@ -162,7 +164,10 @@ def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.Pa
 
 
 def _widened(old: pq.ParquetFile, task: RewriteTask) -> pa.Schema:
-    """Return the schema of the file with the types of the task. Column names are case-insensitive, as in catalogs."""
+    """Return the schema of the file, with the new column types of the task.
+
+    Names are case-insensitive, as in catalogs.
+    """
     int96 = iter([old.schema.column(index).physical_type == "INT96" for index in range(len(old.schema))])
     wanted = {name.lower(): type_ for name, type_ in task.columns.items()}
     widened = [_wider_field(field, wanted.get(field.name.lower()), int96) for field in old.schema_arrow]
@@ -196,7 +201,7 @@ def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool])
 
 
 def _metadata(old: Mapping[bytes, bytes], changed: Mapping[str, pa.DataType]) -> dict[bytes, bytes]:
-    """Return the key-value metadata.
+    """Return the key-value metadata for the new file.
 
     If types change, copies of the former schema are omitted, and pandas' entry is corrected.
     """
@@ -295,7 +300,7 @@ def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:
 
 
 class _FailedMidway(Exception):
-    """A file turned out to be unsupported after some of its rows were written."""
+    """Raised for a file that turned out to be unsupported after some of its rows were written."""
 
     def __init__(self, file: SkippedFile) -> None:
         super().__init__(file.reason)

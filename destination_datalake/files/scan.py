@@ -1,6 +1,6 @@
 """Search data files for rows, on executors: by row ID (for replay) or by the value of a column (for erasure).
 
-The jobs return positions of rows, never rows. They read only the column that is searched.
+The jobs return line numbers or positions of rows, but never the rows. They read only the column that is searched.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> Non
 # --- Rows by the value of a column ------------------------------------------------------------------------------------
 
 _MAX_RAW_IDS = 10_000
-"""Maximum number of raw IDs per file that are sent to the driver; they have 160 kB."""
+"""Maximum number of raw IDs per file that are sent to the driver. This number of raw IDs takes 160 kB."""
 
 _NO_FIELD_IDS = (
     "has columns without field ids. Another program has written it: let that program write the table's files again "
@@ -288,7 +288,7 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
         else:
             searched += was_read
             if matches.any():
-                # A file without other rows is deleted, not rewritten.
+                # A file that contains no other rows is deleted, not rewritten.
                 is_suitable = has_field_ids(file.schema) or matches.all()
                 rows = BitMap(np.flatnonzero(matches).astype(np.uint32))
                 reason = None if is_suitable else _NO_FIELD_IDS
@@ -297,10 +297,10 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
 
 
 def _path_in_file(file: OpenedFile, task: ColumnValueTask) -> Sequence[str] | None:
-    """Return the path of the task's column as a file spells it, or None if the file lacks the column.
+    """Return the path of the task's column as spelled in the file, or None if the file lacks the column.
 
-    A file without field IDs has the table's current names, as for engines that map names (Iceberg spec: Name Mapping).
-    Raises UnsupportedFile.
+    In a file without field IDs, columns are found by the table's current names (Iceberg spec: Name Mapping). Raises
+    UnsupportedFile.
     """
     if not has_field_ids(file.schema):
         return task.path if task.path[0] in file.schema.names else None
@@ -323,7 +323,7 @@ def matching_rows(
 ) -> tuple[NDArray[np.bool_], bool]:
     """Return a mask of the rows whose value in a column is in the set `wanted`, and whether any values had to be read.
 
-    `path` is the path of the column as the file spells it. Values are cast to `type_`, the type of the column in the
+    `path` is the path of the column as spelled in the file. Values are cast to `type_`, the type of the column in the
     table. Row groups that cannot have such values, by their statistics, are skipped. Raises UnsupportedFile and AWS
     errors.
     """

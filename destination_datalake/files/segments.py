@@ -43,9 +43,9 @@ class StagedObject:
 
 
 class SegmentSource(Protocol):
-    """Another source of a segment's lines.
+    """A source of a segment's lines other than a file or a staged object.
 
-    It is a small value that is sent to the executor and reads the lines there.
+    The source is a small value that is sent to the executor, and reads the lines there.
     """
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
@@ -62,8 +62,8 @@ SegmentLocation: TypeAlias = LocalFile | StagedObject | SegmentSource
 class StagedSegment:
     """A segment that executors can read.
 
-    `bytes` is its size, `first_record` the number of its first record, and `records` its number of records. `first_id`
-    is the row ID of line 0 as 16 bytes, if the lines already have row IDs, which are then kept.
+    `bytes` is its size, `first_record` the number of its first record, and `records` its number of records. If the
+    lines already have row IDs, `first_id` is the row ID of line 0 as 16 bytes, and the rows keep these IDs.
     """
 
     location: SegmentLocation
@@ -74,7 +74,7 @@ class StagedSegment:
 
 
 class SegmentGone(ConnectorError):
-    """A staged segment was deleted or replaced."""
+    """Raised if a staged segment was deleted or replaced."""
 
     def __init__(self, uri: str) -> None:
         message = (
@@ -86,7 +86,7 @@ class SegmentGone(ConnectorError):
 
 
 class SegmentUnreadable(ConnectorError):
-    """A staged segment could not be downloaded completely in any attempt."""
+    """Raised if no attempt could download a staged segment completely."""
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
@@ -100,8 +100,8 @@ class SegmentUnreadable(ConnectorError):
 class Content:
     """Whole lines of a segment, as received.
 
-    `left_out` is the number of empty lines. They do not become rows, but remain in the content, because line numbers
-    are part of row IDs.
+    `left_out` is the number of empty lines, which replace omitted records. They do not become rows, but remain in the
+    content, because line numbers are part of row IDs.
     """
 
     lines: mmap.mmap | bytes | bytearray

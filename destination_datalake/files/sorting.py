@@ -32,7 +32,7 @@ _BUFFER_BYTES = 1024 * 1024
 
 
 class SpillFailed(ConnectorError):
-    """Rows cannot be spilled to the disk. The cause may be temporary."""
+    """Raised if rows cannot be spilled to the disk. The cause may be temporary."""
 
 
 class _Batch(NamedTuple):
@@ -47,7 +47,7 @@ class _Partition(NamedTuple):
 
 
 class Spill:
-    """Rows on disk, by partition, in the order in which they were added.
+    """Stores rows on disk by partition, in the order in which they were added.
 
     A partition is identified by the `repr` of its values, because 0.0 equals -0.0, and NaN does not equal itself.
     """
@@ -65,12 +65,12 @@ class Spill:
         self._written = 0
 
     def bytes_of(self, values: tuple[PartitionValue, ...]) -> int:
-        """Return the size that a partition's spilled rows had in memory."""
+        """Return the size, before spilling, of a partition's rows in memory."""
         partition = self._partitions.get(repr(values))
         return sum(batch.bytes for batch in partition.batches) if partition is not None else 0
 
     def add(self, values: tuple[PartitionValue, ...], rows: Rows) -> None:
-        """Append rows of a partition: at least one. All rows until `end_run` must have one schema.
+        """Append rows, at least one, of a partition. All rows up to the next `end_run` must have the same schema.
 
         Raises SpillFailed.
         """
@@ -99,7 +99,7 @@ class Spill:
         self._file = self._writer = None
 
     def take(self, values: tuple[PartitionValue, ...]) -> list[Rows]:
-        """Remove and return the rows of a partition, memory-mapped. Call `end_run` after the last of them was added."""
+        """Remove and return the rows of a partition, memory-mapped. Call `end_run` before, if rows were added."""
         partition = self._partitions.pop(repr(values), None)
         return self._read(partition.batches) if partition is not None else []
 
@@ -153,10 +153,10 @@ def spark_directory() -> Path | None:
 
 
 RUN_BYTES = 48 * 1024 * 1024
-"""Arrow bytes of the rows that are sorted together. Sorting takes twice this memory."""
+"""Size, in Arrow bytes, of the rows that are sorted together. Sorting takes twice this memory."""
 
 _MERGED_BYTES = 32 * 1024 * 1024
-"""Arrow bytes of the rows in memory during a merge, for all runs together."""
+"""Size, in Arrow bytes, of the rows that a merge keeps in memory, for all runs together."""
 
 
 def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
@@ -259,8 +259,8 @@ class MergeSort:
     def _next(self, runs: list[_Run]) -> pa.Table:
         """Remove the next rows from the buffers of the runs, and return them in order.
 
-        A run may have more rows after the last row of its buffer. Only the rows up to the first such last row, in
-        sorted order, can therefore be returned.
+        A run may have more rows on disk than in its buffer. Its next rows follow the last row in the buffer. Only rows
+        up to the lowest of these last rows can therefore be returned.
         """
         candidates = self._candidates(runs)
         table = pa.concat_tables(run.buffer for run in candidates)
@@ -279,7 +279,7 @@ class MergeSort:
         """Return the runs that may have some of the next rows. If rows were added in order, this is a single run."""
         if not any(run.has_more for run in runs):
             return runs
-        # The first rows of all runs, then the last rows of the buffers of runs that have more.
+        # Compare the first rows of all runs, and the last buffered rows of the runs that have more rows on disk.
         last = [run.buffer.slice(run.buffer.num_rows - 1) for run in runs if run.has_more]
         edges = pa.concat_tables([*(run.buffer.slice(0, 1) for run in runs), *last])
         edges = edges.select(sorted({field.source[0] for field in self._order.fields} & set(edges.column_names)))

@@ -1,10 +1,11 @@
 """Suppress records with erased IDs, according to the ledger of erasures.
 
-Replays omit archived records with these IDs. If an erasure request asks for it (`delete-rows --suppress`), syncs also
-reject new records with these IDs. These rejects are counted, but no part of the records is kept.
+Replays omit archived records with these IDs. If an erasure request has the option `--suppress` (`delete-rows
+--suppress`), syncs also reject new records with these IDs. Such rejects are counted, but no part of the records is
+kept.
 
-The ledger has a folder for each request, `_deletions/{id}/`. It has the object `request.json`, and a folder `hashes/`
-with salted hashes of the IDs, in one object per column type. The ledger contains no IDs.
+The ledger consists of a folder for each request, `_deletions/{id}/`. The folder contains the object `request.json`, and
+a folder `hashes/` with salted hashes of the IDs, in one object per column type. The ledger contains no IDs.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class SuppressionRule:
         return SuppressionFilter(RecordSearch((column,), self._ids(s3)))
 
     def _ids(self, s3: S3Client) -> HashedIds:
-        """Return the IDs. The IDs of the most recently used objects stay in memory."""
+        """Return the hashed IDs in the object. The hashes from the most recently used objects stay in memory."""
         ids = _recent.pop(self.uri, None)
         if ids is None:
             with naming_object("read which records are suppressed from", self.uri):
@@ -85,7 +86,7 @@ _recent: dict[str, HashedIds] = {}
 
 
 class SuppressionFilter:
-    """An OpenFilter that omits the lines that a search finds."""
+    """An OpenFilter that omits lines with suppressed IDs, which a search finds."""
 
     reason = RECORD_SUPPRESSED
 
@@ -152,7 +153,7 @@ def _request(s3: S3Client, uri: str) -> RequestRecord | None:
 
 
 def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules:
-    """Return the suppression rules of these requests, including unfinished ones.
+    """Return the suppression rules of these erasure requests, including unfinished requests.
 
     `folder` is the ledger's S3 URI, without a trailing slash.
     """

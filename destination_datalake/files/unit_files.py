@@ -45,7 +45,7 @@ class FileWriter(Protocol):
     def write_row_group(self, table: pa.Table, size: int) -> None:
         """Append rows, and encode them immediately. `size` is the table's size in bytes.
 
-        Must not be mixed with `write`.
+        Do not call both this method and `write` for the same file.
         """
 
     def close(self) -> bytes:
@@ -80,8 +80,8 @@ def extension(format: FileFormat, codec: str) -> str:
 
 
 MAX_METADATA_BYTES = 64 * 1024 * 1024
-"""Maximum memory for a file's metadata. Files with 1,000 columns never reach it. With 10,000 sparse columns, a file
-reaches it after 5,000 rows."""
+"""Maximum memory for a file's metadata. Files with 1,000 columns never reach this limit. With 10,000 sparse columns, a
+file reaches it after 5,000 rows."""
 
 
 class OpenFile:
@@ -169,8 +169,8 @@ class OpenFile:
 
 
 THREADS = 16
-"""Maximum number of concurrent file uploads: half of a client's connections. The other half uploads parts of open
-files."""
+"""Maximum number of concurrent file uploads: half of a client's connections. The other half of the connections uploads
+parts of open files."""
 
 UPLOADING_BYTES = 32 * 1024 * 1024
 """Maximum bytes of encoded files that are waiting for their upload, not counting the last file."""
@@ -283,7 +283,7 @@ class PartitionFiles:
     """Writes rows to the open file of their partition, and opens a file if necessary."""
 
     def __init__(self, name: str, plan: FilePlan, s3: S3Client, run_bytes: int) -> None:
-        """Write nothing yet. `run_bytes` is the maximum size of rows of a partition that are sorted together."""
+        """Write nothing yet. `run_bytes` is the maximum size of the rows of a partition that are sorted together."""
         self._name = name
         self._plan = plan
         self._s3 = s3
@@ -304,7 +304,7 @@ class PartitionFiles:
         return repr(values) in self._open
 
     def use_schema(self, schema: FileSchema, sample: pa.Table) -> None:
-        """Write rows of this schema from now on. Finish the open files, which have narrower schemas."""
+        """Use this schema for all further rows. Finish the open files, which have narrower schemas."""
         if schema is self._schema:
             return
         for key in [*self._open]:
@@ -327,7 +327,7 @@ class PartitionFiles:
                     self._finish(key)
 
     def finish(self, values: tuple[PartitionValue, ...]) -> None:
-        """Finish the open file of a partition, if there is one."""
+        """Finish the open file of a partition. Do nothing if no file is open."""
         if (key := repr(values)) in self._open:
             self._finish(key)
 
@@ -392,7 +392,8 @@ def _pieces(tables: Iterable[Rows], size: int) -> Iterator[Rows]:
 
 
 WAITING_BYTES = 128 * 1024 * 1024
-"""Maximum Arrow bytes of collected rows, unless a single block is larger. Grouping briefly takes twice this memory."""
+"""Maximum size, in Arrow bytes, of the collected rows, unless a single block is larger. Grouping briefly takes twice
+this memory."""
 
 MAX_OPEN_FILES = 4
 """Maximum number of files that stay open while rows are collected. Each may buffer two parts of an upload."""

@@ -1,7 +1,7 @@
 """The verify job on executors: two readers scan data files in full, and the results are compared with the metadata.
 
 The first reader is the connector's own, and reads from S3. The second reader is DuckDB, which shares no code with the
-first. It reads a copy on the executor's disk, one file at a time. Messages contain column names and counts, but no
+first. DuckDB reads a copy on the executor's disk, one file at a time. Messages contain column names and counts, but no
 values.
 """
 
@@ -184,7 +184,7 @@ class _ColumnCheck:
 class _PartitionCheck:
     """Compares a column's values with the file's partition.
 
-    Nulls of a column with a changed type may be in any partition.
+    If the type of the column was changed, nulls may be in any partition.
     """
 
     def __init__(self, key: PartitionKey, text: str) -> None:
@@ -194,7 +194,7 @@ class _PartitionCheck:
 
     @staticmethod
     def is_possible(key: PartitionKey, schema: pa.Schema) -> bool:
-        """Return whether a file has the column, in a type whose values keep their text after a promotion."""
+        """Return whether a file contains the key's column, in a type whose values keep their text after a promotion."""
         exact = isinstance(key.source, Int32 | Int64 | String | Boolean | Date | Timestamp)
         return exact and len(key.field.source) == 1 and key.field.source[0] in schema.names
 

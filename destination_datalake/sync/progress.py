@@ -64,7 +64,10 @@ class ActiveStages:
                     self._seconds[stage] += self._clock() - self._since.pop(stage)
 
     def spent(self) -> dict[str, tuple[float, float]]:
-        """Return the time spent in each stage: the seconds with an active thread, and the CPU seconds of all threads.
+        """Return two times for each stage.
+
+        The first is the number of seconds in which at least one thread was in the stage, and the second is the CPU
+        seconds of all threads.
 
         The CPU time of threads that are still in the stage is not included.
         """
@@ -123,7 +126,7 @@ class Progress:
 
 
 class Reporter:
-    """Reports progress: LOG messages about changes, and a live display on stderr if stderr is a terminal."""
+    """Reports a sync's progress: LOG messages about changes, and a live display on stderr if stderr is a terminal."""
 
     def __init__(
         self,

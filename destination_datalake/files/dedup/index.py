@@ -1,6 +1,7 @@
-"""The index of winners: Parquet files on a shared disk or in S3. A small index is sent with the tasks instead.
+"""The index of winners, the latest pending row of each key: Parquet files on a shared disk or in S3.
 
-The index has bounds of its keys. Row groups that have no such keys, according to their statistics, are not read.
+A small index has no files, and is sent with the tasks instead. An index records the bounds of its keys. Row groups of
+stored files whose statistics exclude these keys are not read.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 _INLINE_BYTES = 8 * 1024
-"""Maximum size of an index that is sent with the tasks. There is a task per stored file, and there may be 10,000 of
-them."""
+"""Maximum size of an index that is sent with the tasks. There is one task per stored file, possibly 10,000 tasks."""
 
 _MAX_BOUND_LENGTH = 256
 """Maximum length of a text or binary bound. Bounds are sent with each task."""
@@ -41,8 +41,8 @@ def write_index(
 ) -> IndexPart:
     """Write DuckDB's table `winners`, which must not be empty, to `folder`.
 
-    If it is small, return it as content instead. `key` has the types of the key columns. For `folder` see
-    `WinnersTask.index_folder`. Raises AWS errors and DuckDB's errors.
+    If the index is small, return its content instead of writing it. `key` contains the types of the key columns. For
+    `folder` see `WinnersTask.index_folder`. Raises AWS errors and DuckDB's errors.
     """
     winners = connection.table("winners")
     bounds = tuple(_bounds(connection, f"key{number}", type_) for number, type_ in enumerate(key))
@@ -87,7 +87,7 @@ def key_bounds(
 
 
 def index_files(parts: Sequence[IndexPart], scratch: Path, access: AwsAccess) -> list[Path]:
-    """Return local files with these parts of an index. Each process downloads a part from S3 only once.
+    """Return local files that contain these parts of an index. Each process downloads a part from S3 only once.
 
     Small parts are written to `scratch`. Raises OSError and AWS errors.
     """
@@ -137,7 +137,7 @@ bytes in Parquet."""
 def may_have_keys(
     group: pq.RowGroupMetaData, columns: Sequence[str | None], bounds: Sequence[Sequence[KeyBounds]]
 ) -> bool:
-    """Return whether a row group may have a key of an index, by its statistics and the bounds of the index's parts.
+    """Return whether a row group's statistics and the bounds of an index allow that both contain the same key.
 
     `columns` are the names of the key columns. None stands for a column that the file lacks, whose values are null.
     """
@@ -158,7 +158,7 @@ def _chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:
 
 
 class _Values:
-    """What statistics show about the values of a column chunk."""
+    """The facts that statistics contain about the values of a column chunk."""
 
     def __init__(self, chunk: pq.ColumnChunkMetaData) -> None:
         statistics = chunk.statistics
@@ -169,7 +169,7 @@ class _Values:
         self._range = None if statistics is None or not statistics.has_min_max else _range(statistics)
 
     def may_overlap(self, part: KeyBounds) -> bool:
-        """Return whether a value may be within the bounds of the key column in one part of the index."""
+        """Return whether one of the values may be within the bounds of the key column in this part of the index."""
         if (part.has_null and self._has_null) or (part.has_nan and self._is_floating):
             return True
         if self._is_null or part.lowest is None:
@@ -188,7 +188,7 @@ def _range(statistics: pq.Statistics) -> tuple[Any, Any] | None:
 
 
 def are_comparable(*values: Any) -> bool:
-    """Return whether all values have the same type and none is NaN, which old writers store in statistics."""
+    """Return whether all values have the same type, and none is NaN. Old writers store NaN in statistics."""
     type_ = type(values[0])
     if type_ not in _COMPARABLE or any(type(value) is not type_ for value in values):
         return False

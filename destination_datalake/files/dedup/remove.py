@@ -4,8 +4,8 @@ A file is read in small batches, and the new file is uploaded in parts while it 
 bounded by one row group and DuckDB's limit, plus one byte per row of the file. The small files of a task are held in
 memory until they are rewritten as one file.
 
-In a merge, the rows of stored files are looked up in the index of pending rows. Either the pending row replaces the
-stored row, or the pending row is older.
+In a merge, the rows of stored files are looked up in the index of pending rows. If a pending row has the same key,
+either it replaces the stored row, or it is older than the stored row.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def _problem(task: RemoveTask, error: Exception) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedFile:
-    """A file with a mask of its `dead` rows, which must be deleted.
+    """A file and a mask of its `dead` rows, which must be removed.
 
-    `before` is the number of rows that were already deleted. A file with `erased` rows must be rewritten. Position
-    deletes would only hide these rows, and leave them in S3.
+    `before` is the number of rows that were already deleted. A file with `erased` rows must be rewritten, because
+    position deletes would only hide these rows, and leave them in S3.
     """
 
     source: SourceFile
@@ -162,7 +162,7 @@ def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The rows that the index removes from the files of a task, by the index of the file in the task.
+    """The rows that the index of pending rows removes from the files of a task, by the number of the file in the task.
 
     `replaced` and `deleted` count the rows that upserts and tombstones remove. `superseded` are pending rows that are
     older than rows of these files, by the number of the pending file.
@@ -195,7 +195,10 @@ def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: 
 
 
 def _rows(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Iterator[pa.Table]:
-    """Yield the rows that may have a key of the index. Each has the index of its file in the task, and its position."""
+    """Yield the rows whose key may be in the index.
+
+    Each row contains the number of its file in the task, and its position.
+    """
     target, schema, bounds = _columns(task), _schema(task), [part.bounds for part in task.index]
     for place, (removal, file) in enumerate(zip(task.files, files, strict=True)):
         with naming_file(removal.source.uri):
@@ -218,7 +221,7 @@ def _columns(task: RemoveTask) -> pa.Schema:
 
 
 def _schema(task: RemoveTask) -> pa.Schema:
-    """Return the schema of the rows that are passed to `find_replaced`."""
+    """Return the Arrow schema of the rows that are passed to `find_replaced`."""
     names = task.versions.names
     columns = [comparable(pa.nulls(0, field.type)).type for field in _columns(task)]
     return pa.schema([*zip(names, columns, strict=True), ("file", pa.int32()), ("position", pa.int64())])

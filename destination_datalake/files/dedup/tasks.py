@@ -36,8 +36,9 @@ class Versions:
 
     Keys are equal if all their columns are equal; null equals null, -0.0 equals 0.0, and NaN equals NaN. The latest row
     of a key wins. Rows are compared by cursor (null is lowest, then NaN), then by `extracted_at`, then by arrival.
-    Pending rows arrive after the rows of the content, and `raw_id` orders the rows within each of these two groups. A
-    winner with a value in `deleted_at` deletes its key.
+    Pending rows (rows that are not merged yet) arrive after the rows of the content (the rows of the last merge), and
+    `raw_id` orders the rows within each of these two groups. If the latest row has a value in `deleted_at`, it deletes
+    its key.
     """
 
     key: tuple[int, ...]
@@ -66,9 +67,9 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """Positions of rows in one file, counted from 0.
+    """A set of row positions in one file, counted from 0.
 
-    They are stored as a serialized Roaring bitmap, which is compact.
+    The positions are stored as a serialized Roaring bitmap, which is compact.
     """
 
     content: bytes
@@ -117,7 +118,7 @@ UNKNOWN = ...
 class KeyBounds:
     """The lowest and the highest value of one key column, ignoring null and NaN, as returned by Arrow's `as_py`.
 
-    Both are None if there are no such values. Both are UNKNOWN if one of them is unknown.
+    Both bounds are None if the column has no other values. Both are UNKNOWN if one of them is unknown.
     """
 
     lowest: Any
@@ -128,7 +129,7 @@ class KeyBounds:
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """The index of one part of the keys: a Parquet file at `uri`, or its `content` if it is small.
+    """The index of winners for one part of the keys: a Parquet file at `uri`, or the `content` of a small file.
 
     `bounds` has an entry for each key column.
     """
@@ -148,14 +149,14 @@ def local_path(uri: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class WinnersTask:
-    """A Spark task that finds the winners in some of the pending files.
+    """A Spark task that finds the winners, the latest row of each key, in some of the pending files.
 
     `schema` has the columns of `versions`, with field IDs, in the table's current types. The first of `files` has the
     number `first_file` among all pending files. Keys are partitioned into `parts`; a single part needs no shuffle.
     `index_folder` is a URI (`file:` or `s3:`) without a trailing slash, or None if no index is needed. The first
     `content_files` of all pending files belong to the content: their rows arrived before all others.
 
-    `removals` are run in this task, on small files that are in memory.
+    `removals` run in this task, on small files that are in memory.
     """
 
     files: tuple[SourceFile, ...]
@@ -173,10 +174,10 @@ class WinnersTask:
 class Winners:
     """The winners of one part of the keys. Files are identified by their number among all pending files.
 
-    `index` is None without keys, or if no index is needed. After a shuffle, an empty part has no result. `losers` are
-    rows that another pending row replaces. `tombstones` are winners that delete their key. Neither includes rows that
-    position deletes remove. `removed` has the results of the task's removals, for files with losers or tombstones.
-    These removals do not consider stored rows.
+    `index` is None if there are no keys, or if no index is needed. After a shuffle, an empty part has no result.
+    `losers` are rows that another pending row replaces. `tombstones` are winners that delete their key. Neither
+    includes rows that position deletes remove. `removed` contains the results of the task's removals, for files with
+    losers or tombstones. These removals do not consider stored rows.
     """
 
     part: int
@@ -191,7 +192,7 @@ class Winners:
 class Removal:
     """The rows to remove from one file: `dead` rows, and rows that a row in the task's index replaces.
 
-    `erased` rows are removed too. Their file is rewritten even if position deletes already hide these rows.
+    `erased` rows are removed as well. Their file is rewritten even if position deletes already hide these rows.
     """
 
     source: SourceFile
@@ -205,8 +206,8 @@ class RemoveTask:
 
     `schema` is the schema of the table, with field IDs at every level. New files are in `folder`, an S3 URI without a
     trailing slash; their names contain `name` and a token of the attempt. If a file is rewritten, its existing position
-    deletes are applied. If it gets a new position delete file, they are included in the new one, which replaces the
-    former ones.
+    deletes are applied. If a file gets a new position delete file, its existing position deletes are included in it,
+    and it replaces the former position delete files.
     """
 
     name: str
@@ -225,8 +226,9 @@ class Removed:
     """The result of a `RemoveTask`. Files are identified by their index in the task.
 
     Files without rows to remove are unchanged. `obsolete` files must be removed from the table. The file `rewritten`
-    has their live rows, in the order of the files; it is None if there are no live rows. `position_deletes` has, for
-    each other changed file, a position delete file with all its deleted rows, including earlier deletions.
+    contains the live rows of the obsolete files, in the order of the files; it is None if there are no live rows. For
+    each other changed file, `position_deletes` contains a position delete file with all deleted rows, including earlier
+    deletions.
 
     `replaced` and `deleted` count the rows that upserts and tombstones in the index remove. `superseded` are pending
     rows that are older than rows of these files, by the number of their file among all pending files.

@@ -2,7 +2,7 @@
 
 DuckDB's memory is limited; beyond the limit, it spills to the local disk. Keys are equal if all their columns are
 equal: null equals null, NaN equals NaN, and -0.0 equals 0.0. Values are ordered: null, then NaN, then all others. Texts
-are treated as binary values, which are compared by their bytes, because texts of other engines may not be UTF-8.
+are compared by their bytes as binary values, because texts written by other engines may not be UTF-8.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
 def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection:  # noqa: ARG001
     """Return the database of one thread of a process.
 
-    It is cached: opening one takes as long as merging thousands of rows.
+    The database is cached, because opening a database takes as long as merging thousands of rows.
     """
     import duckdb
 
@@ -113,7 +113,9 @@ def find_replaced(
     count: int,
     index: Sequence[Path],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows whose key is in an index, with the winner of the key and whether that winner is as new or newer.
+    """Yield the rows whose key is in an index, each with the winner of its key.
+
+    A result also shows whether the winner is at least as new as the row.
 
     `index` are Parquet files of the table `winners`. The rows, at most `count`, have the same columns except
     `is_tombstone`.
@@ -143,7 +145,10 @@ def comparable(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any] | 
 
 
 def with_parts(connection: DuckDBPyConnection, rows: pa.Table, parts: int) -> DuckDBPyRelation:
-    """Return the rows ordered by a new column `part`, which is the number, from 0, of the part of their key."""
+    """Return the rows ordered by a new column `part`.
+
+    The column contains the number, from 0, of the part to which a row's key belongs.
+    """
     connection.register("rows", rows)
     key = ", ".join(_named(rows.schema, "key"))
     return connection.sql(f"SELECT *, (hash({key}) % {parts})::INTEGER AS part FROM rows ORDER BY part")

@@ -46,13 +46,16 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _BLOCK_BYTES = 8 * 1024 * 1024
-"""Arrow bytes of the rows that are partitioned together."""
+"""Size, in Arrow bytes, of the rows that are partitioned together."""
 
 _PAYLOAD_BYTES = 2 * 1024 * 1024
 
 
 def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners | Failed]:
-    """Find the winners of each task, whose files must have all rows of their keys. Yield one result per task."""
+    """Find the winners of each task, and yield one result per task.
+
+    A task's files must contain all rows of their keys.
+    """
     for task in tasks:
         yield attempt(partial(_winners, task), partial(_problem, task))
 
@@ -69,7 +72,7 @@ def _open(task: WinnersTask) -> Iterable[StoredFile]:
 
 
 def _remove(task: WinnersTask, result: Winners, files: Iterable[StoredFile]) -> Iterator[Removed]:
-    """Run the task's removals. A failed removal has no result; the error is reported when a separate job repeats it."""
+    """Run the task's removals, and yield their results. A failed removal is skipped: a separate job repeats it."""
     if not task.removals:
         return
     dead = united((result.losers, result.tombstones))
@@ -127,7 +130,7 @@ def _winners_of_part(part: int, shares: Iterable[_Share], task: WinnersTask) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Rows of a task's files that a producer sends to one part of the keys."""
+    """Rows of a task's files that are sent to the consumer of one part of the keys."""
 
     task: WinnersTask
     versions: bytes = b""
@@ -148,9 +151,9 @@ def _partition(connection: DuckDBPyConnection, table: pa.Table, task: WinnersTas
 
 
 def _for_consumers(task: WinnersTask) -> WinnersTask:
-    """Return the task as consumers need it.
+    """Return the task without the data that consumers do not need.
 
-    Payloads are stored on disk, so they include AWS keys only if consumers need these.
+    The task is part of the payloads, which are stored on disk. It contains AWS keys only if consumers need them.
     """
     in_s3 = task.index_folder is not None and task.index_folder.startswith("s3:")
     return replace(task, files=(), access=task.access if in_s3 else AwsAccess(task.access.region))
@@ -167,7 +170,7 @@ def _find_winners(versions: Iterator[pa.Table], part: int, task: WinnersTask) ->
     if (first := next(versions, None)) is None:
         return Winners(part, 0, {}, {}, None)
     losers: dict[int, BitMap] = {}
-    """Contains all rows at first. The winners are removed at the end."""
+    """The losers, by file. Contains all rows until the winners are removed at the end."""
     won: dict[int, BitMap] = {}
     tombstones: dict[int, BitMap] = {}
     index: IndexPart | None = None
