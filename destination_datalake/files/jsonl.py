@@ -117,7 +117,7 @@ class JsonLinesEncoder:
 
 
 def _without_offsets(table: pa.Table) -> pa.Table:
-    """Return the table with nested columns of slices copied: DuckDB 2.0 rejects nested structs with an offset."""
+    """Return the table with copies of its sliced nested columns: DuckDB 2.0 rejects nested structs with an offset."""
     columns: list[Any] = table.columns
     for position, column in enumerate(columns):
         if pa.types.is_nested(column.type) and any(_has_offset(chunk) for chunk in column.chunks):

@@ -228,7 +228,7 @@ class ExpectedFileStats:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFile:
-    """The result of verifying one file: the number of rows read, and the differences, as clauses about the file."""
+    """The result of verifying one file: the number of rows read, and its problems, as clauses about the file."""
 
     uri: str
     group: str
@@ -345,7 +345,7 @@ class LineFile:
 
 
 class OpenSink(Protocol):
-    """A line sink of a unit, open on an executor."""
+    """A line sink, open on an executor: it receives the lines of a unit while they are encoded."""
 
     def write(self, lines: bytes | bytearray | memoryview, /) -> None:
         """Write whole lines as received. Omitted lines are empty. Raises ObjectFailed."""

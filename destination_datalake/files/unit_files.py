@@ -1,8 +1,9 @@
-"""Write the data files of a unit: one after the other, or by partition if rows are partitioned or sorted.
+"""Write the data files of a unit: in sequence, or by partition if rows are partitioned or sorted.
 
-Partitioned rows are collected in memory until the unit ends, and are then grouped once, not block by block. If they
-exceed the memory limit, they are grouped several times. Each time, a partition with enough rows is written as a row
-group, while the number of open files allows it. The rows of other partitions are spilled to disk until the unit ends.
+A unit is the part of a batch that one task encodes. Partitioned rows are collected in memory until the unit ends, and
+are then grouped once, not block by block. If they exceed the memory limit, they are grouped several times. Each time, a
+partition with enough rows is written as a row group, while the number of open files allows it. The rows of other
+partitions are spilled to disk until the unit ends.
 
 Encoded files are uploaded concurrently, because small uploads mostly wait for S3's responses.
 """

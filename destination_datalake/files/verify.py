@@ -1,4 +1,4 @@
-"""The verify job on executors: two readers scan data files in full, and the results are compared with the metadata.
+"""The verify job on executors: two readers scan data files in full, and their results are compared with the metadata.
 
 The first reader is the connector's own, and reads from S3. The second reader is DuckDB, which shares no code with the
 first. DuckDB reads a copy on the executor's disk, one file at a time. Messages contain column names and counts, but no

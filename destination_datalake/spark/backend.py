@@ -1,6 +1,6 @@
 """The interface of Spark backends: the engine submits jobs, and a backend runs them and returns their results.
 
-Like every module that is imported before Java is launched, this module imports little.
+This module is imported before Java is launched. To launch Java early, it imports little.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 Work = Callable[[Iterable[Task]], Iterable[Result]]
-"""A function that executors run on tasks. It must be defined in a module, because executors find it by its name.
-Tasks and results are pickled."""
+"""A function that executors run on tasks. Executors find it by its name, so it must be defined at the top level of a
+module. Tasks and results are pickled."""
 
 Produce = Callable[[Iterable[Task]], Iterable[tuple[int, bytes]]]
 """Yields pairs of a partition number and a payload. A payload is opaque bytes, about a megabyte of rows."""
@@ -41,7 +41,7 @@ class JobsProgress:
 
 
 class Backend(Protocol):
-    """A Spark that runs jobs.
+    """The interface of a Spark that runs jobs.
 
     The engine calls `start` and `stop` on threads of its own. After `start`, all other methods may be called on any
     thread.
@@ -57,14 +57,14 @@ class Backend(Protocol):
     def start(self) -> None:
         """Start Spark. Return when jobs can run.
 
-        Raises SparkFailed if the start fails, or if `stop` is called meanwhile.
+        Raises SparkFailed if the start fails, or if `stop` is called during the start.
         """
 
     def ended(self) -> SparkFailed | None:
-        """Return why no more jobs can run, or None if they can."""
+        """Return the reason why no more jobs can run, or None if jobs can run."""
 
     def parallelism(self) -> int:
-        """Return the number of concurrent tasks, as far as it is known. Raises SparkFailed."""
+        """Return the number of tasks that Spark is known to run concurrently. Raises SparkFailed."""
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
         """Run a job with one Spark task per item of `tasks`. Return all results, in the order of the tasks.
@@ -86,7 +86,10 @@ class Backend(Protocol):
         """Return the progress of the running jobs. Never raises."""
 
     def stop(self, *, orderly: bool) -> None:
-        """Stop Spark, or close the session with it, and clean up. May be called during `start`, and repeatedly."""
+        """Stop Spark, or close the session on its server, and clean up.
+
+        May be called during `start`, and repeatedly.
+        """
 
 
 def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
@@ -99,7 +102,7 @@ def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Ite
 
 
 class SparkFailed(ConnectorError):
-    """Spark did not start, or has ended.
+    """Raised if Spark did not start, or has ended.
 
     The message contains the remedy for the user, and the cause has the details.
     """
@@ -109,7 +112,7 @@ class SparkFailed(ConnectorError):
 
 
 class JobFailed(SparkFailed):
-    """A job failed, but Spark can run other jobs."""
+    """Raised if a job failed, but Spark can run other jobs."""
 
     def __init__(self, detail: str) -> None:
         """Create the failure of a job. `detail` is Spark's error message, with stack traces."""

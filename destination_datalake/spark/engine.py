@@ -1,4 +1,4 @@
-"""The Spark engine: it starts Spark in the background, runs jobs, and stops Spark.
+"""The Spark engine, which starts Spark in the background, runs jobs, and stops Spark.
 
 After a stop, no processes of Spark remain on this machine.
 """
@@ -46,7 +46,7 @@ _STOP_SECONDS = 20
 
 
 class Engine:
-    """A Spark that may still be starting. Methods that need a running Spark wait until it has started."""
+    """A Spark that may still be starting. Methods that need a running Spark wait until Spark has started."""
 
     def __init__(self, backend: Backend, executor_access: ExecutorAccess | None = None) -> None:
         self._backend = backend
@@ -60,7 +60,7 @@ class Engine:
     def start(cls, backend: Backend, executor_access: ExecutorAccess | None = None) -> Engine:
         """Start Spark in the background. Return the engine immediately.
 
-        Tasks are sent to executors with the access to AWS that they contain, unless `executor_access` replaces it.
+        Tasks contain the access to AWS that executors use. If `executor_access` is given, it replaces this access.
         """
         engine = cls(backend, executor_access)
         engine._starting.start()
@@ -163,7 +163,7 @@ class Engine:
     def stop(self, *, orderly: bool = False) -> None:
         """Stop Spark, and wait until its processes on this machine have ended.
 
-        A local Spark is killed unless `orderly`: it has no state to save, and an orderly stop takes a second.
+        Without `orderly`, a local Spark is killed, because it has no state to save, and an orderly stop takes a second.
         """
         orderly = orderly or not self.local
         deadline = time.monotonic() + _STOP_SECONDS
@@ -173,7 +173,7 @@ class Engine:
         self._stopped.set()
         self._backend.stop(orderly=orderly)
         while self._starting.is_alive() and time.monotonic() < deadline:
-            # A start in progress may begin more steps, so it is stopped repeatedly until it fails.
+            # A start in progress may begin more steps, so the backend is stopped repeatedly until the start fails.
             self._starting.join(0.05)
             self._backend.stop(orderly=False)
 
@@ -188,8 +188,8 @@ class Engine:
 class ExecutorAccess:
     """Sets the executors' access to AWS in tasks. Thread-safe.
 
-    With `role`, executors use the credentials in their own environment. With `session`, they get short-lived
-    credentials of the connector's identity.
+    With the option value `role`, executors use the credentials in their own environment. With `session`, they receive
+    short-lived credentials for the connector's identity.
     """
 
     def __init__(self, credentials: ExecutorCredentials, access: AwsAccess) -> None:
@@ -202,8 +202,8 @@ class ExecutorAccess:
     def current(self) -> AwsAccess:
         """Return the executors' access to AWS for the next job.
 
-        Session credentials are valid for at least another quarter of an hour, or for a third of their duration if that
-        is less. With `session`, raises errors of STS, and botocore's NoCredentialsError.
+        Session credentials stay valid for at least 15 minutes or a third of their duration, whichever is shorter. With
+        `session`, raises errors of STS, and botocore's NoCredentialsError.
         """
         from destination_datalake.aws.access import AccessKeys, Environment
 

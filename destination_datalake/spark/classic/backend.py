@@ -1,7 +1,7 @@
 """The backend for classic Spark: this process starts the driver JVM. Executors are local or on a cluster.
 
-Tasks are run by `SparkContext.parallelize(...).mapPartitions(...)`. No record passes through the JVM, so the session,
-planner and code generator of Spark SQL would only make the start slower.
+Jobs use `SparkContext.parallelize(...).mapPartitions(...)`. No record passes through the JVM. The session, planner and
+code generator of Spark SQL are therefore not needed, and would make the start slower.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ if TYPE_CHECKING:
 
 
 PATIENCE_PROPERTY = "spark.scheduler.maxRegisteredResourcesWaitingTime"
-"""The Spark property that limits how long Spark waits for executors before it starts tasks.
-https://spark.apache.org/docs/latest/configuration.html#scheduling
-"""
+"""The name of the Spark property that limits how long Spark waits for executors before it starts tasks.
+https://spark.apache.org/docs/latest/configuration.html#scheduling"""
 
 _PATIENCE_SECONDS = 60.0
 """Maximum seconds that a job waits for the first executor, unless Spark's own limit is longer."""
@@ -72,7 +71,10 @@ class ClassicBackend:
     """A Spark whose driver JVM is started by this process."""
 
     def __init__(self, settings: ClassicSettings) -> None:
-        """Launch nothing yet. Raises OSError if there is no folder for temporary files."""
+        """Prepare the backend, without launching a process.
+
+        Raises OSError if no folder for temporary files can be used.
+        """
         self._settings = settings
         self._scratch = Path(tempfile.mkdtemp(prefix="destination-datalake-spark-"))
         self._jvm = Jvm(self._scratch)
@@ -96,10 +98,10 @@ class ClassicBackend:
         return self._context
 
     def launch(self) -> None:
-        """Launch Java, unless Spark's launcher must do it.
+        """Launch Java, unless Spark's own launcher is needed.
 
-        Meanwhile, import the workers' modules and fork the worker daemon. Must be called on the main thread, before
-        other threads exist. If it is not called, `start` launches Java. Raises OSError.
+        While Java starts, import the workers' modules and fork the worker daemon. Call this method on the main thread,
+        before other threads exist. If it is not called, `start` launches Java. Raises OSError.
         """
         if self._settings.needs_launcher:
             return
@@ -191,18 +193,18 @@ class ClassicBackend:
         return contextlib.nullcontext() if self._watch is None else self._watch.job()
 
     def _ended_by_cluster(self) -> SparkFailed | None:
-        """Return why the cluster has ended the application, or None if unknown."""
+        """Return the failure if the cluster has ended the application, or None if that is unknown."""
         output = self._jvm.recent_output()
         if self._watch is not None and self._watch.gave_up:
             ended: SparkFailed | None = no_executor(self._application, self._patience)
         else:
             ended = application_ended(self._application, output)
-        # The context exists only after executors have run the warm-up job.
+        # The context is only set after executors have run the warm-up job.
         never_ran = ended is not None and self._context is None
         return (executors_end(self._application, output) if never_ran else None) or ended
 
     def _watch_over(self, context: SparkContext) -> None:
-        """From now on, watch whether there are executors to run jobs."""
+        """From now on, watch whether executors are available for jobs."""
         self._application = dict(context.getConf().getAll())
         self._patience = max(self._patience, seconds_property(context, PATIENCE_PROPERTY) or 0)
         self._watch = ExecutorWatch(partial(count_executors, context), context.cancelAllJobs, self._patience)
@@ -231,7 +233,7 @@ class ClassicBackend:
         if self._settings.needs_launcher:
             context.setLogLevel("ERROR")
         if packing is not None:
-            # As a URI, because Spark ignores the fragment after a path with a space or a quote.
+            # The archive is given as a URI, because Spark ignores the fragment after a path with a space or a quote.
             context.addArchive(f"{packing.result().as_uri()}#{FOLDER}")
         if not self.is_local:
             self._watch_over(context)
@@ -277,7 +279,10 @@ class ClassicBackend:
                 self.warm_up()
 
     def _prepared(self, work: Work[Task, Result]) -> Work[Task, Result]:
-        """Return the work in the form that Spark sends to executors. On this machine, this is the work itself."""
+        """Return the work in the form that Spark sends to executors.
+
+        For executors on this machine, return it unchanged.
+        """
         return shipped(work, self._settings.python) if self._settings.is_cluster else work
 
     def _difference(self, text: str | None) -> SparkFailed | None:

@@ -103,22 +103,23 @@ class Jvm:
     """
 
     def __init__(self, scratch: Path) -> None:
-        """Launch nothing yet.
+        """Prepare the process, without launching it.
 
-        `scratch` is a folder by which this JVM is identified: its command line contains the path.
+        `scratch` is a folder that identifies this JVM: the command line of the JVM contains its path.
         """
         self._scratch = scratch
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._output: int | None = None
         self._reader: threading.Thread | None = None
-        # Listing processes opens files. These spare descriptors are freed for it, because all others may be in use.
+        # Listing processes opens files, and all other descriptors may be in use. These spare descriptors are closed
+        # before.
         self._spare_descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_DESCRIPTORS)]
         self.process: subprocess.Popen[bytes] | None = None
         self.daemon: int | None = None
         """The process ID of the worker daemon, if this process has forked it."""
 
     def launch(self, memory: str, options: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Launch Java directly, and return immediately. `connect` waits for it.
+        """Launch Java directly, and return immediately. `connect` waits until the JVM responds.
 
         Spark's scripts and launcher would build the same command line, but start two JVMs and three shells to do so.
         `environment` is added to the environment of this process. Raises OSError.
@@ -199,7 +200,8 @@ class Jvm:
         try:
             _kill(self._processes())
         finally:
-            # This is done even if listing processes failed. Workers exit when their JVM has ended.
+            # The JVM is killed even if listing the processes failed. Workers exit by themselves when their JVM has
+            # ended.
             if self.process is not None:
                 self.process.kill()
 
@@ -228,7 +230,7 @@ class Jvm:
     def _read(self, descriptor: int) -> None:
         """Log the output of the JVM and its workers, and keep it for error messages.
 
-        It is never printed on the terminal.
+        The output is never printed on the terminal.
         """
         with os.fdopen(descriptor, errors="replace") as lines:
             for line in lines:
@@ -248,7 +250,7 @@ def _log(line: str) -> None:
 
 
 def user_options(scratch: Path) -> Sequence[str]:
-    """Return Java options for a user without a name and a home directory, as with `runAsUser` of a container."""
+    """Return Java options for a user who has no name and no home directory, such as a container's `runAsUser`."""
     return () if _is_user_known() else (f"-Duser.home={scratch}", f"-Duser.name={_UNKNOWN_USER}")
 
 

@@ -1,7 +1,7 @@
 """Build the JVM's class-data-sharing archive: Spark's parsed classes, which the JVM maps into memory at each start.
 
-`python -m destination_datalake.spark.classic.jvm_archive` writes it for the JVM of this machine; the build of the image
-runs this command. Other JVMs ignore the archive.
+`python -m destination_datalake.spark.classic.jvm_archive` writes the archive for the JVM of this machine. The build of
+the image runs this command. Other versions of the JVM ignore the archive.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 """The main class of the JVM that PySpark connects to."""
 
 GATEWAY_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-"""The environment variable with the path of the file to which the gateway class writes its port and its secret."""
+"""The environment variable that contains the path of the file to which the gateway writes its port and secret."""
 
 _OPENED_PACKAGES = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
@@ -152,7 +152,7 @@ def available_processors(gateway: JavaGateway) -> int:
 
 
 def log_in(user: str, gateway: JavaGateway) -> None:
-    """Set the name of Hadoop's user, for a user without a name in the system.
+    """Set the name of Hadoop's user. This is needed if the system has no name for the user.
 
     Spark stores the secret of `spark.authenticate` in the credentials of Hadoop's user. Hadoop gets the name of the
     user from the system, even if HADOOP_USER_NAME is set (Hadoop: `UserGroupInformation`).
@@ -197,12 +197,15 @@ def hand_over_without_files(context: SparkContext) -> None:
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """Return whether the JVM's SparkContext has stopped. Raises if the JVM does not respond."""
+    """Return whether the JVM's SparkContext has stopped. Raises py4j's errors if the JVM does not respond."""
     return bool(context._jsc.sc().isStopped())
 
 
 def count_executors(context: SparkContext) -> int:
-    """Return the number of registered executors, without the driver. Raises if the JVM does not respond."""
+    """Return the number of registered executors, without the driver.
+
+    Raises py4j's errors if the JVM does not respond.
+    """
     # PySpark's status tracker does not have this method of the Java class.
     return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
 
@@ -210,7 +213,7 @@ def count_executors(context: SparkContext) -> int:
 def seconds_property(context: SparkContext, name: str) -> float | None:
     """Return the value of a time property, such as "2min", in seconds. Spark parses it.
 
-    Return None if it is not set.
+    Return None if the property is not set.
     """
     conf = context._jsc.sc().conf()
     return float(conf.getTimeAsSeconds(name)) if conf.contains(name) else None
@@ -235,7 +238,7 @@ def java_exception_text(error: BaseException | None) -> str | None:
 def silence_accumulator_server(context: SparkContext) -> None:
     """Prevent PySpark's accumulator server from printing a stack trace when the JVM ends.
 
-    The next job reports the end.
+    The next job reports the end of the JVM.
     """
     context._accumulatorServer.handle_error = _ignore  # type: ignore[method-assign, assignment]
 
@@ -252,7 +255,7 @@ def silence_py4j() -> None:
 
 
 def _ignore(*_: object) -> None:
-    """Ignore the end of a connection."""
+    """Do nothing at the end of a connection."""
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -263,7 +266,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def import_arrow() -> None:
-    """Import Arrow without pandas, which is unused and would take a second and 60 MB.
+    """Import Arrow without pandas. The connector does not use pandas, whose import takes a second and 60 MB.
 
     Arrow tries to import pandas only once, when it converts the first value.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ARCHIVE_VARIABLE = "DESTINATION_DATALAKE_JVM_ARCHIVE"
 
 _TASK_ATTEMPTS = 3
-"""Maximum number of attempts at a task whose worker dies."""
+"""Maximum number of attempts to run a task whose worker dies."""
 
 _JVM_OPTIONS = (
     # The driver JVM only schedules tasks. The C1 compiler and the serial collector start fastest and need the least
@@ -47,7 +47,8 @@ _LAUNCHER_VARIABLES = (
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS"),
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
 )
-"""Environment variables that only Spark's launcher reads. They select another Spark, or add classes or properties."""
+"""Environment variables that only Spark's launcher reads. They select another installation of Spark, or add classes or
+properties."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "destination-datalake",
@@ -67,8 +68,9 @@ _LOCAL_DEFAULTS: Mapping[str, str] = {
 }
 
 _LOCAL_ALWAYS: Mapping[str, str] = {
-    # A speculative copy of a task that has ended may read a segment whose file is already reused, which is harmless but
-    # wasteful. On clusters, segments are deleted instead of reused, so the user may choose speculation.
+    # Speculation is disabled in local mode. A speculative copy of a task may still run when the task has ended, and
+    # read a segment whose file is already reused. That is harmless but wasteful. On clusters, segments are deleted
+    # instead of reused, so the user may choose speculation.
     "spark.speculation": "false",
 }
 
@@ -77,8 +79,8 @@ _LOCAL_ALWAYS: Mapping[str, str] = {
 class ClassicSettings:
     """The settings of classic Spark.
 
-    `conf` has properties that override the defaults. `jvm_options` are additional options of the JVM. `python` is the
-    Python of a cluster's executors.
+    `conf` contains properties that override the defaults. `jvm_options` are additional options of the JVM. `python`
+    selects the Python for a cluster's executors.
     """
 
     master: str
@@ -162,7 +164,7 @@ class ClassicSettings:
     def java_options(self, scratch: Path) -> tuple[str, ...]:
         """Return the options of the JVM, except its memory."""
         temporary = f"-Djava.io.tmpdir={scratch}"
-        # As a URI, because Log4j splits a path at commas.
+        # The configuration is given as a URI, because Log4j splits a path at commas.
         logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         archive = archive_path()
         shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()

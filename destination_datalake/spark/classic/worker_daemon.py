@@ -1,8 +1,9 @@
 """PySpark's worker daemon, from which Python workers are forked with all their modules already imported.
 
 The daemon is a fork of the driver, which needs most of these modules too. It is forked while Spark's JVM starts. The
-JVM runs this module as its daemon (Spark property `spark.python.daemon.module`). That process passes its pipes to the
-fork, or becomes the daemon itself if there is no fork. The first job waits for it, so this module imports little.
+JVM runs this module as its daemon (Spark property `spark.python.daemon.module`). The process that the JVM starts passes
+its pipes to the fork. If there is no fork, this process becomes the daemon itself. The first job waits for the process,
+so this module imports little.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ ADDRESS = "DESTINATION_DATALAKE_WORKER_DAEMON"
 """The environment variable with the path of the socket on which the daemon listens."""
 
 _MALLOC_PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3}
-"""Environment variables that the C library reads when a program starts, with their parameter numbers for mallopt(3)."""
+"""Environment variables that the C library reads when a program starts, each with its parameter number for
+mallopt(3)."""
 
 
 # --- In the driver ---------------------------------------------------------------------------------------------------
@@ -41,7 +43,7 @@ def fork_daemon(path: Path) -> int:
     with socket.socket(socket.AF_UNIX) as listener:
         _at(str(path), listener.bind)
         listener.listen(1)
-        # The write end stays open until this process ends, which is how the daemon detects that end.
+        # The write end stays open until this process ends. The daemon thereby detects the end of this process.
         driver, _ = os.pipe()
         if (pid := os.fork()) == 0:
             _run(listener, driver)
@@ -180,7 +182,7 @@ def _set_limits() -> None:
 def _hand_over(path: str) -> bool:
     """Pass the pipes of this process to the daemon at this path, and wait until the daemon ends.
 
-    Returns False if there is no daemon.
+    Returns False if no daemon listens at this path.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         try:
@@ -196,7 +198,7 @@ def _hand_over(path: str) -> bool:
 
 
 if __name__ == "__main__" and not (ADDRESS in os.environ and _hand_over(os.environ[ADDRESS])):
-    # There is no fork on the executors of clusters, or when Spark replaces a daemon that has ended.
+    # No fork exists on the executors of clusters, or when Spark replaces a daemon that has ended.
     from destination_datalake.spark.classic.pyspark_internals import prefer_installed_packages
 
     prefer_installed_packages()

@@ -1,1 +1,1 @@
-"""Spark Connect: the driver is on a server that is reached by gRPC. Imported only if it is configured."""
+"""Spark Connect: the driver runs on a server, which is called by gRPC. Imported only if such a server is configured."""

@@ -39,10 +39,11 @@ _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 Packages = Callable[[Path], Path]
-"""Returns the archive of packages for executors. If necessary, builds it in a folder."""
+"""A function that returns the archive of packages for executors. If necessary, it builds the archive in the given
+folder."""
 
 _MAX_LOST_SESSIONS = 3
-"""Maximum number of consecutive sessions that end without a successful job."""
+"""Maximum number of consecutive sessions that may end without a successful job."""
 
 _CHECK_SECONDS = 15.0
 """Maximum seconds that `check` waits for a server."""
@@ -75,14 +76,17 @@ class Endpoint:
 
 
 class ConnectBackend:
-    """A Spark behind a Spark Connect server. Jobs run in a session, which is replaced if it ends."""
+    """A Spark that is reached by a Spark Connect server.
+
+    Jobs run in a session. If the session ends, a new one replaces it.
+    """
 
     is_local = False
 
     def __init__(
         self, server: Endpoint, python: ExecutorPython, conf: Mapping[str, str], packages: Packages | None = None
     ) -> None:
-        """Do not connect yet. `conf` has the Spark properties of the options.
+        """Prepare the backend, without connecting. `conf` contains the Spark properties that the options set.
 
         `packages` builds the archive for executors.
         """
@@ -104,13 +108,13 @@ class ConnectBackend:
         self._run_job(lambda _: None)
 
     def ended(self) -> SparkFailed | None:
-        """Return why the server can no longer be used, or None if no job has failed for that reason."""
+        """Return the reason why the server can no longer be used, or None if no job has failed for such a reason."""
         return self._failure
 
     def parallelism(self) -> int:
         """Return the number of concurrent tasks on the server, as reported at the start or as observed since.
 
-        Does not wait for a new session: it would use the same Spark, and the caller may hold a lock.
+        Does not wait for a new session, which would use the same Spark, because the caller may hold a lock.
         """
         if self._failure is not None:
             raise self._failure
@@ -119,7 +123,10 @@ class ConnectBackend:
         return session.parallelism()
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run a Spark task per item of `tasks`. If the session ends meanwhile, run them again in a new session."""
+        """Run a Spark task per item of `tasks`.
+
+        If the session ends during the job, run the job again in a new session.
+        """
         from destination_datalake.spark.connect import jobs, values
 
         answering, packed = shipped(partial(values.answers, work), self._python), jobs.packed(tasks)
@@ -183,7 +190,7 @@ class ConnectBackend:
             return self._session
 
     def _recover(self, session: RemoteSession | None, error: Exception) -> None:
-        """Return if the job can be retried in a new session. Otherwise raise JobFailed or SparkFailed.
+        """Return normally if the job can be retried in a new session. Otherwise raise JobFailed or SparkFailed.
 
         `error` was raised by the job or, if `session` is None, by opening a session.
         """

@@ -1,7 +1,8 @@
 """Run jobs as DataFrames: ranges of numbers, functions over Arrow batches, and shuffles of payloads.
 
-Tasks are arguments of the functions, and results are bytes in rows. `connect.mapping` is the counterpart on executors.
-Jobs never use local relations, which contain data of the client: servers that are older than the client reject them.
+Tasks are arguments of the functions, and results are bytes in rows. `connect.mapping` is the code that runs on
+executors. Jobs never use local relations, which contain data of the client: servers that are older than the client
+reject them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 OnExecutors = Callable[[Iterable[Any]], Iterable[Any]]
-"""Work in the form that `executors.python.shipped` returns."""
+"""A function in the form that `executors.python.shipped` returns, which Spark can send to executors."""
 
 _RESULTS = StructType(
     [
@@ -42,7 +43,7 @@ _PAYLOADS = StructType(
 )
 
 JOB_BYTES = 48 * 1024 * 1024
-"""Maximum bytes of the tasks in one job. A request may have at most 128 MiB
+"""Maximum size of the tasks in one job, in bytes. A request may have at most 128 MiB
 (spark.connect.grpc.maxInboundMessageSize)."""
 
 _PROBED_ROWS = 1 << 16
@@ -97,7 +98,7 @@ def packed(tasks: Sequence[Any]) -> list[bytes]:
 def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence[bytes]]:
     """Split the tasks into jobs whose tasks fit into a request.
 
-    There is one job, unless there are many or huge tasks.
+    The result is a single job, unless there are many or huge tasks.
     """
     start, size = 0, 0
     for number, task in enumerate(tasks):
@@ -127,7 +128,7 @@ def results_of(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
 
 
 def shuffle_keys(partitions: int) -> list[int]:
-    """Return a key for each partition that Spark's shuffle sends to it.
+    """Return one key for each partition. Spark's shuffle sends the rows with this key to the partition.
 
     Each partition then has its own Spark task. Spark's hash function is Murmur3 with the seed 42
     (https://spark.apache.org/docs/latest/api/sql/#hash), modulo the number of partitions. With another hash function,

@@ -1,12 +1,12 @@
-"""The code around the connector's work in Spark's Python workers: it converts rows to tasks, and results to rows.
+"""The code that calls the connector's functions in Spark's Python workers. Converts rows to tasks, and results to rows.
 
 This module is sent as source (`executors.python.Shipped`), so it runs before it is known whether the connector is
 installed. It uses only Python's standard library and Arrow, which Spark needs too. Functions import Arrow when they
 run.
 
-The number of a row is the number of a task, or of a partition of a shuffle. Results are bytes (`connect.values`), and
-are split into rows that are smaller than gRPC's limits. Each row has the number of its part, and the total number of
-parts.
+The number in a row is the number of a task, or of a partition of a shuffle. Results are bytes (`connect.values`), which
+are split into parts that are smaller than gRPC's limits. Each part becomes a row, with the number of the part and the
+total number of parts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     Batches = Iterator[pa.RecordBatch]
 
 _ROW_BYTES = 1024 * 1024
-"""Maximum bytes of results per row. Servers send batches of rows in messages of 4 MiB
+"""Maximum size of the results per row, in bytes. Servers send batches of rows in messages of 4 MiB
 (spark.connect.grpc.arrow.maxBatchSize), but never split a row."""
 
 
 def run_tasks(work: Callable[[Iterable[Any]], Iterable[bytes]], tasks: Sequence[bytes], batches: Batches) -> Batches:
-    """Run the task of each row. Yield the rows of its results."""
+    """Run the task in each row. Yield the rows of the task's results."""
     for number in numbers(batches):
         yield from result_rows(number, b"".join(work(unpacked(tasks[number]))))
 
@@ -43,7 +43,7 @@ def produce_rows(
     keys: Sequence[int],
     batches: Batches,
 ) -> Batches:
-    """Run the task of each row. Yield a row per payload, with the key of the payload's partition."""
+    """Run the task in each row. Yield a row per payload, with the key of the payload's partition."""
     import pyarrow as pa
 
     for number in numbers(batches):
@@ -72,7 +72,7 @@ def numbers(batches: Batches) -> Iterator[int]:
 
 
 def unpacked(task: bytes) -> Iterator[Any]:
-    """Yield the task. It is unpickled lazily, because the presence of the connector must be checked first."""
+    """Yield the task. Unpickle it only on iteration, after `preflight` has checked the presence of the connector."""
     import pickle
     import zlib
 
@@ -80,7 +80,7 @@ def unpacked(task: bytes) -> Iterator[Any]:
 
 
 def result_rows(number: int, data: bytes) -> Batches:
-    """Yield the rows of the results, each as a record batch. Empty results have one row."""
+    """Yield the rows of encoded results, each as a record batch. Empty results have one row."""
     import pyarrow as pa
 
     parts = range(0, len(data) or 1, _ROW_BYTES)

@@ -40,7 +40,7 @@ RETRY_SECONDS = 60.0
 """Maximum seconds for which a call is retried. The server may be restarting, or the network may be interrupted."""
 
 PATIENCE_SECONDS = 300.0
-"""Maximum seconds that tasks wait while none is running. A cluster can add machines in this time."""
+"""Maximum seconds that tasks wait while no task is running. A cluster can add machines in this time."""
 
 _WARNING_SECONDS = 60.0
 
@@ -51,7 +51,7 @@ OLDEST_SPARK = (4, 0)
 _SETTINGS: Mapping[str, str] = {
     # Each of the connector's tasks must be one Spark task, so partitions must not be merged or split.
     "spark.sql.adaptive.enabled": "false",
-    # A row is not a record, but a megabyte of results or a payload.
+    # Small limits suffice, because a row is not a record: it contains a megabyte of results, or a payload.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
     # Print the stack traces of a worker that crashes.
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
@@ -64,11 +64,11 @@ _MAX_REASON_LENGTH = 300
 
 
 class NoExecutors(Exception):
-    """Tasks have waited too long for an executor."""
+    """Raised if tasks have waited too long for an executor."""
 
 
 class ErrorKind(Enum):
-    """A kind of error. Its message and failure type are used if the error prevents all jobs."""
+    """A kind of error, with the message and failure type that are used if such an error prevents all jobs."""
 
     def __init__(self, message: str, failure_type: FailureType) -> None:
         self.message = message
@@ -108,7 +108,7 @@ class ErrorKind(Enum):
         "last state.",
         "transient_error",
     )
-    """The server responds, but its Spark has ended."""
+    """The server responds, but the Spark behind it has ended."""
 
 
 _KIND_BY_STATUS: Mapping[grpc.StatusCode | None, ErrorKind] = {
@@ -151,7 +151,7 @@ def _grpc_status(error: BaseException) -> grpc.StatusCode | None:
 
 
 def _is_handshake_failure(text: str) -> bool:
-    """Return whether a connection failed because of TLS. Retries do not help then."""
+    """Return whether a connection failed because of TLS, in which case retries do not help."""
     return _HANDSHAKE.search(text) is not None
 
 
@@ -249,7 +249,7 @@ def _max_cores(spark: SparkSession) -> int:
 
 
 _MAX_EXECUTORS = 10_000
-"""Higher maximum numbers of executors do not count as a limit. Spark's default is 2147483647."""
+"""The highest configured number of executors that counts as a limit. Spark's default is 2147483647."""
 
 
 def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SECONDS) -> SparkSession:
@@ -269,7 +269,7 @@ def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SEC
     # Use a new ID, even if the address has one: a session that has ended cannot be reopened.
     builder.set(DefaultChannelBuilder.PARAM_SESSION_ID, str(uuid.uuid4()))
     if builder.getDefault(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, None) is None:
-        # Servers may close connections that send pings between calls (gRPC's permitKeepAliveWithoutCalls).
+        # Do not ping between calls, because servers may then close the connection (gRPC's permitKeepAliveWithoutCalls).
         builder.set(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, "false")
     session = SparkSession(builder, userId=_USER)
     forget_at_exit(session)
@@ -289,8 +289,8 @@ def close(session: SparkSession) -> None:
 def forget_at_exit(session: SparkSession) -> None:
     """Prevent PySpark from calling the server when this process exits.
 
-    The call clears a cache of models, which is unused. If the server is unreachable, the process would not exit until
-    the retries end.
+    PySpark's call clears a cache of models, which the connector does not use. If the server is unreachable, the process
+    would not exit until the retries end.
     """
     atexit.unregister(session.client._on_exit)
 
@@ -310,7 +310,7 @@ def _reject_user_defined_type(_: Any) -> NoReturn:
 
 
 class _UnnamedMetrics(core.PlanObservedMetrics):
-    """Metrics without a name. PySpark recognizes the metrics to unpickle by their name."""
+    """Metrics without a name. PySpark unpickles only metrics with a certain name."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Encode results as data. The driver decodes only values of the classes that the annotation of the work declares.
+"""Encode results without pickle. The driver decodes only the classes in the type annotation of the job's function.
 
 A server is not trusted, and unpickling its data would run code. MessagePack contains only plain values. A value of any
 other class is encoded as an array of the class name and the parts of the value.
@@ -35,7 +35,7 @@ _BUILT_IN: Mapping[Any, tuple[Callable[[Any], Iterable[Any]], Callable[..., Any]
 
 
 class InvalidResults(Exception):
-    """A job succeeded, but its data are not valid results."""
+    """Raised if a job succeeded, but its data are not valid results."""
 
 
 def answers(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Iterable[Any]) -> Iterator[bytes]:
@@ -73,7 +73,8 @@ def decode(data: bytes, kind: Any) -> list[Any]:
 def result_type(work: Callable[..., Any]) -> Any:
     """Return the type of one result according to the annotation of the work: `int` for `Iterator[int]`.
 
-    If the work wraps other work, as `metered` does, its annotation is generic in the result type of the inner work.
+    If the work wraps another function, as `metered` does, its annotation is generic in the result type of that
+    function.
     """
     function, arguments = (work.func, work.args) if isinstance(work, partial) else (work, ())
     (kind,) = get_args(get_type_hints(function)["return"])

@@ -1,1 +1,1 @@
-"""Executors on other machines: send them the connector, and compare their Python with the driver's."""
+"""Executors on other machines: send the connector to them, and compare their Python with the driver's."""

@@ -69,11 +69,11 @@ _OMITTED = (
     "pyarrow/src/*",
     "pyarrow/_flight*",
     "pyarrow/libarrow_flight*",
-    # The same library under names that only linkers use.
+    # Copies of the library under names that only linkers use.
     "pyarrow/libarrow_python.so",
     "pyarrow/libarrow_python.so.*.*.*",
     "numpy/f2py/*",
-    # Models of the services that executors do not call.
+    # botocore's models of services that executors do not call.
     "botocore/data/*/*",
     "boto3/data/*/*",
     "boto3/examples/*",
@@ -108,8 +108,8 @@ class Contents:
 def archive(scratch: Path) -> Path:
     """Return the archive of this environment: the one in the image, or one that is built in `scratch`.
 
-    It is a gzip-compressed tar file. Its `bin/python` starts the executor's Python with the packages in `packages/`.
-    Building it takes some seconds and 79 MB of disk space. Raises OSError if the disk is full.
+    The archive is a gzip-compressed tar file. Its `bin/python` starts the executor's Python with the packages in
+    `packages/`. Building it takes some seconds and 79 MB of disk space. Raises OSError if the disk is full.
     """
     content = contents()
     path, origin = _prebuilt() / content.name, "comes with the image"
@@ -178,13 +178,13 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 def build(content: Contents, path: Path) -> None:
     """Write the archive to a temporary file, then rename it.
 
-    Killed or concurrent builds then leave no partial archive.
+    This order ensures that killed or concurrent builds leave no partial archive.
     """
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with (
             os.fdopen(descriptor, "wb") as file,
-            # Without a name and a time, so that the same content has the same bytes.
+            # The gzip header has no name and no time, so that the same content results in the same bytes.
             gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as compressed,
             tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as tar,
         ):
@@ -209,8 +209,8 @@ def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
 def launcher() -> str:
     """Return the script that starts the executor's own Python, of this minor version, with the packages.
 
-    Administrators may have set PYSPARK_PYTHON on the machines of the cluster. If there is no Python of this version,
-    the script starts another one, and Spark's error message names both versions.
+    Administrators may have set PYSPARK_PYTHON on the machines of the cluster. If the machine has no Python of this
+    version, the script starts another version, and Spark's error message names both versions.
     """
     variables = "\n".join(f'export {name}="${{{name}:-{value}}}"' for name, value in WORKER_ENVIRONMENT.items())
     return _LAUNCHER.format(version=MINOR_VERSION, variables=variables)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 MARK = "destination-datalake executor: "
-"""The prefix of the error messages of `check`. A JSON object with facts about the executor follows it."""
+"""The prefix of the error messages of `check`. In a message, a JSON object with facts about the executor follows it."""
 
 
 def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) -> Iterable[Any]:
@@ -29,9 +29,9 @@ def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) 
 def check(expected: dict[str, str]) -> None:
     """Raise RuntimeError if this executor's Python cannot run the driver's work.
 
-    The message has `MARK` and facts about the executor. `expected` has the connector's version. If the driver has sent
-    its own packages, it also has their ABI, which names Python's minor version, the machine's architecture and the C
-    library.
+    The message contains `MARK` and facts about the executor. `expected` contains the connector's version. If the driver
+    has sent its own packages, `expected` also contains their ABI: Python's minor version, the machine's architecture
+    and the C library.
     """
     import json
     import platform

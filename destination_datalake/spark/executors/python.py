@@ -24,13 +24,13 @@ FOLDER = "destination-datalake"
 """The folder, in the executor's working directory, into which Spark unpacks the archive."""
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
-    # Workers allocate the same memory for each block and file. If allocators returned it in between, the system would
-    # clear the same pages repeatedly, which takes a tenth of the time of encoding.
+    # Workers allocate the same memory for each block and file. If allocators returned the memory after each use, the
+    # system would clear the same pages repeatedly, which takes a tenth of the encoding time.
     "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
     "MALLOC_MMAP_THRESHOLD_": str(64 * 1024 * 1024),
     "MIMALLOC_PURGE_DELAY": "-1",
 }
-"""Environment variables of workers, which apply unless the cluster has set them."""
+"""Default environment variables of workers. Variables that the cluster sets override them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ _LOADER = (
 
 
 class Shipped:
-    """A function of a module and its first arguments, pickled as the source of the module.
+    """A function of a module, with its first arguments. It is pickled as the source text of the module.
 
-    Any Python and any PySpark can load it. PySpark would pickle the function with its own copy of cloudpickle, whose
-    pickles older versions cannot read. Spark 3.5, which AWS's services run, fails on pickles of Spark 4. The module
-    must only need Python's standard library.
+    Any version of Python and PySpark can load this form. PySpark would pickle the function with its own copy of
+    cloudpickle, and older versions cannot read such pickles. Spark 3.5, which AWS's services run, fails on pickles of
+    Spark 4. The module must import nothing outside Python's standard library.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
