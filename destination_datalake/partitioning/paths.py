@@ -1,4 +1,4 @@
-"""The folders of partitions, and the texts of partition values in folders and in the catalog."""
+"""Names of partition folders, and the texts of partition values in these folders and in the catalog."""
 
 from __future__ import annotations
 
@@ -122,14 +122,17 @@ class PartitionKey:
                 return key == column
 
     def holds(self, text: str) -> bool:
-        """Return whether a text in the catalog is a valid value of the key's type. Engines fail on invalid values."""
+        """Return whether a text in the catalog is a valid value of the key's type.
+
+        Query engines fail on invalid values.
+        """
         pattern = _TEXTS.get(type(self.type))
         return pattern is None or text == self.null or re.fullmatch(pattern, text) is not None
 
     def text(self, value: PartitionValue) -> str:
         """Return the text of a value in the catalog.
 
-        Null, and values that the catalog does not support, result in the text for null.
+        For null, and for values that the catalog does not support, return the text that stands for null.
         """
         transform = self.field.transform
         if value is None:
@@ -169,7 +172,8 @@ class PartitionKey:
 class PartitionFolders:
     """The `PartitionPath` of a Hive table.
 
-    The variables of `template` are the names of the keys. A folder has at most `max_bytes` bytes of UTF-8.
+    In `template`, each key is represented by the variable with the name of the key. A folder has at most `max_bytes`
+    bytes of UTF-8.
     """
 
     keys: tuple[PartitionKey, ...]
@@ -224,7 +228,7 @@ class PartitionFolders:
         return filled(self.template, named)
 
     def texts_of(self, folder: str) -> tuple[str, ...] | None:
-        """Return the texts in the catalog of the partition with this folder, or None if it is no partition's folder."""
+        """Return the catalog's texts for the partition with this folder, or None if no partition has such a folder."""
         match = self._pattern().fullmatch(folder)
         if match is None:
             return None
@@ -253,7 +257,9 @@ class PartitionFolders:
 
 
 def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> ColumnType:
-    """Return the type of a partition key in the catalog. With `digits`, the key is a string: the text in the folder.
+    """Return the type of a partition key in the catalog.
+
+    With `digits`, the key is a string that equals the text in the folder.
 
     A key cannot be widened later. So a key that contains the values of its source column has the widest type of that
     column.
@@ -349,7 +355,7 @@ def _moment_text(microseconds: int) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text in which the characters that Hive escapes in the names of folders are escaped."""
+    """Return the text with Hive's escapes for the characters that folder names may not contain."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 

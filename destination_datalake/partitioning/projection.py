@@ -1,4 +1,4 @@
-"""Athena's partition projection: table parameters from which Athena computes partitions and their locations.
+"""Athena's partition projection: table parameters from which Athena computes the partitions and their locations.
 
 Each key has the smallest range that contains all of its values, because Athena lists every location that a query does
 not exclude. Ranges grow with the content of the table. Source: Athena user guide, Supported types for partition
@@ -40,7 +40,7 @@ class Integers:
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """All days from `first` to `last`, or to the day after the day of the query if that is later."""
+    """All days from `first` to `last` or to the day after the query, whichever is later."""
 
     first: date
     last: date
@@ -62,7 +62,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """Any text. Athena requires that queries compare the key with values."""
+    """Any text. Athena requires that each query compares the key with constant values."""
 
 
 Domain = Integers | Days | Listed | Injected
@@ -148,7 +148,7 @@ def _range(key: PartitionKey, texts: frozenset[str]) -> Integers | Days | None:
             days = [date.fromisoformat(text) for text in texts]
             return Days(min(days), max(days))
         case CalendarPart(part=part, digits=digits):
-            # For hours, a null text of zeros is also a number: midnight.
+            # For hours, the text of zeros that stands for null is also a valid number: midnight.
             if key.null in texts and not (part == "hour" and key.null.isdigit()):
                 return None
             numbers = [int(text) for text in texts]

@@ -1,4 +1,4 @@
-"""Partition fields, transforms and sort orders as values, for `config`, `tables` and the writers of files."""
+"""Data classes of partition fields, transforms and sort orders, for `config`, `tables` and the writers of files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Since1970:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """The transform that always returns null, which removed partition fields have (Iceberg spec: void transform)."""
+    """The transform that always returns null. Removed partition fields use it (Iceberg spec: void transform)."""
 
     def __str__(self) -> str:
         return "void"
@@ -73,7 +73,7 @@ Part = Literal["date", "year", "month", "day", "hour"]
 
 @dataclass(frozen=True, slots=True)
 class CalendarPart:
-    """A part of a calendar date or of a time of day, such as the month 10 or the hour 8, or the whole date.
+    """The transform that returns the whole date, or a part of a date or time, such as the month 10 or the hour 8.
 
     Partition keys of Hive tables use this transform. `zone` is the IANA name of the time zone to which timestamps are
     converted, except timestamps without a zone. `digits` is the width to which numbers are padded with zeros in keys

@@ -15,7 +15,8 @@ NAMES: Mapping[str, str] = {
     "table": "the table",
     "stream": "the table; only without `table_prefix`",
 }
-"""The variables of a table's folder, with their meanings. Their combination is unique for each table."""
+"""The variables in the template of a table's folder, with their meanings. Their combination is unique for each
+table."""
 
 TIMES: Mapping[str, str] = {
     "year": "the year, 4 digits",
@@ -24,11 +25,12 @@ TIMES: Mapping[str, str] = {
     "hour": "the hour, 00 to 23",
     "date": "year, month and day: 2019-10-12",
 }
-"""The variables of a partition's folder, with their meanings. Names in a stream's `partition_by` are variables, too."""
+"""The variables in the template of a partition's folder, with their meanings. The names in a stream's `partition_by`
+are also variables."""
 
 
 class InvalidTemplate(ValueError):
-    """A path template is invalid. The message completes "path_layout …" and includes a remedy."""
+    """Raised for an invalid path template. The message completes "path_layout …" and includes a remedy."""
 
 
 @dataclass(frozen=True, slots=True)

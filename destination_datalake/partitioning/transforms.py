@@ -1,4 +1,4 @@
-"""Transforms of the values of partition fields, and the grouping of rows by partition."""
+"""Apply the transforms of partition fields to values, and group rows by partition."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
 def is_one_period(bounds: pa.Array[Any], calendar: CalendarPart) -> bool:
     """Return whether both bounds, and therefore all times between them, are in the same period of `calendar`.
 
-    The result may be False by mistake if the zone's offset from UTC changes between the bounds.
+    The result may be False although the period is the same, if the zone's offset from UTC changes between the bounds.
     """
     if _is_shifted(bounds, calendar.zone) and not is_offset_constant(_moments(bounds), calendar.zone):
         return False
@@ -342,8 +342,8 @@ def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
 def _change(zone: str, day: int) -> tuple[int, int, int]:
     """Return a zone's offset from UTC before its change on a UTC day, the time of the change, and the offset after it.
 
-    All three are in microseconds. On a day without a change, both offsets are equal. No zone in the database has more
-    than one change per day.
+    All three are in microseconds. On a day without a change, both offsets are equal. No zone in the IANA database has
+    more than one change per day.
     """
     rules = ZoneInfo(zone)
     first, last = day * _DAY, (day + 1) * _DAY - 1
@@ -443,7 +443,10 @@ def source_values(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
 
 
 def _is_constant(source: pa.Array[Any], transform: Transform) -> bool:
-    """Return whether all rows have the same transformed value. The check is cheap, and may return False by mistake."""
+    """Return True only if all rows have the same transformed value.
+
+    The check is cheap, and may miss some such cases.
+    """
     if isinstance(transform, Void) or source.null_count == len(source):
         return True
     if source.null_count:

@@ -42,7 +42,10 @@ class ValueChange:
 
     @property
     def had_no_value(self) -> bool:
-        """Whether a blank text became null. Such a change needs no reject, because no value is lost."""
+        """Whether the received value was a blank text, which became null.
+
+        Such a change needs no reject, as no value is lost.
+        """
         return self.change == NULLED and self.original is not None and _EMPTY.fullmatch(self.original) is not None
 
 
@@ -69,7 +72,7 @@ def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]])
 
 
 def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
-    """Return an array of CHANGES_TYPE with these offsets of lists and these entries."""
+    """Return an array of CHANGES_TYPE that is built from the offsets of its lists and from all entries."""
     return pa.ListArray.from_arrays(offsets, entries, type=CHANGES_TYPE)
 
 
@@ -77,7 +80,7 @@ def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
 
 
 class ChangedRow(NamedTuple):
-    """A row with changed values: its number, the line of its record, and at least one change."""
+    """A row with changed values: the row's number, the line of its record, and at least one change."""
 
     row: int
     line: bytes
@@ -85,7 +88,7 @@ class ChangedRow(NamedTuple):
 
 
 class RejectedLine(NamedTuple):
-    """A line whose record cannot become a row.
+    """A line that does not become a row because its record is rejected.
 
     `reason` is a code. `message` is a text for users, and never quotes the line.
     """
@@ -96,7 +99,7 @@ class RejectedLine(NamedTuple):
 
 
 class RowLines(Protocol):
-    """The received lines, by the number of their row."""
+    """Provides the received line of each row, by row number."""
 
     def __getitem__(self, row: int, /) -> bytes: ...
 
@@ -110,7 +113,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Decoded records, as columns. Every array has one entry per row.
+    """The rows of decoded records, as columns. Every array has one entry per row.
 
     `extracted_at` has the type timestamp[us, UTC]. `columns` have the widest types (64-bit integers, doubles); files
     may store narrower types. `changes` has the type CHANGES_TYPE and contains the changes of the source and the

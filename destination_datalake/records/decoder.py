@@ -1,8 +1,8 @@
 """Decoder of blocks of RECORD lines to Arrow columns.
 
 The native decoder (module `native`) converts nearly all values. The careful rules (package `values`) convert the values
-that it does not accept, and the module `record` reads the lines that it rejects, one by one. If the native decoder is
-not available, `record` reads all lines.
+that it does not accept. The module `record` reads the lines that it rejects, one by one, or all lines if the native
+decoder is not available.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ BLOCK_BYTES = 8 * 1024 * 1024
 """Maximum size of a block in bytes, unless a single line is longer. Each block is decoded at once."""
 
 BLOCK_CELLS = 2_000_000
-"""Maximum number of values in a block of more than one line. Absent values count, too: each uses about 20 bytes."""
+"""Maximum number of values in a block of more than one line. Absent values count as well, because each uses about 20
+bytes."""
 
 BLOCK_CHANGES = 50_000
 """The number of changed values after which the decoder yields the rows that it has decoded so far."""
@@ -46,7 +47,7 @@ _NEWLINE = 10
 
 
 class _Column(NamedTuple):
-    """The Arrow type of a column in memory, and the careful rule for the column's values."""
+    """A column's Arrow type in memory, and the careful rule that converts its values."""
 
     type: pa.DataType
     coerce: Coercer
@@ -87,7 +88,7 @@ class BlockDecoder:
             yield replace(part, columns=columns, line_numbers=part.line_numbers + first)
 
     def _decode_block(self, block: memoryview, read: NativeBlock) -> Iterator[Decoded]:
-        """Yield the rows of the lines that the native decoder rejected, followed by all other rows.
+        """Yield the rows of a block, beginning with the rows of lines that the native decoder rejected.
 
         Line numbers are relative to the block.
         """
@@ -117,7 +118,7 @@ class BlockDecoder:
         return Decoded(read.extracted_at.slice(first, count), columns, changes, changed, (), received, lines.numbers)
 
     def _decode_one_by_one(self, block: memoryview, lines: Lines) -> Iterator[Decoded]:
-        """Decode the lines one by one. Yield the rows so far after every BLOCK_CHANGES changes, and at the end."""
+        """Decode the lines one by one. Yield the collected rows after every BLOCK_CHANGES changes, and at the end."""
         received = _ReceivedLines(block, lines)
         rows: list[CoercedRecord] = []
         kept: list[int] = []
@@ -206,8 +207,8 @@ def _merged_changes(
 ) -> pa.Array[Any] | None:
     """Return the changes of each row: first those of the source, then those of the connector.
 
-    Return None if there are none. `read` are the source's changes that the native decoder has read. `reported` are the
-    source's changes of the other rows. `changed` are the rows that the connector changed.
+    Return None if no row has changes. `read` contains the source's changes that the native decoder has read, and
+    `reported` those of the other rows. `changed` contains the rows that the connector changed.
     """
     entries = read.flatten()
     if not entries.null_count and not reported and not changed:
@@ -291,8 +292,8 @@ def _leaves_in(type_: ColumnType) -> int:
 def _flatten(arrays: Sequence[Any], record: RecordFields) -> list[Any]:
     """Return the arrays of the columns, given the arrays of the record's fields.
 
-    Columns may be fields of flattened objects (`nested: flatten`). Such an object is read as a struct first, by the
-    rules of objects. The fields of a null object are null.
+    Columns may be fields of flattened objects (`nested: flatten`). Such an object is first read as a struct, by the
+    rules for objects. If the object is null, its fields are null.
     """
     # Do not use a nested recursive function: its reference cycle would keep the arrays until garbage collection.
     fields_of: dict[tuple[int, ...], list[Any]] = {(): [*arrays]}

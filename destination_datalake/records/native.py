@@ -1,7 +1,8 @@
 """The native decoder of RECORD lines: `native/decoder.c`, which is compiled when the connector is installed.
 
-The native decoder converts lines to Arrow arrays. It is strict: it accepts a value only if its result equals that of
-the careful rules (`records.values`). The caller applies the careful rules to all other values and lines.
+The native decoder converts lines to Arrow arrays. It is strict: it accepts a value only if its result equals the result
+of the careful rules (`records.values`), which define the correct result. The caller applies the careful rules to all
+other values and lines.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _META = Struct((Field("changes", "changes", List(CHANGE)),))
 _EXTRACTED_AT = pa.timestamp("us", "UTC")
 _NUMBERS = 10
-"""The number of arrays with positions and line numbers that precede the columns in the decoder's result."""
+"""The number of arrays that precede the columns in the decoder's result. They contain positions and line numbers."""
 
 _LOWEST_POWER, _HIGHEST_POWER = -342, 308
 _LOWEST_EXACT = -27
@@ -61,7 +62,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines of a block: the positions of their first bytes and their newlines, and their numbers in the block.
+    """Lines of a block: the position of each line's first byte and newline, and the line's number in the block.
 
     The first line of a block has the number 0.
     """
@@ -80,7 +81,9 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class NativeBlock:
-    """A block that the native decoder has decoded. It has `line_count` lines, including empty lines.
+    """The result of decoding a block with the native decoder.
+
+    `line_count` is the number of lines, including empty lines.
 
     `lines` are the lines that became rows. `extracted_at` (timestamp[us, UTC]), `source_changes` (CHANGES_TYPE) and all
     `columns` have a value for each of these lines. `cells` are the values that the decoder did not accept, in the order
@@ -107,7 +110,7 @@ class NativeDecoder:
         self._nodes = (_Node * len(nodes))(*nodes)
         self._keys = bytes(keys)
         self._is_whole = has_whole_record(columns)
-        # In a column whose type the decoder does not support, it returns only nulls.
+        # The decoder returns only nulls for a column whose type it does not support.
         self._types = [arrow_type(_META), *(arrow_type(widest(column.type)) for column in columns)]
         self._is_known = [True, *(_is_known(column.type) for column in columns)]
 
@@ -161,7 +164,7 @@ def _nulls(count: int, type_: pa.DataType) -> Any:
 
 
 def is_available() -> bool:
-    """Return whether the native decoder can be loaded. Otherwise the careful rules convert all values, more slowly."""
+    """Return whether the native decoder can be loaded. Without it, the careful rules convert all values more slowly."""
     return _library() is not None
 
 
@@ -286,8 +289,8 @@ _KINDS = {
 def _powers_of_five() -> bytes:
     """Return the highest 128 bits of powers of five, from which the native decoder computes doubles.
 
-    Each power consists of two words, of which the higher is first. They equal the words in fast_float: positive powers
-    are truncated, and reciprocals are rounded up.
+    Each power consists of two words; the higher word is first. The words equal those in the library fast_float:
+    positive powers are truncated, and reciprocals are rounded up.
     """
     words: list[int] = []
     for exponent in range(_LOWEST_POWER, _HIGHEST_POWER + 1):

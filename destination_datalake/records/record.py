@@ -33,14 +33,17 @@ EARLIEST_EMITTED = -62_135_596_800_000
 SECONDS_BELOW = 100_000_000_000
 """The limit below which an `emitted_at` is in seconds, as PyAirbyte sends it.
 
-As a number of milliseconds, the limit is in March 1973. As a number of seconds, it is in the year 5138.
+The limit is a time in March 1973 if it is read as milliseconds, and a time in the year 5138 if it is read as seconds.
 """
 
 _USUAL_DIGITS = 13  # milliseconds from 2001 to 2286
 
 
 class RejectedRecord(Exception):
-    """A line contains no record that can be written. `reason` is a code, and the message never quotes the line."""
+    """Raised for a line that contains no record that can be written.
+
+    `reason` is a code. The message never quotes the line.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -54,13 +57,13 @@ Record = TypeVar("Record")
 
 
 class RecordLine(msgspec.Struct, Generic[Record], gc=False):
-    """A RECORD line, of which only the member `record` is decoded."""
+    """A RECORD line. Only its member `record` is decoded."""
 
     record: Record
 
 
 class RawRecord(msgspec.Struct, Generic[Data], gc=False):
-    """A record whose data are decoded as the type `Data`. Its other members stay JSON texts."""
+    """A record whose data are decoded as the type `Data`. Its other members are kept as JSON texts."""
 
     data: Data
     emitted_at: Raw = Raw(NULL)
@@ -109,10 +112,11 @@ _meta = bounded(rules_for(Struct((Field("changes", "changes", List(CHANGE)),)), 
 
 
 class CoercedRecord(NamedTuple):
-    """A record whose values were converted to the columns of its table.
+    """A record whose values were converted to the types of its table's columns.
 
     `emitted_at` is in milliseconds since 1970-01-01 UTC. `values` contains one value per column, in the order of the
-    columns. The source reported the first `reported` entries of `changes`.
+    columns. The first `reported` entries of `changes` were reported by the source, and the others were made by the
+    connector.
     """
 
     emitted_at: int
@@ -147,7 +151,7 @@ _LINE = msgspec.json.Decoder(RecordLine[_Members])
 
 
 def _record(line: bytes) -> _Members:
-    """Return the record of a line. Its data are JSON texts by key. A byte order mark is skipped.
+    """Return the record of a line, with its data as JSON texts by key. Skip a byte order mark.
 
     Raises RejectedRecord.
     """
@@ -196,7 +200,7 @@ _PRIVATE = re.compile("[\ue000-\uefff]")
 
 
 def _irregular_record(line: bytes) -> _Members:
-    """Return the record of a line that msgspec rejects. The lenient scanner reads it. Raises RejectedRecord."""
+    """Return the record of a line that msgspec rejects, read by the lenient scanner. Raises RejectedRecord."""
     envelope = members_or_none(line)
     record = members_or_none(envelope.get("record", NULL)) if envelope is not None else None
     if record is None:

@@ -1,7 +1,7 @@
-"""Search for RECORD lines by the value of a column, as the column's rules convert it.
+"""Search for RECORD lines by the value that a column would receive from them.
 
-A line matches if one of the columns would receive one of the wanted values. Lines that cannot become rows are searched,
-too. If a line is not JSON, every string and number in it is compared: a false match is better than a missed line.
+A line matches if one of the columns would receive one of the wanted values. Lines that cannot become rows are also
+searched. If a line is not JSON, every string and number in it is compared: a false match is better than a missed line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')
 
 
 class ValueSet(Protocol):
-    """The wanted values of a column."""
+    """A set of wanted values for one column."""
 
     def contains(self, values: Any, /) -> NDArray[np.bool_]:
         """Return a mask that is true for each value in the set.
@@ -37,7 +37,7 @@ class ValueSet(Protocol):
 
 
 def matches_of(values: Any, wanted: ValueSet) -> NDArray[np.bool_]:
-    """Return a mask that is true for each value of an Arrow array that is in a set. It is false for null."""
+    """Return a mask that is true for each value of an Arrow array that is in the set `wanted`, and false for null."""
     if not values.null_count:
         return wanted.contains(values)
     mask = values.is_valid().to_numpy(zero_copy_only=False)

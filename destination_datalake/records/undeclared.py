@@ -1,7 +1,7 @@
 """Search for undeclared fields: fields in the first records of a unit that the stream's schema does not declare.
 
-Undeclared fields are not written, whatever `additionalProperties` is. Only objects that become structs or columns are
-searched, because JSON text is stored as a whole.
+Undeclared fields are not written, regardless of `additionalProperties` in the schema. Only objects that become structs
+or columns are searched, because JSON text is stored as a whole.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ SAMPLE_ELEMENTS = 10
 MANY_NAMES = 20
 """Maximum number of different undeclared names of the objects at a path.
 
-Objects with more names are taken for maps, whose keys are data. Such keys are reported as `*`.
+Objects with more names are treated as maps, whose keys are data. Such keys are reported as `*`.
 """
 
 MANY_OBJECTS = 4
-"""Minimum number of nested objects at a path that are taken for maps if no name is in more than half of them."""
+"""Minimum number of nested objects at a path before they can be treated as maps because no name is in more than half of
+them."""
 
 NAMES_LISTED = 20
 _METADATA = {column.name for column in METADATA_COLUMNS}
@@ -58,7 +59,7 @@ class _Objects:
             self.names[name] += 1
 
     def are_maps(self, path: str) -> bool:
-        """Return whether the objects at this path are taken for maps, whose keys are data.
+        """Return whether the objects at this path are treated as maps, whose keys are data.
 
         The path is empty for the records themselves.
         """
@@ -75,7 +76,7 @@ def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tu
 
     A field is undeclared if it is neither a column nor a property of a declared object. In a path, keys are joined by
     `.`, a list is `[]`, and a key that is data is `*`. Lines that msgspec rejects are skipped. Names of metadata
-    columns are skipped, too, because other destinations write them.
+    columns are also skipped, because other destinations write them.
     """
     if has_whole_record(columns):
         return ()

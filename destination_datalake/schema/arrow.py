@@ -1,7 +1,7 @@
-"""Arrow types of columns, as in data files, and the width of numbers.
+"""The Arrow types of columns in data files, and the choice between 32 and 64 bits for numbers.
 
-A column that starts as a 32-bit integer or float keeps this type as long as 32 bits represent every value exactly. The
-column is widened before any other value is stored.
+A column that starts as a 32-bit integer or float keeps this type while 32 bits represent every value exactly. The
+column is widened before a value that needs 64 bits is stored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ARROW: Mapping[type[ColumnType], Callable[[Any], pa.DataType]] = {
     Date: lambda _: pa.date32(),
     Timestamp: lambda t: pa.timestamp("us", tz="UTC" if t.zoned else None),
     Struct: lambda t: pa.struct([arrow_field(field) for field in t.fields]),
-    # The name `element` is that of Parquet's specification, so that paths in a file equal paths in the table.
+    # `element` is the name in Parquet's specification. With this name, paths in a file equal paths in the table.
     List: lambda t: pa.list_(pa.field("element", arrow_type(t.element))),
 }
 

@@ -1,4 +1,4 @@
-"""The columns of a stream's table: the metadata columns and the stream's columns, and collisions of their names."""
+"""The metadata columns of a table, the columns of its stream, and the detection of collisions between their names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHANGE = Struct(
         Field("reason", "reason", String()),
     )
 )
-"""The type of an entry of `_airbyte_meta.changes`: the changed field, the change and its reason (Airbyte protocol)."""
+"""The type of an entry in `_airbyte_meta.changes`: the changed field, the change and its reason (Airbyte protocol)."""
 
 METADATA_COLUMNS = (
     Field("_airbyte_raw_id", "_airbyte_raw_id", String()),
@@ -101,7 +101,7 @@ Objects in arrays are treated like objects. For a column, the source is its orig
 class NameRecord:
     """The assigned names of a table's fields, by naming style.
 
-    If a field's values are stored in several columns of different types, the field has the same name in all of them.
+    A field has one name per style, even if its values are stored in several columns of different types.
     """
 
     by_style: Mapping[str, Names]
@@ -130,10 +130,10 @@ def assign_names(
     record: NameRecord = NO_RECORD,
     types: Mapping[str, ColumnType | None] = MappingProxyType({}),
 ) -> tuple[Field, ...]:
-    """Return the stream's columns, with the names that they and their nested fields have in an existing table.
+    """Return the stream's columns, with the names for them and their nested fields in an existing table.
 
     Fields keep the names in the table's `record`. `existing` maps the names of the table's columns to their sources, or
-    to None if the name is unavailable. `types` maps the names to the columns' types. A field that has a column but is
+    to None if the name is unavailable. `types` maps these names to the columns' types. A field that has a column but is
     not in the record keeps its column, even if a newer field's name collides with it.
     """
     by_style = record.by_style
@@ -166,7 +166,7 @@ def assign_names(
 
 
 def _assigned_names(levels: Sequence[Names]) -> AssignedNames:
-    """Return the assigned names of the first style. The names of all styles are taken."""
+    """Return the names that the first style has assigned, with the names of all styles as the taken names."""
     own = {source: name for source, (name, _) in levels[0].items()}
     return AssignedNames(own, frozenset(name for names in levels for name, _ in names.values()))
 
@@ -187,7 +187,7 @@ def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType],
         return type_
     members = [member for struct in stored if isinstance(struct, Struct) for member in struct.fields]
     assigned, present = _assigned_names(levels), {member.name.lower(): member.source for member in members}
-    # Iceberg tables store the sources of members in docs, so members without a record keep their names.
+    # Iceberg tables store the sources of members in field docs, so members that are not in the record keep their names.
     documented = {
         member.source: member.name.lower()
         for member in members
@@ -242,7 +242,7 @@ def field_at(columns: Sequence[Field], path: Sequence[str]) -> Field | None:
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """The fields of records from which columns are read. Objects that columns flatten are structs here.
+    """The fields of records from which columns are read. Objects that are flattened to columns are structs here.
 
     `positions` contains the position of each column's values in `fields`: the index of a field, followed by the indexes
     of nested fields.
@@ -260,7 +260,7 @@ class RecordFields:
 
 
 class _Object:
-    """An object in the records whose fields are columns, or that contains such an object."""
+    """An object in the records whose fields are columns, or an object that contains such an object."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self._path = path
@@ -294,7 +294,7 @@ class _Object:
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Columns, or fields of a struct, that have the same identifier, or one of them that has a reserved identifier.
+    """Several columns or struct fields with the same identifier, or one of them with a reserved identifier.
 
     `parents` are the sources of the enclosing structs, outermost first.
     """

@@ -34,9 +34,10 @@ ELEMENT = "element"
 _INT64_DIGITS = 19
 
 WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()}
-"""The wider type of each type that can be widened without loss. Decimals can be widened to more digits as well."""
+"""For each type that can be widened without loss, the wider type. Decimals can be widened to more digits as well."""
 
-# For each suffix of a redirected column, the suffixes that an earlier sync with other `numeric_types` may have used.
+# For each suffix of a redirected column, the suffixes that an earlier sync with a different `numeric_types` may have
+# used.
 _RELATED: Mapping[str, Sequence[str]] = {
     "int": ("bigint", "decimal"),
     "bigint": ("int", "decimal"),
@@ -80,7 +81,7 @@ SchemaChange = AddColumn | Widen
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The changes that a table requires, in order, and the stream's columns after these changes."""
+    """The changes that a table requires before a write, in order, and the stream's columns after these changes."""
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Field, ...]
@@ -133,7 +134,7 @@ def apply_changes(
 def _target_column(
     table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]
 ) -> tuple[Field, Sequence[SchemaChange]]:
-    """Return the column in which a field's values are stored, and the changes of the table that it requires."""
+    """Return the column that stores a field's values, and the changes to the table that this column requires."""
     name = field.name
     while name in table or (name != field.name and name in claimed):
         common = _common_supertype(table.get(name), field.type, (name,))
@@ -161,7 +162,7 @@ def redirect_suffix(column_type: ColumnType) -> str:
 def redirected_from(column: str) -> str | None:
     """Return the name of the column whose values may be redirected to `column`, or None.
 
-    None means that the name does not end with the suffix of a redirected column. Truncated names are not recognised.
+    Returns None if the name does not end with the suffix of a redirected column. Truncated names are not recognised.
     """
     match = _REDIRECTED.fullmatch(column)
     return match["column"] if match else None

@@ -62,7 +62,7 @@ def glue_type(column_type: ColumnType) -> str:
 
 
 def describe_type(column_type: ColumnType) -> str:
-    """Return the name of the type in messages and documentation: Glue's name, unless two types share that name."""
+    """Return the name of the type for messages and documentation: Glue's name, unless two types share Glue's name."""
     match column_type:
         case Json():
             return "JSON text"

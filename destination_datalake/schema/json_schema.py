@@ -81,9 +81,9 @@ MAX_COLUMN_SCHEMAS = 50_000
 """The maximum number of schemas in one column. A struct with more members exceeds Glue's maximum size of a type."""
 
 MAX_STREAM_SCHEMAS = 100_000
-"""The maximum number of schemas in a stream. Reading so many schemas takes some seconds."""
+"""The maximum number of schemas in a stream. Reading this number of schemas takes some seconds."""
 
-# These limits exceed the needs of sources. Parquet readers and Python's stack would fail only at higher values.
+# Real sources stay below these limits. Parquet readers and Python's stack would fail only at higher values.
 _MAX_DEPTH = 64
 _MAX_STEPS = 140
 
@@ -108,7 +108,7 @@ class Untyped(Enum):
 class Nest:
     """Objects or arrays, described by the shapes of their members. If `members` is empty, any member is allowed.
 
-    `varies` is whether the branches of a union declare different members.
+    `varies` is true if the branches of a union declare different members.
     """
 
     members: Mapping[str, Shape]
@@ -159,7 +159,7 @@ def property_types(
 
 
 class _TooManySchemas(Exception):
-    """A schema contains more schemas, including referenced schemas, than the limit allows."""
+    """Raised if a schema contains more schemas, including referenced schemas, than the limit allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +380,7 @@ class _Reader:
         return self._any_of(self._read(branch, scope) for branch in branches)
 
     def _any_of(self, shapes: Iterable[Shape]) -> Shape:
-        """Return the union of the shapes."""
+        """Return the union of the shapes, which allows every value that one of them allows."""
         joined: dict[str, ColumnType | Nest] = {}
         for shape in shapes:
             for kind, type_ in shape.items():

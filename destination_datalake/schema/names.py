@@ -1,4 +1,4 @@
-"""Conversion of the names of streams and fields to identifiers in catalogs.
+"""Convert the names of streams and fields to identifiers in catalogs.
 
 In every style, an identifier consists of lower-case letters, digits and `_`, and has 1 to 255 bytes of UTF-8. The Glue
 Data Catalog, Iceberg, Hive and Athena allow all such identifiers. Identifiers do not contain dots, so the dotted paths
@@ -47,7 +47,8 @@ Path = tuple[str, ...]
 """The keys on the way from a record's data to a value. A path has at least one key."""
 
 Spelling = Callable[[str], str]
-"""A function that spells a source in a style. The result may have any length, and is empty if no character remains."""
+"""A function that spells a source name in a naming style. The result may have any length, and is empty if no character
+remains."""
 
 _RUN = re.compile(r"[A-Za-z0-9]+")
 # The positions at which a run of letters and digits is split into words: before the C of "camelCase", before the S of
@@ -90,7 +91,8 @@ class Naming:
     spelling_of_databases: Spelling | None = None
     """The spelling of databases. None means the spelling of tables."""
     spelling_in_words: Spelling | None = None
-    """The spelling with words for signs, such as `plus` for `+`. It is used for names that would need a suffix.
+    """The spelling with words for signs, such as `plus` for `+`. It is used for names that would otherwise need a
+    suffix.
 
     None means that the style does not support it.
     """
@@ -175,7 +177,7 @@ class Naming:
         candidates = set(zip(sources, spelled, strict=True))
 
         def keeps(source: str, name: str) -> bool:
-            """Return whether the source gets the name, without words or a suffix."""
+            """Return whether the source may use the name unchanged, without words for signs or a suffix."""
             existing_source = existing.get(name)
             if name in METADATA_NAMES or name in assigned.taken or (existing_source is None and name in existing):
                 return False
@@ -263,8 +265,8 @@ def _preserved_inside(text: str) -> str:
 def _sanitised(text: str) -> str:
     """Drop accents, replace each run of characters other than A-Z, a-z, 0-9 and `_` by one `_`, convert to lower case.
 
-    The result equals that of awswrangler's `sanitize_table_name` and `sanitize_column_name` (3.7.1 and later). They are
-    not called, because the import of awswrangler takes seconds.
+    The result equals that of awswrangler's `sanitize_table_name` and `sanitize_column_name` (3.7.1 and later). These
+    functions are not called, because the import of awswrangler takes seconds.
     """
     without_accents = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
     return _NOT_ASCII_WORD.sub("_", without_accents).lower()
@@ -298,7 +300,7 @@ SNAKE_CASE = Naming(
     _snake_case_words,
     spelling_in_words=lambda text: _snake_case_words(_in_words(text)),
 )
-"""Words of `camelCase` are separated, digits stay with the letters before them, and other scripts are romanised."""
+"""Words in `camelCase` are separated, digits stay with the letters before them, and other scripts are romanised."""
 
 SNAKE_CASE_NUMBERS = Naming(
     "snake_case, split_numbers",

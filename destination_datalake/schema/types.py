@@ -54,7 +54,7 @@ class String:
 class Json:
     """A value with an open schema, stored as JSON text exactly as received. A string in every catalog.
 
-    `whole`: the value is the whole record of a stream without declared properties.
+    If `whole` is true, the value is the whole record of a stream without declared properties.
     """
 
     whole: bool = False

@@ -1,1 +1,4 @@
-"""The careful rules for the conversion of values. Each family of types has a module."""
+"""The careful rules, which convert values that the fast native decoder does not accept.
+
+Each family of types has a module.
+"""

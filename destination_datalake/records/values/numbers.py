@@ -1,6 +1,6 @@
 """The careful rules for 64-bit integers, doubles and decimals.
 
-Values of 32-bit columns are converted to 64 bits, because these columns may be widened.
+The values of 32-bit columns are converted to 64-bit numbers, because these columns may be widened later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class IntegerRules(TypeRules):
     """The careful rules for 64-bit integers. A value that is not exactly such an integer becomes null."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the integer that a number, or the text in a string, denotes."""
+        """Return the integer that a JSON number, or the text in a JSON string, denotes."""
         if len(raw) < _INT64_DIGITS and (raw.isdigit() or (raw[:1] == b"-" and raw[1:].isdigit())):
             return int(raw)
         if raw == NULL:
@@ -48,7 +48,7 @@ class FloatRules(TypeRules):
     """The careful rules for doubles. A number becomes the nearest double, or null if it is out of range."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the double nearest to a number, or to the text of a string."""
+        """Return the double nearest to a JSON number, or to the number in a JSON string."""
         if raw == NULL:
             return None
         if raw[0] in b"-0123456789" and raw != b"-Infinity":
@@ -64,7 +64,10 @@ class FloatRules(TypeRules):
 
 
 class ExactFloat(Float64):
-    """The type of a number that is part of a key, for which rounding to a double is reported as a change."""
+    """The type of a number that is part of a key.
+
+    If the double does not identify the number, the conversion is reported as a change.
+    """
 
 
 class ExactFloatRules(FloatRules):
@@ -74,7 +77,7 @@ class ExactFloatRules(FloatRules):
     """
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the double nearest to a number, or to the text of a string."""
+        """Return the double nearest to a JSON number, or to the number in a JSON string."""
         number = super().coerce(raw, changes)
         if isinstance(number, float) and isfinite(number):
             represented = decimal.Decimal(number) if number.is_integer() else decimal.Decimal(repr(number))
@@ -103,7 +106,7 @@ class DecimalRules(TypeRules):
         )
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the decimal that a number, or the text in a string, denotes."""
+        """Return the decimal that a JSON number, or the text in a JSON string, denotes."""
         if raw == NULL:
             return None
         number = exact_number(_number_text(raw))

@@ -55,7 +55,10 @@ from destination_datalake.schema.types import (
 
 @lru_cache(maxsize=1024)
 def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
-    """Return the rules for values of this type. They are cached, because rules for nested types are slow to create."""
+    """Return the rules for values of this type.
+
+    The rules are cached, because those for nested types are slow to create.
+    """
     if isinstance(type_, ExactFloat):  # This is not a column type, but another way to read a float column.
         return ExactFloatRules(type_, floats)
     return RULES[type(type_)](type_, floats)

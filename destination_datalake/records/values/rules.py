@@ -1,8 +1,8 @@
-"""The interface of the careful rules, by which the values of one column type are converted.
+"""The interface of the careful rules. Each implementation converts the values of one column type.
 
-A coercer converts one value. A value that fits its column is returned exactly as sent. Any other value becomes null, or
-is truncated if the column has a lower precision, and is reported as a `ValueChange`. The rules follow the protocol's
-table of types, and docs/schema/types.md documents them.
+A coercer is a function that converts one value. It returns a value that fits its column exactly as sent. Any other
+value becomes null, or is truncated if the column has a lower precision, and the change is reported as a `ValueChange`.
+The rules follow the protocol's table of types, and docs/schema/types.md documents them.
 
 The native decoder (`records.native`) returns exactly the values that `coerce` returns, but it accepts fewer texts. All
 other texts are passed to `coerce`, which is slower and defines the correct result.
@@ -52,11 +52,11 @@ The text is valid JSON without surrounding blanks. The paths of the changes are 
 
 
 class TooManyChanges(Exception):
-    """A record has more than MAX_CHANGES changes, so the whole value of the column becomes null."""
+    """Raised if a record has more than MAX_CHANGES changes. The whole value of the column then becomes null."""
 
 
 def nulled(raw: bytes, changes: list[ValueChange], reason: str) -> Value:
-    """Append the change of a value to null, and return null."""
+    """Append to `changes` that the value became null, and return null."""
     changes.append(ValueChange("", NULLED, reason, raw))
     return None
 
@@ -120,7 +120,10 @@ class TypeRules(ABC):
 
     @abstractmethod
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the value that a JSON text denotes. This method is a `Coercer`."""
+        """Return the value that a JSON text denotes, and append its changes to `changes`.
+
+        This method is a `Coercer`.
+        """
 
     def coercer(self, source: str) -> Coercer:
         """Return the coercer for a column of this type. The paths of its changes begin with the column's source.

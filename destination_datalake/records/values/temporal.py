@@ -1,4 +1,7 @@
-"""The careful rules for dates and timestamps, which become days and microseconds since 1970-01-01."""
+"""The careful rules for dates and timestamps.
+
+They convert dates to days and timestamps to microseconds since 1970-01-01.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ class _TemporalRules(TypeRules):
     """The rules that dates and timestamps share."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the value that a string denotes. It is truncated if the text is more precise than the type."""
+        """Return the value that a JSON string denotes.
+
+        The value is truncated if the text is more precise than the type.
+        """
         if raw == NULL:
             return None
         try:
@@ -39,7 +45,7 @@ class _TemporalRules(TypeRules):
 
     @abstractmethod
     def _value_of(self, moment: _Moment) -> tuple[int, bool]:
-        """Return the value of a moment, and whether it was truncated. Raises OverflowError if it is out of range."""
+        """Return the value of a moment, and whether it was truncated. Raises OverflowError for a value out of range."""
 
 
 class DateRules(_TemporalRules):
@@ -74,7 +80,8 @@ _MOMENT = re.compile(
     r"(?P<year>[+-]?\d{4,})(?P<sep>[-/. ])(?P<month>\d\d?|[A-Za-z]{3})(?P=sep)(?P<day>\d\d?)"
     r"(?:[Tt ](?P<hour>\d\d?)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
     r"(?: ?(?:[Zz]|UTC|GMT|(?P<sign>[+-])(?P<hours>\d\d?)(?::?(?P<minutes>\d\d)(?::(?P<seconds>\d\d))?)?)"
-    # After the offset: the name of the zone as in Java's ZonedDateTime, or the monotonic clock as in Go's Time.
+    # The offset may be followed by the name of the zone, as in Java's ZonedDateTime, or by the monotonic clock, as in
+    # Go's Time.
     r"(?:\[[\w/+:-]+\]| (?:[A-Z]{3,5}|[+-]\d\d(?:\d\d)?)(?: m=[+-]\d+\.\d+)?)?)?)?"
     r"(?: (?P<era>BC|AD))?",
     re.ASCII,
@@ -92,7 +99,7 @@ _LONGEST_YEAR, _FAR_YEAR = 8, 10**8
 
 
 class _Moment(NamedTuple):
-    """The day and the time of day that a text denotes."""
+    """The date and the time of day that a text denotes."""
 
     day: int  # days since 1970-01-01, in the proleptic Gregorian calendar
     time: int  # microseconds since midnight

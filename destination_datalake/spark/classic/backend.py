@@ -343,7 +343,10 @@ class ExecutorWatch:
 
 
 def start_failure(error: BaseException, output: Sequence[str], master: str) -> SparkFailed:
-    """Return the failure of a Spark that did not start on `master`, given PySpark's `error` and the JVM's `output`."""
+    """Return the failure of a Spark that did not start on `master`.
+
+    The failure is derived from PySpark's `error` and the JVM's `output`.
+    """
     reason = _reason(error, output)
     because = f"Spark did not start: {reason}"
     if (exhausted := exhaustion(error, "\n".join([reason, *output]))) is not None:
@@ -423,7 +426,7 @@ def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> Spark
 
 
 def application_ended(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
-    """Return why the cluster has ended the application, or None if the JVM's output does not report it."""
+    """Return the failure if the JVM's output reports that the cluster has ended the application, otherwise None."""
     reason = _last(_APPLICATION_ENDED, output)
     if reason is None:
         return None

@@ -51,7 +51,7 @@ OLDEST_SPARK = (4, 0)
 _SETTINGS: Mapping[str, str] = {
     # Each of the connector's tasks must be one Spark task, so partitions must not be merged or split.
     "spark.sql.adaptive.enabled": "false",
-    # Small limits suffice, because a row is not a record: it contains a megabyte of results, or a payload.
+    # Batches must be small, because a row is not a record: it contains a megabyte of results, or a payload.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
     # Print the stack traces of a worker that crashes.
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
