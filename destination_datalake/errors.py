@@ -94,7 +94,7 @@ class ConnectorError(Exception):
 
 
 class ConfigError(ConnectorError):
-    """An invalid configuration or catalog. `message` has one line for each problem, and contains no secrets."""
+    """Raised for an invalid configuration or catalog. `message` contains a line for each problem, but no secrets."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Failure(message, message, "config_error"))

@@ -35,9 +35,9 @@ def staged_bytes(buffer_bytes: int) -> int:
 
 
 class SealFailed(Exception):
-    """The open segment of a stream cannot be sealed. Batches of other streams can still be taken.
+    """Raised if the open segment of a stream cannot be sealed. Batches of other streams can still be taken.
 
-    The text is for the user.
+    The text of the exception is for the user.
     """
 
     def __init__(self, stream: StreamId, cause: DiskFailed) -> None:
@@ -93,9 +93,9 @@ class Backlog:
     ) -> list[Batch]:
         """Take the due batches for one job from the buffer: at least one batch if any batch is due.
 
-        Small due streams share a job. With `everything`, all queued records are due, because the buffer is full or the
-        input has `ended`. For `slots` and `tasks` see `BatchPolicy.waits_for_spark`. Raises SealFailed and then leaves
-        the buffer unchanged.
+        Small due batches of several streams share a job. With `everything`, all queued records are due, because the
+        buffer is full or the input has `ended`. For `slots` and `tasks` see `BatchPolicy.waits_for_spark`. Raises
+        SealFailed and then leaves the buffer unchanged.
         """
         idle = None
         if slots is not None:
@@ -141,7 +141,7 @@ class Backlog:
         return self.buffer.waiting_bytes(stream) >= self.policy.batch_bytes(stream)
 
     def _seconds_left(self, stream: StreamId) -> float | None:
-        """Return the seconds until the stream's records are due by age, or None if it has no queued records."""
+        """Return the seconds until the stream's records are due by age, or None if the stream has no queued records."""
         since = self.buffer.oldest(stream)
         return None if since is None else max(0.0, since + self._flush_seconds - self.buffer.clock())
 

@@ -137,10 +137,10 @@ class BatchPolicy:
 class LearnedBatches(BatchPolicy):
     """The policy for batches in which each task fills one file. Estimates sizes from the stream's earlier batches.
 
-    A task encodes a `share` of record lines, which becomes a file of `target_bytes` in each partition of its records.
-    Queued and running records must fit into the buffer, which holds one share per concurrent task and two queued
-    shares. A batch has at least `least_bytes`, and at least one share. `expected_yield` is the number of file bytes per
-    byte of record lines that is assumed for streams without a committed batch.
+    A task encodes a `share` of record lines: the size that becomes a file of `target_bytes` in each partition of the
+    records. Queued and running records must fit into the buffer, which holds one share per concurrent task and two
+    queued shares. A batch has at least `least_bytes`, and at least one share. `expected_yield` is the number of file
+    bytes per byte of record lines that is assumed for streams without a committed batch.
     """
 
     # This is one job more than for batches of a fixed size: a job can be a single task, and two such jobs keep two
@@ -212,5 +212,5 @@ class LearnedBatches(BatchPolicy):
         return whole > 0 and whole + min(tasks, self.parallelism) > self.parallelism
 
     def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:
-        """Return whether Spark has no slot for another job. One job may be queued in Spark."""
+        """Return whether Spark cannot accept another job. One job may wait in Spark for task slots."""
         return not everything if slots is None else tasks > slots

@@ -16,7 +16,7 @@ MiB = 1024 * 1024
 
 
 class DiskFailed(Exception):
-    """The buffer disk cannot be written or read. The text has the reason and the remedy, for the user."""
+    """Raised if the buffer disk cannot be written or read. The text tells the user the reason and the remedy."""
 
 
 @contextlib.contextmanager

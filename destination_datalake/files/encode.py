@@ -175,7 +175,7 @@ class KeyGuard:
 
     def _changed(self, changes: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return the numbers of the rows in which a guarded value was changed, in ascending order."""
-        # One array has the changes of all rows. `list_parent_indices` returns the row of each change.
+        # One array contains the changes of all rows. `list_parent_indices` returns the row of each change.
         entries = changes.flatten()
         field = entries.field("field")
         is_truncated: Any = pc.equal(entries.field("change"), pa.scalar(TRUNCATED)).fill_null(False)

@@ -194,7 +194,7 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
 
 
 def _remove(stored: StoredObject, found: int, s3: S3Client) -> Erased:
-    """Delete an object that has no other rows, if it has not changed since it was read."""
+    """Delete an object that contains no other rows, if the object has not changed since it was read."""
     address = S3Address.parse(stored.uri)
     s3.delete_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
     return Erased(stored, found, was_written=True, was_removed=True)

@@ -176,7 +176,7 @@ def one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
 
 
 def mask(array: pa.BooleanArray) -> NDArray[np.bool_]:
-    """Return an array of Booleans, which has no nulls, as a numpy array."""
+    """Return an array of Booleans without nulls as a NumPy array."""
     return cast("NDArray[np.bool_]", array.to_numpy(zero_copy_only=False))
 
 

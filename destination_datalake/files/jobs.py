@@ -71,7 +71,7 @@ def distribute(items: Sequence[_Item], tasks: int) -> list[tuple[_Item, ...]]:
 def attempt(work: Callable[[], _Result], problem: Problem | Callable[[Exception], Problem]) -> _Result | Failed:
     """Return the result of `work`, or its failure, so that the other tasks of the job continue.
 
-    `problem` has the texts for the message, or is a function that returns them if they depend on the error.
+    `problem` contains the texts for the message, or is a function that returns these texts for an error.
     """
     import pyarrow as pa  # A slow import. `check` and `iam-policy` import this module, but do not need Arrow.
 

@@ -147,8 +147,8 @@ class RewriteTask:
 
     `columns` maps the names of top-level columns to their new types. Names are case-insensitive, and columns that the
     file lacks are ignored. The new type of a nested column applies to those of its fields that the file has. All field
-    IDs are kept. `to_double` has the Iceberg field IDs, at any depth, of floats that become doubles; if it is set, a
-    file without such floats is not rewritten. Rows that `position_deletes` (see `SourceFile`) remove are omitted from
+    IDs are kept. `to_double` contains the Iceberg field IDs, at any depth, of floats that become doubles; if it is set,
+    a file without such floats is not rewritten. Rows that `position_deletes` (see `SourceFile`) remove are omitted from
     the new file.
     """
 
@@ -210,8 +210,8 @@ class ExpectedColumnStats:
 class ExpectedFileStats:
     """The statistics of one file, according to the table's metadata. `source.rows` is UNKNOWN without a row count.
 
-    `kind` is "parquet" or "jsonl"; for other kinds, only the size is verified. `schema` has the table's columns, with
-    field IDs if these identify columns; if it is None, any columns are accepted. Row counts are summed by `group`.
+    `kind` is "parquet" or "jsonl"; for other kinds, only the size is verified. `schema` contains the table's columns,
+    with field IDs if these identify columns. If it is None, any columns are accepted. Row counts are summed by `group`.
     """
 
     source: SourceFile
@@ -408,9 +408,9 @@ class EncodeTask:
 class Encoded:
     """The result of a unit: every record of its segments is in one of `files` or among the rejects.
 
-    `rejects` are durable, and become visible when they are published. `counts` counts them. `undeclared` has the paths
-    of fields, in the unit's first records, that the stream's schema does not declare. `line_files` are the objects of
-    the line sinks. `left_out` is the number of lines that were already empty in the segments.
+    `rejects` are durable, and become visible when they are published. `counts` counts them. `undeclared` contains the
+    paths of fields, in the unit's first records, that the stream's schema does not declare. `line_files` are the
+    objects of the line sinks. `left_out` is the number of lines that were already empty in the segments.
     """
 
     stream: StreamId

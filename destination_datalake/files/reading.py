@@ -1,8 +1,8 @@
 """Read Parquet files in S3 by byte ranges, one row group at a time, and read their position deletes.
 
-A Parquet file ends with its footer, which has the schema, and for each row group the byte range and the statistics of
-each column. A reader therefore reads the end first, and then requests only the columns and row groups that it needs.
-Position deletes are the positions of deleted rows of a data file (Iceberg spec: Position Delete Files).
+A Parquet file ends with its footer. The footer contains the schema and, for each row group, the byte range and the
+statistics of each column. A reader therefore reads the end first, and then requests only the columns and row groups
+that it needs. Position deletes are the positions of deleted rows of a data file (Iceberg spec: Position Delete Files).
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class StoredFile(io.RawIOBase):
         super().close()
 
     def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the ranges that start before the part in memory. Return none if they are too large to load."""
+        """Return the ranges that start before the part in memory, or no ranges if they are too large to load."""
         missing = [(start, end) for start, end in parts if start < self._tail[0]]
         return missing if sum(end - start for start, end in missing) <= _MAX_GROUP_BYTES else []
 

@@ -9,9 +9,8 @@ exceptions:
   and Spark cannot read it.
 - Copies of the schema in the metadata are omitted, because they have the former column types.
 
-`compact` reads files one after the other, in small batches, and uploads the new file in parts while it is encoded.
-Memory is bounded by one row group, plus one byte per row of a file with position deletes. Sorting spills to the local
-disk.
+`compact` reads files in sequence, in small batches, and uploads the new file in parts while it is encoded. Memory is
+bounded by one row group, plus one byte per row of a file with position deletes. Sorting spills to the local disk.
 """
 
 from __future__ import annotations

@@ -211,8 +211,8 @@ class ColumnValueTask:
 class FileMatches:
     """The matching rows of one file, including rows that position deletes already hide.
 
-    `unsuitable` is a clause with the reason why the file cannot be rewritten without these rows, or None. `raw_ids` has
-    16 bytes per row; it is None if a row has no raw ID, or if there are too many rows.
+    `unsuitable` is a clause with the reason why the file cannot be rewritten without these rows, or None. `raw_ids`
+    contains 16 bytes per row. It is None if a row has no raw ID, or if too many rows match.
     """
 
     rows: RowSet

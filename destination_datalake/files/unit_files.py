@@ -97,7 +97,7 @@ class OpenFile:
         s3: S3Client,
         partition: tuple[PartitionValue, ...] = (),
     ) -> None:
-        """Upload nothing yet. `opener` must be for `schema`. `partition` has the partition values, if any."""
+        """Upload nothing yet. `opener` must be for `schema`. `partition` contains the partition values, if any."""
         self.schema = schema
         self._upload = Upload(s3, uri, deferred=plan.deferred, held_in=plan.held_in)
         self._writer = opener(self._upload)

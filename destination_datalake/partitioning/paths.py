@@ -261,8 +261,8 @@ def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> Colu
 
     With `digits`, the key is a string that equals the text in the folder.
 
-    A key cannot be widened later. So a key that contains the values of its source column has the widest type of that
-    column.
+    A key cannot be widened later. A key that contains the values of its source column is therefore given the widest
+    type of that column.
     """
     match field.transform:
         case _ if digits:

@@ -1,8 +1,8 @@
 """Athena's partition projection: table parameters from which Athena computes the partitions and their locations.
 
-Each key has the smallest range that contains all of its values, because Athena lists every location that a query does
-not exclude. Ranges grow with the content of the table. Source: Athena user guide, Supported types for partition
-projection.
+The range of each key is the smallest one that contains all of its values, because Athena lists every location that a
+query does not exclude. Ranges grow with the content of the table. Source: Athena user guide, Supported types for
+partition projection.
 """
 
 from __future__ import annotations

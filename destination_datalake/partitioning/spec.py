@@ -102,7 +102,7 @@ class PartitionField:
     """A partition field, whose values result from the `transform` of the values in the column at `source`.
 
     `name` is the name of the partition key in the catalog. `source` is a path of names: a column, or a column and the
-    fields that lead to a nested field. Metadata columns can be sources, too.
+    fields that lead to a nested field. Metadata columns can also be sources.
     """
 
     name: str

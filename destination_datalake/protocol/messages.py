@@ -90,7 +90,7 @@ def _sized(length: int) -> bytearray:
 class MalformedLine(Exception):
     """Raised for a line of stdin that is not a protocol message.
 
-    The text has the number of the line and the reason, but not its content.
+    The text contains the number of the line and the reason, but not the content of the line.
     """
 
     def __init__(self, line_number: int, length: int, reason: str) -> None:

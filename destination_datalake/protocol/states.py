@@ -85,10 +85,10 @@ class StoredLine(Protocol):
 class _Progress:
     """The progress of one stream, in numbers of records.
 
-    `committed` counts the records that are committed without a gap from the first one. `ahead` has the commits after a
-    gap: the number of the first record, and the count. `acknowledged` counts the records that due states cover.
-    `rejected` counts durable rejects that no state has reported yet. `awaited` has the held states in order, each with
-    the number of records that it needs.
+    `committed` counts the records that are committed without a gap from the first one. `ahead` contains the commits
+    after a gap: for each commit, the number of its first record, and the count. `acknowledged` counts the records that
+    due states cover. `rejected` counts durable rejects that no state has reported yet. `awaited` contains the held
+    states in order, each with the number of records that it needs.
     """
 
     received: int = 0
@@ -104,8 +104,8 @@ class _Progress:
 class _Held:
     """A held state.
 
-    `scope` is its stream, or None for a global state. `needs` has the number of records that it covers in each stream,
-    and `pending` is the number of streams in which some of them are not committed.
+    `scope` is the state's stream, or None for a global state. `needs` contains the number of records that the state
+    covers in each stream. `pending` is the number of streams in which some of these records are not committed.
     """
 
     scope: StreamId | None
@@ -214,7 +214,8 @@ class StateLedger:
     def fail(self, stream: StreamId) -> None:
         """Mark a stream as failed, and drop its states.
 
-        No more of its records will be committed, so global states that cover uncommitted records are dropped too.
+        No more records of the stream will be committed, so global states that cover its uncommitted records are also
+        dropped.
         """
         progress = self._progress[stream]
         progress.failed = True

@@ -168,7 +168,8 @@ def _record_with_surrogates(line: bytes) -> _Members | None:
     """Return the record of a line that msgspec rejects only because of lone surrogates, or None for other lines.
 
     Surrogates (U+D800 to U+DFFF) are escaped as `\\ud…`. With `e` instead of `d`, they become private-use characters,
-    which msgspec accepts. If the line contains no other private-use characters, the `d` can be restored afterwards.
+    which msgspec accepts. If the line contains no other private-use characters, each `d` can be restored after
+    decoding.
     """
     if any(private in line for private in (b"\\ue", b"\\uE")):
         return None

@@ -13,9 +13,9 @@ intersect shapes:
 | `then`, `else`, `dependentSchemas`, `dependencies` | like a union with a schema that allows any value |
 | next to a `type` or a `$ref` | properties and items are added, the kinds stay |
 
-A *kind* is a JSON type. A shape that allows one kind of values has the column type of this kind. All other shapes
-become JSON text: several kinds, objects without properties, unions of different objects without properties next to the
-union, and schemas that exceed the limits below.
+A *kind* is a JSON type. A shape that allows one kind of values is stored in the column type of this kind. All other
+shapes become JSON text: several kinds, objects without properties, unions of different objects without properties next
+to the union, and schemas that exceed the limits below.
 """
 
 from __future__ import annotations
@@ -416,7 +416,7 @@ class _Reader:
         return self._joined(kind, one, other) == one
 
     def _met(self, one: Shape, other: Shape) -> Shape:
-        """Return the intersection of two shapes. It has all members that either of them declares."""
+        """Return the intersection of two shapes. The result contains all members that either of them declares."""
         return {kind: self._narrower(kind, one[kind], other[kind]) for kind in one if kind in other}
 
     def _narrower(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:

@@ -104,7 +104,7 @@ def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Ite
 class SparkFailed(ConnectorError):
     """Raised if Spark did not start, or has ended.
 
-    The message contains the remedy for the user, and the cause has the details.
+    The message tells the user the remedy. The cause of the exception contains the details.
     """
 
     def __init__(self, message: str, type: FailureType = "transient_error") -> None:

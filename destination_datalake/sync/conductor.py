@@ -6,7 +6,7 @@ Records and states go through four stages:
              messages  buffered    encoded,   states      states
              are read  by stream   committed  become due  are written
 
-Intake runs on the main thread, Landing runs on job threads, and Releasing has its own thread.
+Intake runs on the main thread, Landing runs on job threads, and Releasing runs on a thread of its own.
 """
 
 from __future__ import annotations

@@ -432,7 +432,7 @@ class _Committed:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether all records before the last committed record are committed too."""
+        """Whether all records before the last committed record are also committed."""
         return not self._beyond
 
 

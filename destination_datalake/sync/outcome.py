@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class BatchCommitted:
     """The batch was committed: each record is in the table, or was rejected and is among the rejects.
 
-    `rows` is the number of rows in the batch's files, and `sizes` has the size of each file in bytes. `partitions` is
-    the average number of partitions per task.
+    `rows` is the number of rows in the batch's files, and `sizes` contains the size of each file in bytes. `partitions`
+    is the average number of partitions per task.
     """
 
     batch: Batch

@@ -175,7 +175,9 @@ class Probed:
 
 
 def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Probed:
-    """Look up the rows of the task's files in the index of pending rows. `dead` has a mask per file of rows to skip.
+    """Look up the rows of the task's files in the index of pending rows.
+
+    `dead` contains a mask per file, which marks the rows to skip.
 
     Raises UnsupportedFile, ConnectorError and AWS errors, and OSError if the index is no longer on the disk.
     """

@@ -131,7 +131,7 @@ class KeyBounds:
 class IndexPart:
     """The index of winners for one part of the keys: a Parquet file at `uri`, or the `content` of a small file.
 
-    `bounds` has an entry for each key column.
+    `bounds` contains an entry for each key column.
     """
 
     rows: int
@@ -151,8 +151,8 @@ def local_path(uri: str) -> Path | None:
 class WinnersTask:
     """A Spark task that finds the winners, the latest row of each key, in some of the pending files.
 
-    `schema` has the columns of `versions`, with field IDs, in the table's current types. The first of `files` has the
-    number `first_file` among all pending files. Keys are partitioned into `parts`; a single part needs no shuffle.
+    `schema` contains the columns of `versions`, with field IDs and the table's current types. The first of `files` has
+    the number `first_file` among all pending files. Keys are partitioned into `parts`; a single part needs no shuffle.
     `index_folder` is a URI (`file:` or `s3:`) without a trailing slash, or None if no index is needed. The first
     `content_files` of all pending files belong to the content: their rows arrived before all others.
 

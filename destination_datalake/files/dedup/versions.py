@@ -36,7 +36,7 @@ SELECT {kept}, is_tombstone, file, position FROM pending
 QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1
 """
 
-# DuckDB builds its hash table from the right side of a join, so the query has the smaller side there.
+# DuckDB builds its hash table from the right side of a join, so the smaller side is on the right in the query.
 _REPLACED = """
 SELECT stored.file, stored.position, winners.is_tombstone, winners.file AS by_file, winners.position AS by_position,
     {is_same_or_newer} AS wins
@@ -94,8 +94,8 @@ def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection
 def find_winners(connection: DuckDBPyConnection, rows: Iterable[pa.Table], schema: pa.Schema, content: int) -> None:
     """Create the table `winners` with the latest row of each key. `rows` have the columns of `read_versions`.
 
-    The table has the key and order columns. Files with numbers below `content` belong to the content, the others are
-    pending.
+    The table contains the key and order columns. Files with numbers below `content` belong to the content, the rows
+    after the last merge. The other files are pending: they are not merged yet.
     """
     key, order = _named(schema, "key"), _named(schema, "order")
     ranks = [rank for name in order for rank in _ranks(name, schema)]

@@ -108,7 +108,7 @@ def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]
 
 
 def consume_versions(part: int, payloads: Iterator[bytes]) -> Iterator[Winners | Failed]:
-    """Find the winners of one part of the keys. `payloads` has all rows of the part. Yield one result."""
+    """Find the winners of one part of the keys. `payloads` contains all rows of the part. Yield one result."""
     shares = (pickle.loads(payload) for payload in payloads)
     first: _Share = next(shares)
     yield attempt(partial(_winners_of_part, part, chain([first], shares), first.task), partial(_problem, first.task))

@@ -1,7 +1,7 @@
 """All uses of private parts of PySpark, py4j and pyarrow, and all workarounds for their behaviour.
 
 docs/code/workarounds.md lists the reason for each workaround, and the test that fails when it is no longer needed.
-Functions import the modules that they need, because `spec` loads this module too.
+Functions import the modules that they need when they run, because the `spec` command also loads this module.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def hide_pandas() -> Iterator[None]:
 class _PandasHider:
     """A finder for `sys.meta_path` that hides pandas.
 
-    It has no base class, because importing the usual one takes a tenth of the time of `spec`.
+    The class has no base class, because importing the usual one takes a tenth of the run time of `spec`.
     """
 
     def __init__(self) -> None:

@@ -127,8 +127,8 @@ class ClassicSettings:
     def environment(self) -> dict[str, str]:
         """The additional environment variables for PySpark and the JVM."""
         python = {"PYSPARK_PYTHON": self.python.interpreter, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        # Without this variable, Spark resolves the machine's host name, which fails if it has no address. On a cluster,
-        # executors connect to the driver by this name.
+        # Without this variable, Spark resolves the machine's host name, which fails if the name has no address. On a
+        # cluster, executors connect to the driver by this name.
         name = "localhost" if self.is_local else self.conf.get("spark.driver.host")
         name = os.environ.get("SPARK_LOCAL_HOSTNAME", name)
         return python if name is None else {**python, "SPARK_LOCAL_HOSTNAME": name}

@@ -1,9 +1,9 @@
 """PySpark's worker daemon, from which Python workers are forked with all their modules already imported.
 
-The daemon is a fork of the driver, which needs most of these modules too. It is forked while Spark's JVM starts. The
-JVM runs this module as its daemon (Spark property `spark.python.daemon.module`). The process that the JVM starts passes
-its pipes to the fork. If there is no fork, this process becomes the daemon itself. The first job waits for the process,
-so this module imports little.
+The daemon is a fork of the driver, which imports most of these modules anyway. It is forked while Spark's JVM starts.
+The JVM runs this module as its daemon (Spark property `spark.python.daemon.module`). The process that the JVM starts
+passes its pipes to the fork. If there is no fork, this process becomes the daemon itself. The first job waits for the
+process, so this module imports little.
 """
 
 from __future__ import annotations
