@@ -1,4 +1,4 @@
-"""The backlog: queued records and held states, the batches that are taken from it, and back-pressure.
+"""The backlog of a sync: its queued records and held states, the batches that are taken from it, and back-pressure.
 
 Each STATE line waits until the records before it are committed. Lines beyond a memory limit are stored on disk.
 """

@@ -12,7 +12,7 @@ from destination_datalake.protocol.catalog import StreamId
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Segments of one stream that one Spark job encodes and one commit publishes.
+    """Segments (files of record lines) of one stream, which one Spark job encodes and one commit publishes.
 
     `number` counts the batches of a sync from 1. `tasks` is the number of tasks of the whole job, which may encode
     several batches; None means the number of tasks that Spark can run at once. `expected_yield` is the expected size of

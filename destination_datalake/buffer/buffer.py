@@ -56,7 +56,7 @@ class Buffer:
         self.buffered_bytes = 0
         self.disk_bytes = 0
         self.uploading_bytes = 0
-        """The size of the files whose upload is pending. They are freed after the upload."""
+        """The size of the files whose upload is pending. Each file is freed after its upload."""
 
     @property
     def occupied_bytes(self) -> int:

@@ -51,7 +51,7 @@ def _without_nulls(changes: Any) -> pa.ListArray[Any]:
 
 
 class OrderedIds:
-    """Row IDs of one unit: UUIDs of version 7 that ascend in the order of arrival.
+    """Row IDs of one unit (the part of a batch for one task): UUIDs of version 7 that ascend in the order of arrival.
 
     The IDs are monotonic (RFC 9562, 6.2, method 2). Neighbouring IDs differ only in their last digits, so they compress
     to almost nothing. Random IDs would take a sixth of a file. From the most significant bits, an ID consists of

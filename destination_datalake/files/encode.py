@@ -1,4 +1,4 @@
-"""The encode job on executors: read segments, and write data files and rejects.
+"""The encode job on executors: read segments (files of record lines), and write data files and rejects.
 
 Records of deduplicated streams are rejected if their key cannot be kept as sent.
 """

@@ -74,7 +74,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class EraseTask:
-    """A task that searches objects for rows or lines with one of the `ids` in a column.
+    """A task that searches objects in S3 for rows or lines that contain one of the `ids` in a column.
 
     `columns` are the current and former names and paths of this column: `Field.path` is its path in a record's data or
     in a row. With `write`, objects with such rows are rewritten without them, except noncurrent versions. A group
@@ -92,7 +92,9 @@ class EraseTask:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The result for one object: the number of rows or lines `found` in it. They are erased if `was_written`.
+    """The result for one object: the number of matching rows or lines `found` in it.
+
+    If `was_written`, they were erased.
 
     `was_removed` means that the object was a data file that contained no other rows, and was deleted. `is_gone` means
     that another writer has deleted or replaced the object, so that it must be searched again.
@@ -107,7 +109,7 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class NotErased(Failed):
-    """An object that could not be read or rewritten."""
+    """The result for an object that could not be read or rewritten."""
 
     object: StoredObject
 

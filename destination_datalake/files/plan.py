@@ -32,7 +32,7 @@ FileFormat = Literal["parquet", "jsonl"]
 
 @dataclass(frozen=True, slots=True)
 class Deduplication:
-    """The columns by which rows of a table are deduplicated, named as in the table.
+    """The columns that control the deduplication of a table's rows, with their names in the table.
 
     `key` is the primary key. Of the rows of one key, the row with the highest `cursor` wins; if `cursor` is None, the
     latest extraction time wins. A row with a value in `deleted_at` deletes its key; if `deleted_at` is None, such rows
@@ -49,9 +49,11 @@ KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
 
 
 class IngestOrder(NamedTuple):
-    """The position of a unit's records in the order of arrival. Row IDs (`_airbyte_raw_id`) ascend in this order.
+    """The position of a unit's records in the order of arrival.
 
-    `milliseconds` is the start of the sync, in milliseconds since 1970-01-01 UTC, plus the number of the batch. `part`
+    A unit is the part of a batch that one task encodes. Row IDs (`_airbyte_raw_id`) ascend in this order.
+
+    `milliseconds` is the start of the sync in milliseconds since 1970-01-01 UTC, plus the number of the batch. `part`
     is the number of the unit within the batch, less than 4096.
     """
 
@@ -64,12 +66,12 @@ COUNTED_DIGITS = 8
 `OrderedIds`."""
 
 FIRST = IngestOrder(0, 0)
-"""The position of a unit whose order does not matter."""
+"""The ingest order of a unit whose position does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """How to write one stream's records as data files of its table.
+    """Describes how to write the records of one stream as data files of the stream's table.
 
     `columns` are the stream's columns as in the table, without metadata columns. `field_ids` maps the dotted path of a
     column to its Iceberg field ID; it is empty for tables whose readers find columns by name. `folder` is the S3 URI of
@@ -92,8 +94,8 @@ class FilePlan:
     metadata: tuple[Field, ...] = METADATA_COLUMNS
     """The metadata columns as in the table. The extraction time may be an integer: milliseconds since 1970."""
     held_in: str | None = None
-    """A folder on a disk that the executors and the driver share, in which small files wait until they are
-    published, so that tasks with many small files do not wait for S3. None without a shared disk."""
+    """A folder on a disk that the executors and the driver share, or None without a shared disk. Small files stay in
+    this folder until they are published, so that tasks with many small files do not wait for S3."""
     vended_access: AwsAccess | None = None
     """The access to AWS for these files, if the catalog vends credentials for this table. None means the task's
     access."""
@@ -120,7 +122,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file of a batch. Its `columns` may have wider types than the plan's columns, if the values require it.
+    """A data file of a batch. If the values require it, its `columns` have wider types than the columns of the plan.
 
     `WrittenFile` describes the other fields.
     """
@@ -337,7 +339,10 @@ class UnitLines:
 
 @dataclass(frozen=True, slots=True)
 class LineFile:
-    """An object with the lines of a unit, written by a line sink. It is invisible until its upload is published."""
+    """An object with the lines of a unit, which a line sink has written.
+
+    Readers cannot see it until its upload is published.
+    """
 
     uri: str
     content: UnitLines

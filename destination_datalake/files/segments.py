@@ -26,14 +26,14 @@ READ_AHEAD_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file on the driver's disk. Only executors on the same machine can read it."""
+    """A segment in a file on the driver's disk. Only executors on the same machine can read it."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class StagedObject:
-    """An object in S3, which all executors can read.
+    """A segment in an S3 object, which all executors can read.
 
     `etag` is the ETag of the object as written. A read fails if another object has replaced it.
     """
@@ -60,7 +60,7 @@ SegmentLocation: TypeAlias = LocalFile | StagedObject | SegmentSource
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """A segment that executors can read.
+    """A segment (a file of record lines of one stream) that executors can read.
 
     `bytes` is its size, `first_record` the number of its first record, and `records` its number of records. If the
     lines already have row IDs, `first_id` is the row ID of line 0 as 16 bytes, and the rows keep these IDs.

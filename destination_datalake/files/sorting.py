@@ -276,7 +276,7 @@ class MergeSort:
         return table.take(positions[:count])
 
     def _candidates(self, runs: list[_Run]) -> list[_Run]:
-        """Return the runs that may have some of the next rows. If rows were added in order, this is a single run."""
+        """Return the runs that may contain some of the next rows. If rows were added in order, this is a single run."""
         if not any(run.has_more for run in runs):
             return runs
         # Compare the first rows of all runs, and the last buffered rows of the runs that have more rows on disk.

@@ -1,4 +1,4 @@
-"""Suppress records with erased IDs, according to the ledger of erasures.
+"""Suppress records with erased IDs. The IDs are recorded as hashes in the ledger of erasure requests.
 
 Replays omit archived records with these IDs. If an erasure request has the option `--suppress` (`delete-rows
 --suppress`), syncs also reject new records with these IDs. Such rejects are counted, but no part of the records is
@@ -42,7 +42,7 @@ REPORT = "report.json"
 HASHES = "hashes"
 
 RECORD_SUPPRESSED = "DESTINATION_RECORD_SUPPRESSED"
-"""The reject reason of suppressed records. They are counted but not kept."""
+"""The reject reason of suppressed records. Suppressed records are counted but not kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Files to verify, each with its statistics in the table's metadata."""
+    """A task that verifies files. Each file is given with its statistics in the table's metadata."""
 
     files: tuple[ExpectedFileStats, ...]
     access: AwsAccess

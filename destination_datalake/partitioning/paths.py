@@ -277,7 +277,7 @@ def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> Colu
 def _null_text(template: PathTemplate, variable: str) -> str:
     """Return the text that stands for null in the folders of a variable.
 
-    It is Hive's text in folders of the form `name={variable}`, and zeros in other folders. Hive's text begins with an
+    The text is Hive's in folders of the form `name={variable}`, and zeros in other folders. Hive's text begins with an
     underscore, and engines skip folders whose names begin with one.
     """
     used = [folder for folder in template.partition.split("/") if variable in variables(folder)]

@@ -367,7 +367,7 @@ def _offset(rules: ZoneInfo, second: int) -> int:
 
 
 def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the hash of each integer. All integers are hashed as eight little-endian bytes, whatever their width."""
+    """Return the hash of each integer. Integers of every width are hashed as eight little-endian bytes."""
     words = np.ascontiguousarray(values, "<i8").view("<u4").reshape(-1, 2)
     hashes = np.zeros(len(words), np.uint32)
     for word in (words[:, 0], words[:, 1]):

@@ -114,7 +114,7 @@ def readable(text: bytes) -> bytes:
     """
     try:
         with _depth_limited():
-            # Numbers are not converted, because one may have more digits than Python converts.
+            # Numbers are not converted, because a number may have more digits than Python can convert.
             value = json.loads(text.decode("utf-8-sig"), parse_int=_zero, parse_float=_zero, parse_constant=_zero)
             spelled = json.dumps(value, ensure_ascii=False)
     except TooDeep:

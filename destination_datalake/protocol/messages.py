@@ -1,4 +1,4 @@
-"""Read messages from standard input. Only the envelope is decoded; the data of a record remains bytes.
+"""Read messages from standard input. Only the envelope of a message is decoded; the data of a record remain bytes.
 
 The native library (`native/messages.c`) splits a chunk into runs of records of one stream. It validates whole lines
 strictly, and leaves irregular lines and other messages to this module, which decodes them one by one. Without the

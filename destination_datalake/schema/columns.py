@@ -215,7 +215,7 @@ def has_whole_record(columns: Sequence[Field]) -> bool:
 def as_column(name: str, origin: str, type_: ColumnType) -> Field:
     """Return the Field for a column of an existing table.
 
-    `origin` is the text in which the catalog records the column's path (`origin_of`).
+    `origin` is the text with which the catalog records the column's path (see `origin_of`).
     """
     *parents, source = path_of(origin)
     return Field(name, source, type_, tuple(parents))

@@ -182,7 +182,7 @@ def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: 
 
 @dataclass(frozen=True, slots=True)
 class _Supertype:
-    """The type in which a stream's values are written to a table, and the changes that the table requires."""
+    """The type with which a stream's values are written to a table, and the changes that the table requires for it."""
 
     type: ColumnType
     changes: tuple[SchemaChange, ...] = ()

@@ -106,7 +106,9 @@ class Untyped(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Objects or arrays, described by the shapes of their members. If `members` is empty, any member is allowed.
+    """A kind of objects or arrays, described by the shapes of their members.
+
+    If `members` is empty, any member is allowed.
 
     `varies` is true if the branches of a union declare different members.
     """
@@ -204,7 +206,7 @@ class _Reader:
         return Struct(tuple(Field(name, source, self.type_of(member)) for name, (source, member) in members))
 
     def read_root(self, schema: Mapping[str, object]) -> Nest:
-        """Return the shape of a stream's records, which are objects, whatever `type` the schema declares.
+        """Return the shape of a stream's records. Records are objects, regardless of the `type` in the schema.
 
         If a property is declared at the root, this declaration determines the kinds of its column. Raises
         _TooManySchemas.

@@ -251,7 +251,7 @@ def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, acce
 
 
 class Conductor:
-    """Runs the stages of one sync, then publishes the complete streams."""
+    """Runs the stages of one sync, and publishes the complete streams at the end of the input."""
 
     def __init__(
         self,

@@ -437,7 +437,7 @@ class _Committed:
 
 
 class _EncodedBatch:
-    """The results of a batch's tasks. `failure` is the reason not to commit the batch, or None."""
+    """The results of encoding a batch. `failure` is the reason not to commit the batch, or None."""
 
     def __init__(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         encoded = [result for result in results if isinstance(result, Encoded)]

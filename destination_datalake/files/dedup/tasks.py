@@ -32,7 +32,7 @@ Deletes = Literal["copy_on_write", "merge_on_read"]
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The Iceberg field IDs of the columns that identify the versions of a row, and of the columns that order them.
+    """The Iceberg field IDs of the columns that identify the versions of a row, and of the columns that order versions.
 
     Keys are equal if all their columns are equal; null equals null, -0.0 equals 0.0, and NaN equals NaN. The latest row
     of a key wins. Rows are compared by cursor (null is lowest, then NaN), then by `extracted_at`, then by arrival.
@@ -172,7 +172,9 @@ class WinnersTask:
 
 @dataclass(frozen=True, slots=True)
 class Winners:
-    """The winners of one part of the keys. Files are identified by their number among all pending files.
+    """The result of a `WinnersTask`: the winners of one part of the keys.
+
+    Files are identified by their number among all pending files.
 
     `index` is None if there are no keys, or if no index is needed. After a shuffle, an empty part has no result.
     `losers` are rows that another pending row replaces. `tombstones` are winners that delete their key. Neither

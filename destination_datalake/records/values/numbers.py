@@ -23,7 +23,10 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class IntegerRules(TypeRules):
-    """The careful rules for 64-bit integers. A value that is not exactly such an integer becomes null."""
+    """Converts JSON values to 64-bit integers (see `TypeRules`).
+
+    A value that is not exactly such an integer becomes null.
+    """
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the integer that a JSON number, or the text in a JSON string, denotes."""
@@ -45,7 +48,10 @@ class IntegerRules(TypeRules):
 
 
 class FloatRules(TypeRules):
-    """The careful rules for doubles. A number becomes the nearest double, or null if it is out of range."""
+    """Converts JSON values to doubles (see `TypeRules`).
+
+    A number becomes the nearest double, or null if it is out of range.
+    """
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the double nearest to a JSON number, or to the number in a JSON string."""
@@ -71,7 +77,7 @@ class ExactFloat(Float64):
 
 
 class ExactFloatRules(FloatRules):
-    """The careful rules for numbers in keys. A number that a double does not identify is reported as truncated.
+    """Converts numbers in keys to doubles. A number that its double does not identify is reported as truncated.
 
     A double identifies an integer that it represents exactly, and the number whose text is the double's shortest text.
     """
@@ -87,7 +93,7 @@ class ExactFloatRules(FloatRules):
 
 
 class DecimalRules(TypeRules):
-    """The careful rules for decimals.
+    """Converts JSON values to decimals (see `TypeRules`).
 
     Fractional digits beyond the type's scale are rounded, and reported as truncated. A number with too many integer
     digits becomes null.

@@ -68,7 +68,7 @@ def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
 
 
 class BooleanRules(TypeRules):
-    """The careful rules for booleans: only `true` and `false` are accepted."""
+    """Converts JSON values to booleans (see `TypeRules`). Only `true` and `false` are accepted."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the boolean that a JSON text denotes."""
@@ -80,7 +80,7 @@ class BooleanRules(TypeRules):
 
 
 class StringRules(TypeRules):
-    """The careful rules for text: the content of a string, or the JSON text of any other value."""
+    """Converts JSON values to text (see `TypeRules`): the content of a string, or the JSON text of other values."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the unescaped content of a string, or the JSON text of another value."""
@@ -91,7 +91,7 @@ class StringRules(TypeRules):
 
 
 class JsonTextRules(TypeRules):
-    """The careful rules for JSON text: the JSON text of a value, exactly as received."""
+    """Converts JSON values to JSON text (see `TypeRules`): to the text of the value, exactly as received."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the JSON text of a value unchanged, or null if it is not valid JSON in UTF-8."""
@@ -118,7 +118,7 @@ def _no_constant(name: str) -> None:
 
 
 class StructRules(TypeRules):
-    """The careful rules for objects, which become structs. Keys of properties become names of fields."""
+    """Converts JSON objects to structs (see `TypeRules`). Keys of properties become names of fields."""
 
     def __init__(self, type_: Struct, floats: Floats) -> None:
         super().__init__(type_, floats)
@@ -141,7 +141,7 @@ class StructRules(TypeRules):
 
 
 class ListRules(TypeRules):
-    """The careful rules for lists, whose elements have one type."""
+    """Converts JSON arrays to lists (see `TypeRules`). All elements are converted to one type."""
 
     def __init__(self, type_: List, floats: Floats) -> None:
         super().__init__(type_, floats)

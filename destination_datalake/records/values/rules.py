@@ -47,7 +47,7 @@ class Floats(Enum):
 Coercer = Callable[[bytes, list[ValueChange]], Value]
 """A function that converts the JSON text of a value, and appends the changes of the value to the list.
 
-The text is valid JSON without surrounding blanks. The paths of the changes are relative to the value.
+The text is valid JSON without surrounding blanks. The field paths in the appended changes are relative to the value.
 """
 
 
@@ -109,7 +109,10 @@ def path_step(key: str) -> str:
 
 
 class TypeRules(ABC):
-    """The careful rules for the values of one column type."""
+    """The careful rules for one column type, which convert every JSON value.
+
+    The native decoder is faster, but accepts only regular values. All other values are converted by these rules.
+    """
 
     arrow_type: pa.DataType
     """The Arrow type of the converted values. Numbers have their widest type."""

@@ -49,7 +49,7 @@ class _TemporalRules(TypeRules):
 
 
 class DateRules(_TemporalRules):
-    """The careful rules for dates, which become days since 1970-01-01. A time of day is truncated."""
+    """Converts JSON strings to dates, as days since 1970-01-01 (see `TypeRules`). A time of day is truncated."""
 
     def _value_of(self, moment: _Moment) -> tuple[int, bool]:
         if moment.day > _LAST_DAY:
@@ -58,7 +58,7 @@ class DateRules(_TemporalRules):
 
 
 class TimestampRules(_TemporalRules):
-    """The careful rules for timestamps, which become microseconds since 1970-01-01T00:00.
+    """Converts JSON strings to timestamps, as microseconds since 1970-01-01T00:00 (see `TypeRules`).
 
     Timestamps are in UTC if the type is zoned. Otherwise they are local times, and an offset from UTC is ignored.
     """

@@ -186,7 +186,7 @@ def _is_cluster(master: str) -> bool:
 def archive_path() -> Path:
     """Return the path of the JVM's class-data-sharing archive.
 
-    It is the value of an environment variable or, if that is not set, a path beside the interpreter.
+    The path is the value of an environment variable or, if the variable is not set, a path beside the interpreter.
     """
     path = os.environ.get(ARCHIVE_VARIABLE)
     return Path(path) if path else Path(sys.prefix) / "share" / "destination-datalake" / "spark.jsa"

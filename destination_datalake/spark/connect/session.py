@@ -79,7 +79,7 @@ class ErrorKind(Enum):
         "last state.",
         "transient_error",
     )
-    """The session has ended. Its jobs can be run in a new session."""
+    """The session has ended. The jobs of the session can be run in a new session."""
     JOB_FAILED = "{it} cannot run the connector's jobs: {reason}. The log has the details.", "transient_error"
     """The job failed, but Spark can run other jobs."""
     REFUSED = "{it} refuses access ({reason}). Correct spark.token.", "config_error"
@@ -173,7 +173,7 @@ def _reason(error: BaseException) -> str:
 
 
 class RemoteSession:
-    """A session on a server. Its executors have run the connector."""
+    """A session on a Spark Connect server. The session's executors have successfully run the connector."""
 
     def __init__(self, spark: SparkSession, watch: JobsWatch, cores: int) -> None:
         self.spark = spark
