@@ -52,7 +52,6 @@ class IngestOrder(NamedTuple):
     """The position of a unit's records in the order of arrival.
 
     A unit is the part of a batch that one task encodes. Row IDs (`_airbyte_raw_id`) ascend in this order.
-
     `milliseconds` is the start of the sync in milliseconds since 1970-01-01 UTC, plus the number of the batch. `part`
     is the number of the unit within the batch, less than 4096.
     """
@@ -62,8 +61,8 @@ class IngestOrder(NamedTuple):
 
 
 COUNTED_DIGITS = 8
-"""The number of hexadecimal digits at the end of a row ID that are the number of its line in the unit: see
-`OrderedIds`."""
+"""The number of hexadecimal digits at the end of a row ID that contain the line number in the unit (see
+`OrderedIds`)."""
 
 FIRST = IngestOrder(0, 0)
 """The ingest order of a unit whose position does not matter."""
@@ -76,8 +75,8 @@ class FilePlan:
     `columns` are the stream's columns as in the table, without metadata columns. `field_ids` maps the dotted path of a
     column to its Iceberg field ID; it is empty for tables whose readers find columns by name. `folder` is the S3 URI of
     the files' folder, without a trailing slash. If `deferred`, files are invisible until they are published. A file is
-    closed when it reaches `target_bytes`. In a partitioned table, each file has rows of one partition, and is in the
-    folder of the partition under `folder`.
+    closed when it reaches `target_bytes`. In a partitioned table, each file contains rows of one partition, and is
+    stored in the partition's folder under `folder`.
     """
 
     format: FileFormat
@@ -109,8 +108,8 @@ class WrittenFile:
     """A written data file or position delete file.
 
     `size` is in bytes. `footer` is the footer of a Parquet file, so that it need not be read again; it is empty for
-    other formats. A file with a `pending_upload` does not exist until the upload is published, so abandoned attempts of
-    a task cannot affect it.
+    other formats. A file with a `pending_upload` does not exist until the upload is published. Abandoned attempts of a
+    task therefore leave no files.
     """
 
     uri: str
@@ -453,7 +452,7 @@ def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: Aw
     for batch in batches:
         parts: dict[int, list[StagedSegment]] = {}
         for segment in batch.segments:
-            # The middle of the segment determines its task, so that rounding does not add a small extra task.
+            # The middle of a segment determines the segment's task, so that rounding does not add a small extra task.
             number = max(0, -(-(2 * start + segment.bytes) // (2 * share)) - 1)
             parts.setdefault(number, []).append(segment)
             start += segment.bytes

@@ -52,9 +52,8 @@ _START_SECONDS = 0.05
 class InFlight:
     """The uncommitted records and unreleased states of one sync, shared by its threads.
 
-    `outcome` collects the failures.
-
-    The caller of a method whose name ends in `_locked` must hold the lock. The other methods acquire the lock.
+    `outcome` collects the failures. The caller of a method whose name ends in `_locked` must hold the lock. The other
+    methods acquire the lock.
     """
 
     def __init__(
@@ -171,9 +170,8 @@ class InFlight:
     def next_batches(self) -> list[Batch] | None:
         """Wait until batches are due, and return the batches of the next job.
 
-        The caller must call `end_job` after the job.
-
-        Returns None if the input has ended and no batch is left, or if Spark has ended and cannot encode the batches.
+        The caller must call `end_job` after the job. Returns None if the input has ended and no batch is left, or if
+        Spark has ended and cannot encode the batches.
         """
         with self._changed:
             while True:

@@ -122,9 +122,8 @@ class StreamTables:
 class Encoding:
     """Stages batches for executors, and encodes them on Spark.
 
-    The names of all data files and rejects begin with `file_prefix`.
-
-    `filters` is a function that reads the line filters of all tables.
+    The names of all data files and rejects begin with `file_prefix`. `filters` is a function that reads the line
+    filters of all tables.
     """
 
     def __init__(
@@ -326,7 +325,7 @@ class Landing:
     def _merge_if_due(self, table: Table, stream: StreamId) -> None:
         """Merge the pending rows if a merge is due.
 
-        A failure is only logged: the batch is committed, and a later merge retries.
+        A failure is only logged, because the batch is already committed, and a later merge applies the rows.
         """
         try:
             if table.merge_is_due():

@@ -67,9 +67,7 @@ class ActiveStages:
         """Return two times for each stage.
 
         The first is the number of seconds in which at least one thread was in the stage, and the second is the CPU
-        seconds of all threads.
-
-        The CPU time of threads that are still in the stage is not included.
+        seconds of all threads. The CPU time of threads that are still in the stage is not included.
         """
         with self._lock:
             now = self._clock()
@@ -192,7 +190,7 @@ class Reporter:
 def news(progress: Progress, logged: Progress | None) -> list[str]:
     """Return lines about the sync and about the streams that have changed since `logged`.
 
-    Return no lines without changes.
+    Return no lines if nothing has changed.
     """
     if logged is None:
         return list(progress_lines(progress))

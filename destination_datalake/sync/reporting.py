@@ -85,7 +85,7 @@ class Reporting:
     def wait_until_begun(self) -> None:
         """Wait until the report of the start is written.
 
-        If the process is then killed, the report shows an unfinished sync.
+        If the process is killed afterwards, the report shows an unfinished sync.
         """
         if self._writer is not None:
             self._writer.wait()
@@ -262,9 +262,8 @@ class Reporting:
 def summary(lines: Sequence[ReportLine], progress: Progress) -> Iterator[tuple[LogLevel, str]]:
     """Yield a line of text for each stream, then one for the sync.
 
-    `lines` is the report, in which the sync's line is first.
-
-    The line of a stream whose records were all rejected is a warning.
+    `lines` is the report, in which the sync's line is first. The line of a stream whose records were all rejected is a
+    warning.
     """
     sync, *streams = lines
     for line, of_stream in zip(streams, progress.streams, strict=True):

@@ -103,7 +103,7 @@ def _file(part: IndexPart, path: Path, access: AwsAccess) -> Path:
 
 
 class _Downloads:
-    """A Python worker's local copies of the files of one index. The copies for earlier merges are deleted."""
+    """A Python worker's local copies of the files of one index. Copies made for earlier merges are deleted."""
 
     def __init__(self) -> None:
         self._folder = ""

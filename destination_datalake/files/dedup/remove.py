@@ -177,9 +177,8 @@ class Probed:
 def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Probed:
     """Look up the rows of the task's files in the index of pending rows.
 
-    `dead` contains a mask per file, which marks the rows to skip.
-
-    Raises UnsupportedFile, ConnectorError and AWS errors, and OSError if the index is no longer on the disk.
+    `dead` contains a mask per file, which marks the rows to skip. Raises UnsupportedFile, ConnectorError and AWS
+    errors, and OSError if the index is no longer on the disk.
     """
     replaced: dict[int, BitMap] = {}
     superseded: dict[int, BitMap] = {}

@@ -54,7 +54,7 @@ class Versions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that the columns of `key` and `order` have in tables of versions."""
+        """The names of the columns of `key` and `order` in Arrow tables that contain versions of rows."""
         key = (f"key{number}" for number in range(len(self.key)))
         return (*key, *(f"order{number}" for number in range(len(self.order))))
 
@@ -174,12 +174,11 @@ class WinnersTask:
 class Winners:
     """The result of a `WinnersTask`: the winners of one part of the keys.
 
-    Files are identified by their number among all pending files.
-
-    `index` is None if there are no keys, or if no index is needed. After a shuffle, an empty part has no result.
-    `losers` are rows that another pending row replaces. `tombstones` are winners that delete their key. Neither
-    includes rows that position deletes remove. `removed` contains the results of the task's removals, for files with
-    losers or tombstones. These removals do not consider stored rows.
+    Files are identified by their number among all pending files. `index` is None if there are no keys, or if no index
+    is needed. After a shuffle, an empty part has no result. `losers` are rows that another pending row replaces.
+    `tombstones` are winners that delete their key. Neither includes rows that position deletes remove. `removed`
+    contains the results of the task's removals, for files with losers or tombstones. These removals do not consider
+    stored rows.
     """
 
     part: int

@@ -115,10 +115,8 @@ def find_replaced(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows whose key is in an index, each with the winner of its key.
 
-    A result also shows whether the winner is at least as new as the row.
-
-    `index` are Parquet files of the table `winners`. The rows, at most `count`, have the same columns except
-    `is_tombstone`.
+    Each result also shows whether the winner is at least as new as the row. `index` are Parquet files of the table
+    `winners`. The rows, at most `count`, have the same columns except `is_tombstone`.
     """
     paths = ", ".join("'{}'".format(str(path).replace("'", "''")) for path in index)
     connection.execute(f"CREATE TEMP VIEW winners AS FROM read_parquet([{paths}], hive_partitioning = false)")
