@@ -1,6 +1,6 @@
 """Write files of JSON lines. DuckDB, a C++ library, converts Arrow data to text.
 
-Rows that exceed DuckDB's memory limit are converted in Python.
+Python converts the rows that exceed DuckDB's memory limit.
 """
 
 from __future__ import annotations

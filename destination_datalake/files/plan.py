@@ -109,7 +109,7 @@ class WrittenFile:
 
     `size` is in bytes. `footer` is the footer of a Parquet file, so that it need not be read again; it is empty for
     other formats. A file with a `pending_upload` does not exist until the upload is published. Abandoned attempts of a
-    task therefore leave no files.
+    task therefore leave no visible files.
     """
 
     uri: str

@@ -2,8 +2,8 @@
 
 A unit is the part of a batch that one task encodes. Partitioned rows are collected in memory until the unit ends, and
 are then grouped once, not block by block. If they exceed the memory limit, they are grouped several times. Each time, a
-partition with enough rows is written as a row group, while the number of open files allows it. The rows of other
-partitions are spilled to disk until the unit ends.
+partition with enough rows is written as a row group, unless too many files are open. The rows of other partitions are
+spilled to disk until the unit ends.
 
 Encoded files are uploaded concurrently, because small uploads mostly wait for S3's responses.
 """

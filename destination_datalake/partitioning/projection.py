@@ -176,7 +176,7 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
 
 
 def _parsed(key: PartitionKey, parameters: Mapping[str, str], today: date) -> Domain | None:
-    """Return the domain that a table's parameters describe for a key (see `_parameters`), or None if there is none."""
+    """Return the domain that a table's parameters describe for a key, or None if they describe no domain."""
     prefix = f"projection.{key.name}."
     match parameters.get(f"{prefix}type"):
         case "integer":

@@ -166,13 +166,15 @@ class StateLedger:
         return self._progress[stream].committed
 
     def hold(self, state: State) -> None:
-        """Hold a state until all records received before it are committed. If that is impossible, drop the state.
+        """Hold a state until all records received before it are committed.
 
-        Raises the errors of the store.
+        If they can no longer be committed, drop the state.
+
+        Raises the errors of the store that keeps the STATE lines.
         """
         if state.stream is None:
             # Global states are released in order, so a state needs only the streams with records since the previous
-            # one.
+            # global state.
             covered = list(self._read_since_global.values())
             self._read_since_global.clear()
             self._globals_seen = True
@@ -256,7 +258,7 @@ class StateLedger:
             self._due.append(queue.popleft())
 
     def _acknowledge(self, needs: list[tuple[_Progress, int]]) -> tuple[int, int]:
-        """Return how many written and rejected records these `needs` cover, without the records of earlier states.
+        """Return how many written and rejected records these `needs` cover, except records that earlier states covered.
 
         It is unknown which records of a batch were rejected. Rejects are therefore counted in the first states after
         the batch.

@@ -52,8 +52,8 @@ class Stdout:
         self._mask = mask
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
-        # Reentrant, because a finaliser may log while its thread is writing a line. Its log line is written after that
-        # line.
+        # The lock is reentrant, because a finaliser may log while its thread is writing a line. The log is written
+        # after this line.
         self._lock = threading.RLock()
         self._lines: deque[bytes] = deque()
         self._rest = memoryview(b"")
@@ -135,14 +135,14 @@ class Stdout:
             descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
             error["stream_descriptor"] = {key: printable(value) for key, value in descriptor.items()}
         trace = {"type": "ERROR", "emitted_at": time.time_ns() // 1_000_000, "error": error}
-        # A closed stdout is not reported here, because writing the states reports it.
+        # A closed stdout is not reported here, because the thread that writes states reports it.
         with contextlib.suppress(StdoutClosedError, OSError):
             self.write_message({"type": "TRACE", "trace": trace})
 
     def _write_queue(self) -> None:
         """Write queued lines while the pipe has space, unless another thread holds the lock.
 
-        `write_line` calls this after releasing the lock, for logs that were queued meanwhile.
+        `write_line` calls this method after releasing the lock, to write logs that were queued while it held the lock.
         """
         with contextlib.suppress(StdoutClosedError, OSError):
             while self._has_more and self._lock.acquire(blocking=False):

@@ -79,7 +79,7 @@ def widest(type_: ColumnType) -> ColumnType:
 
 
 def narrowest(array: pa.Array[Any], type_: ColumnType) -> ColumnType:
-    """Return `type_`. Widen each 32-bit type in it if 32 bits do not represent all values in `array` exactly.
+    """Return `type_`, with each 32-bit type widened if 32 bits do not represent all of its values in `array` exactly.
 
     The type of `array` is `arrow_type(widest(type_))`.
     """

@@ -45,7 +45,7 @@ METADATA_COLUMNS = (
 """The first columns of every table."""
 
 WHOLE_RECORD = Field("_airbyte_data", "_airbyte_data", Json(whole=True))
-"""The only column of a stream without declared properties. It has the same name as in Airbyte's raw tables."""
+"""The only column of a stream without declared properties. Its name is the same as in Airbyte's raw tables."""
 
 MAX_FLATTEN_DEPTH = 100
 """The maximum value of the option `flatten_max_depth`."""

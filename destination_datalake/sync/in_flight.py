@@ -149,7 +149,7 @@ class InFlight:
             path.unlink(missing_ok=True)
 
     def free_space(self) -> None:
-        """Free disk space, so that buffered records can be landed although the disk is full."""
+        """Free disk space, so that buffered records can be landed even though the disk is full."""
         with self._changed:
             self._backlog.free_space()
 

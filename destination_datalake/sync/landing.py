@@ -302,7 +302,7 @@ class Landing:
             return self.encoding.encode(staged, tasks)
 
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
-        """Commit an encoded batch. If the table returns Reencode, encode the batch again."""
+        """Commit an encoded batch to its table. If the table returns Reencode, encode the batch again."""
         table = self._tables[batch.stream].result()
         with self._table_locks[batch.stream], self._stages.active("committing"):
             try:

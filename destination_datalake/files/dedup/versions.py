@@ -85,7 +85,7 @@ def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection
             "threads": 1,
             "memory_limit": f"{memory_limit_mb}MB",
             "temp_directory": str(folder),  # Created when the memory limit is exceeded, and deleted with the instance.
-            # The optimizer assumes that an Arrow stream has one row, so it would hash the wrong side.
+            # DuckDB's optimizer assumes that an Arrow stream has one row, so it would hash the wrong side of the join.
             "disabled_optimizers": "join_order,build_side_probe_side",
         }
     )

@@ -95,7 +95,7 @@ def _remove(task: WinnersTask, result: Winners, files: Iterable[StoredFile]) -> 
 def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]]:
     """Yield the rows of each task's files with the part of their keys, for `consume_versions`.
 
-    A failure is sent to part 0, which returns it as its result.
+    A failure is sent to the consumer of part 0, which returns it as its result.
     """
     pa.set_cpu_count(1)  # Spark already runs one task per core.
     for task in tasks:
