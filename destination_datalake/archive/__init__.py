@@ -1,1 +1,1 @@
-"""The archive: RECORD lines as received in syncs, from which the command `replay` rebuilds tables."""
+"""The archive: the RECORD lines of syncs exactly as received. The command `replay` rebuilds tables from them."""

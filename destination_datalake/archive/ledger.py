@@ -1,4 +1,4 @@
-"""Write the archive of one sync: publish a batch's lines before its commit, and record the commit in the journal."""
+"""Write the archive of one sync. Publish the lines of each batch before its commit, and then record the commit."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _REWRITTEN_AFTER_SECONDS = 12 * 3600
-"""The age in seconds after which an archived catalog is rewritten. The lifecycle rules of a bucket count in days, so
-half a day is early enough."""
+"""The age in seconds after which an archived catalog is rewritten, before a lifecycle rule can delete it. Lifecycle
+rules count in days, so half a day is early enough."""
 
 _ATTEMPTS = 5
 
@@ -49,10 +49,13 @@ _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
 
 class ArchiveLedger:
-    """Publish and index the archived lines of a sync. Thread-safe, because streams share no state.
+    """Publish the archived lines of a sync, and record its commits in the journals of its tables.
+
+    For each stream, the sync calls `begin` once. For each batch, it calls `publish` before the commit and `add` after
+    it. After the table is published, it calls `end`. Thread-safe, because streams share no state.
 
     `root` is the S3 URI of the archive, without a trailing slash. `streams` contains each stream with its entry in the
-    configured catalog. If `keeps_lines` is false, the sync archives no records. It then only writes the journals of
+    configured catalog. If `keeps_lines` is false, the sync does not archive its records. It only writes the journals of
     tables that have an archive, so that a replay can report the sync's rows as missing.
     """
 
@@ -76,9 +79,9 @@ class ArchiveLedger:
         self._locations: dict[StreamId, ArchiveLocation] = {}
 
     def begin(self, stream_id: StreamId, database: str, table: str, position: Position, *, found_empty: bool) -> None:
-        """Record that the sync has prepared the stream's table, and whether the table was empty.
+        """Record in the table's journal that the sync has prepared the stream's table, and whether the table was empty.
 
-        Call this method before all other methods for the stream.
+        Call `begin` before any other method for the stream.
 
         Raises known AWS errors as ConnectorError, and other errors of the S3 client unchanged.
         """
@@ -112,16 +115,19 @@ class ArchiveLedger:
         return (ArchiveSink(self._locations[stream]),) if self.keeps_lines else ()
 
     def publish(self, files: Sequence[LineFile]) -> None:
-        """Make the archived lines of a batch visible.
+        """Make the archived lines of a batch visible to readers.
 
-        Call this before the batch is committed. Raises the errors of the S3 client.
+        Call `publish` before the batch is committed, so that the archive contains every committed row. Raises the
+        errors of the S3 client.
         """
         publish_all([file.pending_upload for file in files], self._access.client("s3"))
 
     def add(self, stream: StreamId, batch: int, files: Sequence[LineFile], position: Position, rows: int) -> None:
-        """Record that a batch of `rows` rows is committed. Call this before the batch's states are released.
+        """Record in the table's journal that a batch of `rows` rows is committed.
 
-        Does nothing if the stream's table has no journal. Raises the errors of `begin`.
+        Call `add` before the states of the batch are released, so that the journal contains every acknowledged row.
+
+        Does nothing if `begin` was not called for the stream. Raises the same errors as `begin`.
         """
         if (location := self._locations.get(stream)) is not None and (files or rows):
             objects = tuple(file.content for file in files)
@@ -129,11 +135,12 @@ class ArchiveLedger:
             self._put_entry(location, f"{batch:06d}", entry)
 
     def end(self, stream: StreamId, columns: Sequence[Field], folder: str, position: Position) -> None:
-        """Record that the sync has published the stream's table, and update the description of the table.
+        """Record in the journal that the sync has published the stream's table, and update the table's description.
 
-        The description contains `columns`, and the folder of the table's files.
+        The description is a JSON object in the archive that contains `columns` and `folder`, the folder of the table's
+        files. A failure to write the description is only logged.
 
-        Does nothing if the stream's table has no journal. Raises the errors of `begin`.
+        Does nothing if `begin` was not called for the stream. Raises the same errors as `begin`.
         """
         if (location := self._locations.get(stream)) is None:
             return
@@ -148,7 +155,7 @@ class ArchiveLedger:
         try:
             self._put_if_changed(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
         except Exception:
-            # The lines are archived. The description is only needed to replay or erase a dropped table.
+            # The lines are already archived. Only the replay or erasure of a dropped table needs the description.
             _logger.warning(
                 "Cannot update the description of table %s.%s in %s. It lacks the current columns until the next sync.",
                 database,
@@ -158,13 +165,14 @@ class ArchiveLedger:
             )
 
     def delete_uncommitted(self, files: Sequence[LineFile]) -> None:
-        """Delete the archived lines of an uncommitted batch, published or not."""
+        """Delete the archived lines of a batch that was not committed, whether or not the lines were published."""
         delete_uncommitted(files, self._access.client("s3"))
 
     def _write_catalog(self, uri: str, catalog: bytes) -> None:
-        """Write a catalog unless a recent copy exists.
+        """Write a stream's configuration to the archive, unless a recent copy exists.
 
-        An old copy is rewritten, because a lifecycle rule would delete it before the lines of this sync.
+        An old copy is rewritten. Otherwise, a lifecycle rule would delete the copy before it deletes the lines of this
+        sync.
         """
         s3 = self._access.client("s3")
         try:
@@ -180,8 +188,9 @@ class ArchiveLedger:
     def _put_if_changed(self, uri: str, content: bytes) -> None:
         """Write an object unless it already has this content.
 
-        Conditional writes prevent concurrent writers from losing each other's updates. The write precedes the read,
-        because S3 denies reads of missing objects to identities that may not list the folder.
+        Conditional writes prevent concurrent writers from overwriting each other's updates. The first write precedes
+        the read, because S3 answers a read of a missing object with an access denial if the caller may not list the
+        folder.
         """
         s3, address = self._access.client("s3"), S3Address.parse(uri)
         etag: str | None = None
@@ -206,7 +215,7 @@ class ArchiveLedger:
 
 @contextmanager
 def _raise_connector_errors(uri: str) -> Iterator[None]:
-    """Raise known AWS errors from writing the journal as ConnectorError."""
+    """Convert known AWS errors from writing the journal to ConnectorError."""
     try:
         yield
     except Exception as error:
@@ -217,7 +226,7 @@ def _raise_connector_errors(uri: str) -> Iterator[None]:
 
 
 def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> None:
-    """Remove the hashes of archived objects from the journal. Call this before an erasure changes the objects.
+    """Remove the hashes of archived objects from the journal, before an erasure changes the objects.
 
     `folder` is the S3 URI of the table's archive, and `objects` are S3 URIs. Raises the errors of the S3 client.
     """
@@ -236,8 +245,8 @@ def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
 def _encode_catalog(configured: Mapping[str, Any]) -> bytes:
     """Return the configuration of a stream as JSON, without the IDs of the sync.
 
-    Equal configurations have equal bytes, and therefore equal hashes. Fields keep their order, because it determines
-    the order of columns.
+    Equal configurations result in equal bytes, and therefore in equal hashes. Fields keep their order, because it
+    determines the order of the table's columns.
     """
     catalog = {name: value for name, value in configured.items() if name not in _IDS}
     return json.dumps(catalog, indent=1).encode()

@@ -1,4 +1,4 @@
-"""Read archived lines for a replay and write them during a sync, on executors."""
+"""Read archived lines during a replay, and write them during a sync. Both run on executors."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 # --- Reader -----------------------------------------------------------------------------------------------------------
-# Read archived lines for a replay, on executors.
+# Read archived lines during a replay, on executors.
 
 MAX_MEMBER_BYTES = 512 * 1024 * 1024
-"""The maximum uncompressed size in bytes of a gzip member that is read from an archived object. The connector starts a
-new member once the current one has reached 3 % of this size (`MEMBER_BYTES`)."""
+"""The maximum uncompressed size in bytes of a gzip member that is read from an archived object. Members that the
+connector writes are much smaller: it starts a new member at 3 % of this size (`MEMBER_BYTES`)."""
 
 
 class ArchiveObjectReplaced(ConnectorError):
@@ -63,10 +63,10 @@ class ArchiveObjectCorrupted(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLines:
-    """An archived object as a SegmentSource. `size` is its size in bytes.
+    """An object of archived lines, which a replay encodes like a segment of a sync. `size` is its size in bytes.
 
     `line_numbers` are the numbers of the lines to encode, or None for all lines. `sha256` is the expected hash of the
-    object's bytes, or empty if unknown.
+    object's bytes, or an empty text if the hash is unknown.
     """
 
     uri: str
@@ -78,9 +78,9 @@ class ArchivedLines:
     def contents(self, access: AwsAccess) -> Iterator[Content]:
         """Yield the lines of the object, one gzip member at a time.
 
-        Lines that are not in `line_numbers` are replaced by empty lines, which become no rows. An erasure also leaves
-        empty lines (`files.erase`). Raises ArchiveObjectReplaced, ArchiveObjectCorrupted, SegmentUnreadable, and the
-        errors of botocore.
+        Lines that are not in `line_numbers` are replaced by empty lines, which are skipped when records are encoded.
+        Erased lines are empty too (`files.erase`). Raises ArchiveObjectReplaced, ArchiveObjectCorrupted,
+        SegmentUnreadable, and the errors of botocore.
         """
         import numpy as np
 
@@ -98,9 +98,9 @@ class ArchivedLines:
             preceding_lines += len(ends)
 
     def _members(self, access: AwsAccess) -> Iterator[bytearray]:
-        """Yield the gzip members of the object, which consist of complete lines.
+        """Yield the uncompressed gzip members of the object. Each member consists of complete lines.
 
-        Check the object's hash after the last member.
+        After the last member, check the hash of the whole object.
         """
         s3 = access.client("s3")
         digest = hashlib.sha256()
@@ -124,7 +124,7 @@ class ArchivedLines:
 
 
 # --- Writer -----------------------------------------------------------------------------------------------------------
-# Archive the lines of one unit on the executor that encodes them.
+# Archive the lines of one unit (the part of a batch that one task encodes), on the executor that encodes them.
 
 
 class _HashedUpload(Upload):
@@ -142,14 +142,14 @@ class _HashedUpload(Upload):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
-    """A LineSink that writes the lines of units to the archive."""
+    """A LineSink that archives lines: for each unit that a task encodes, it creates a writer of an archived object."""
 
     location: ArchiveLocation
 
     def open(
         self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None
     ) -> ArchiveWriter:
-        """Return the writer of the archived object of a unit, which consists of `segments`."""
+        """Return the writer of the archived object for a unit. The unit consists of the lines in `segments`."""
         archived = UnitLines(
             self.location.name(attempt),
             lines=sum(segment.records for segment in segments),
@@ -161,14 +161,19 @@ class ArchiveSink:
 
 
 class ArchiveWriter:
-    """Write the lines of one unit to a gzipped object, which is published or deleted with the unit's batch."""
+    """Write the lines of one unit to one gzipped object in the archive.
+
+    A unit is the part of a batch that one task encodes. The object becomes visible when the driver publishes the
+    batch's lines, or is deleted if the batch is not committed.
+    """
 
     def __init__(
         self, location: ArchiveLocation, archived: UnitLines, s3: S3Client, held_in: str | None = None
     ) -> None:
         """Prepare the upload.
 
-        `archived` describes the unit's lines. A small object waits in the local folder `held_in` until it is published.
+        `archived` describes the unit's lines. If `held_in` is set, a small object is kept in this local folder until it
+        is published.
         """
         self._archived = archived
         self._upload = _HashedUpload(
@@ -197,7 +202,7 @@ class ArchiveWriter:
         return LineFile(self._upload.uri, archived, self._upload.pending_upload)
 
     def abort(self) -> None:
-        """Delete everything that was written. This is also possible after `close`."""
+        """Delete everything that was written. Can also be called after `close`."""
         self._upload.abort()
         if self._upload.pending_upload is not None:
             self._upload.pending_upload.abort(self._upload.s3)

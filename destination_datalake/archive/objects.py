@@ -1,17 +1,18 @@
-"""The objects in a table's archive, and their names.
+"""The objects in a table's archive, and the names of these objects.
 
-    _raw/{database}.{table}/dt=2026-11-25/{sync}-{batch}-{part}-{attempt}.jsonl.gz   the lines of a unit
+_raw/{database}.{table}/dt=2026-11-25/{sync}-{batch}-{part}-{attempt}.jsonl.gz   the lines of a unit
                            /catalog/{sha256}.json                                    the configuration of a stream
                            /index/{start}-{sync}/begin.json                          a sync has prepared the table
                                                 /{batch}.json                        the sync has committed a batch
                                                 /end.json                            the sync has published the table
     _schema/{database}/{table}.json                                                  the table's present columns
 
-The entries under `index/` are the table's journal. A sync publishes the lines of a batch, commits the batch, writes the
-batch's entry, and then releases the batch's states. The journal therefore contains every acknowledged row, and lines
-without an entry belong to a batch that was not acknowledged.
+The entries under `index/` are the table's journal. For each batch, a sync publishes the archived lines, commits the
+batch, writes the journal entry, and then releases the batch's states. Therefore, the journal contains every
+acknowledged row. Lines without a journal entry belong to a batch that was not acknowledged.
 
-Each entry contains a position in the history of its table. Positions order the entries independently of clocks.
+Each entry contains a position: the number of the table's commit at that time. Positions order the entries independently
+of clocks.
 """
 
 from __future__ import annotations
@@ -28,27 +29,28 @@ from destination_datalake.files.plan import COUNTED_DIGITS, UnitLines
 ARCHIVE_FOLDER = "_raw"
 
 SCHEMA_FOLDER = "_schema"
-"""The folder of the tables' descriptions. It is separate from the archive, so that a lifecycle rule for old lines does
-not delete them."""
+"""The folder that contains the descriptions of tables. It is separate from the archive, so that a lifecycle rule for
+old lines does not delete the descriptions."""
 
 _TEXT_BYTES = 1600
 """The maximum number of bytes of names and keys in an object's metadata. S3 allows 2 KB in total, and the metadata also
 contains numbers."""
 
 Position = tuple[str, int]
-"""The table's identifier, and a number that increases with each commit to the table."""
+"""A position in a table's history: the table's identifier, and a number that increases with each commit to the
+table."""
 
 
 class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first journal entry of a sync of a stream.
 
     `sync` is the unique name of the sync. `started` is the time just after the sync prepared the table, in milliseconds
-    since 1970-01-01 UTC. `position` is the table's position at that time, or 0 if unknown, as in entries of earlier
-    versions. `found_empty` is true if the table had no rows then. `table` identifies the table among all tables that
-    have had the same name.
+    since 1970-01-01 UTC. `position` is the number of the table's last commit at that time, or 0 if unknown, as in
+    entries written by earlier versions of the connector. `found_empty` is true if the table contained no rows at that
+    time. `table` identifies the table among all tables that have had the same name.
 
     `catalog` is the SHA-256 hash of the stream's configuration without the three IDs of the sync. If `keeps_lines` is
-    false, the sync did not archive its records: it wrote entries only because its table has an archive.
+    false, the sync did not archive its records. It wrote journal entries only because its table has an archive.
     """
 
     sync: str
@@ -70,7 +72,7 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     def metadata(self) -> dict[str, str]:
         """Return the metadata for the sync's archived objects, in ASCII as S3 requires.
 
-        Omits names and keys that exceed S3's size limit. The archived catalog contains them.
+        Omits names and keys that exceed S3's size limit. Readers find them in the archived configuration of the stream.
         """
         members = {
             name: _encode_ascii(value)
@@ -101,8 +103,8 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
 class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The journal entry of a committed batch.
 
-    `committed` is the time of the commit in milliseconds since 1970-01-01 UTC. `position` is the table's position after
-    the commit, and `rows` is the number of rows written.
+    `committed` is the time of the commit in milliseconds since 1970-01-01 UTC. `position` is the number of the commit
+    in the table's history, and `rows` is the number of rows written.
     """
 
     batch: int
@@ -113,10 +115,10 @@ class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The journal entry for the publication of the table by a sync.
+    """The journal entry that a sync writes after it has published the table.
 
-    `published` is the time in milliseconds since 1970-01-01 UTC. `position` is the table's position after the
-    publication.
+    `published` is the time in milliseconds since 1970-01-01 UTC. `position` is the number of the table's last commit
+    after the publication.
     """
 
     published: int
@@ -141,13 +143,13 @@ class ArchiveLocation:
         return f"{self.folder}/index/{self.sync.started:013d}-{self.sync.sync}"
 
     def name(self, attempt: str) -> str:
-        """Return the name of the object that an attempt at a unit writes, relative to the table's folder."""
+        """Return the name of the object that one attempt at a unit writes, relative to the table's folder."""
         return f"dt={self.day}/{attempt}.jsonl.gz"
 
     def metadata(self, archived: UnitLines) -> Mapping[str, str]:
-        """Return the metadata of an object: a description of its sync, and the numbers in its journal entry."""
+        """Return the S3 metadata of an object of archived lines: a description of its sync and of its unit."""
         unit = {name.replace("_", "-"): str(value) for name, value in msgspec.to_builtins(archived).items()}
-        del unit["name"], unit["sha256"]  # The hash is known only after the object is written; metadata comes first.
+        del unit["name"], unit["sha256"]  # S3 receives the metadata before the hash is known.
         return {**self.sync.metadata(), **unit}
 
 
@@ -166,7 +168,8 @@ _NOT_IN_METADATA = frozenset(("found_empty", "table", "position", "keeps_lines")
 _NUMBERS = ("started", "generation", "minimum_generation", "sync_id")
 _TEXTS = ("sync", "stream", "catalog", "mode", "namespace")
 _UNBOUNDED_TEXTS = ("stream", "namespace", "key", "cursor")
-"""Fields of unbounded length, in decreasing order of importance."""
+"""Fields whose texts can have any length, in decreasing order of importance. The least important ones are omitted
+first."""
 
 
 def table_folder(root: str, database: str, table: str) -> str:

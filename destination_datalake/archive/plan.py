@@ -1,4 +1,4 @@
-"""Plan a replay of a table's archive: read the journal, order the batches, and store the progress."""
+"""Plan a replay: read the journal of a table's archive, order the archived batches, and store the replay's progress."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 # --- History ----------------------------------------------------------------------------------------------------------
-# Read the archive of a table from S3: the journal of syncs and batches, and the lines that have no journal entry.
+# Read the archive of a table from S3: the journal of syncs and batches, and archived lines without a journal entry.
 #
-# An unreadable object is reported by name, and the other objects are still read.
+# If an object cannot be read, its name is reported, and the other objects are still read.
 
 CONCURRENT_CALLS = 16
 
 SPACING = 1000
-"""The difference between the sequence numbers of consecutive events. It leaves room to number batches without a journal
-entry in between."""
+"""The difference between the sequence numbers of consecutive journal events. Batches without a journal entry get
+numbers in between."""
 
 _ENTRY = re.compile(r"index/(\d+)-([0-9a-f]+)/(begin|end|\d+)\.json")
 _LINES = re.compile(r"(dt=[0-9-]+/([0-9a-f]+)-(\d+)-\d+-[0-9a-f]+\.jsonl\.gz)")
@@ -46,7 +46,7 @@ _Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
 
 @dataclass(frozen=True, slots=True)
 class StoredLines:
-    """An object of archived lines in S3. `size` is its size in bytes.
+    """One object in S3 that contains the archived lines of a unit. `size` is the object's size in bytes.
 
     `line_numbers` are the numbers of the lines to replay, or None for all lines.
     """
@@ -59,13 +59,13 @@ class StoredLines:
 
     @property
     def unit(self) -> str:
-        """Return the name of the unit: the common prefix of the raw IDs of its rows."""
+        """Return the name of the unit whose lines the object contains: the common prefix of the raw IDs of its rows."""
         return row_id_prefix(self.archived.first_id)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch in the journal: its sequence number, its archived lines that still exist, and its number of rows."""
+    """A batch in the journal: its sequence number, its archived objects that still exist, and its number of rows."""
 
     sequence_number: int
     lines: tuple[StoredLines, ...] = ()
@@ -76,9 +76,10 @@ class StoredBatch:
 class StoredSync:
     """One sync of one stream, as read from the archive.
 
-    `entry` is the first journal entry of the sync. `batches` contains the batches that have a journal entry, and
-    `unindexed` the lines of batches that have none, both by batch number. `begun` and `published` are sequence numbers.
-    `catalog` is the stream's configuration without the IDs of the sync.
+    `entry` is the first journal entry of the sync. `batches` maps batch numbers to the batches that have a journal
+    entry. `unindexed` maps batch numbers to the lines of batches that have no journal entry. `begun` and `published`
+    are the sequence numbers of the sync's start and publication. `published` is None if the sync did not publish the
+    table. `catalog` is the stream's configuration without the IDs of the sync.
     """
 
     entry: ArchivedSync
@@ -119,10 +120,9 @@ class StoredSync:
         return {**self.catalog, **{name: value for name, value in ids.items() if value is not None}}
 
     def configure(self, catalog: Mapping[str, Any]) -> None:
-        """Set the stream's configuration.
+        """Set the stream's configuration, as read from the archive.
 
-        The configuration also supplies the stream's name and namespace, if they did not fit in the S3 objects'
-        metadata.
+        If the stream's name and namespace did not fit in the S3 objects' metadata, take them from the configuration.
         """
         self.catalog = catalog
         if not self.entry.stream:
@@ -182,7 +182,10 @@ def read_history(folder: str, access: AwsAccess) -> History:
 
 
 class _Reader:
-    """Assemble the history of a table from the objects in the folder of its archive."""
+    """Assemble the history of a table from the objects in its archive.
+
+    `listing` maps the names of all objects to their entries in S3's listing.
+    """
 
     def __init__(self, folder: str, listing: Mapping[str, ObjectTypeDef]) -> None:
         self._folder = folder
@@ -225,7 +228,7 @@ class _Reader:
         self._events.append((sync, batch.position, batch.committed, commit))
 
     def add_unindexed(self, match: re.Match[str], metadata: Mapping[str, str]) -> None:
-        """Add archived lines that have no journal entry. The metadata of their object describes them."""
+        """Add an object of archived lines that has no journal entry. Its S3 metadata names its sync and its unit."""
         name = match[1]
         try:
             described = ArchivedSync.from_metadata(metadata)
@@ -242,7 +245,10 @@ class _Reader:
         sync.unindexed.setdefault(int(match[3]), []).append(lines)
 
     def assign_sequence_numbers(self) -> None:
-        """Number the events, ordered by the first event of their table, then by position, then by time."""
+        """Assign sequence numbers to all journal events.
+
+        The events are ordered by the first event of their table, then by position, then by time.
+        """
         table_starts: dict[str, int] = {}
         for sync, _, milliseconds, _ in self._events:
             table_starts[sync.entry.table] = min(milliseconds, table_starts.get(sync.entry.table, milliseconds))
@@ -251,7 +257,7 @@ class _Reader:
             set_sequence_number(number * SPACING)
 
     def configure(self, sync: StoredSync, catalog: bytes | None) -> bool:
-        """Set the catalog of a sync. Return False if the catalog is missing or cannot be read."""
+        """Set the stream's configuration of a sync. Return False if the configuration is missing or unreadable."""
         if catalog is None:
             return False
         try:
@@ -305,23 +311,24 @@ def _read_metadata(folder: str, names: Sequence[str], access: AwsAccess) -> Iter
 
 
 # --- Plan -------------------------------------------------------------------------------------------------------------
-# Plan which archived batches a replay writes, and in which order. Performs no I/O.
+# Plan which archived batches a replay writes, and in which order. This section performs no I/O.
 #
-# Each sync prepares the table with its own catalog, commits its batches and publishes. The steps follow the order of
-# the journal, even if syncs overlap. The plan skips the batches that the last refresh replaced, but keeps the columns
-# of their syncs.
+# Each replayed sync prepares the table with its own stream configuration, commits its batches and publishes the table.
+# The steps follow the order of the journal, even if syncs overlapped. The plan skips the batches whose rows the last
+# refresh replaced, but keeps the columns of their syncs.
 
 
 _MAX_NAMES = 20
-"""The maximum number of missing objects that are listed by name."""
+"""The maximum number of missing archived objects that messages list by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The state of a table after the syncs that wrote to it.
+    """The facts about an existing table that a plan depends on.
 
     `published_by` is the sync that published the last overwrite, or None if unknown. `has_pending` is true if the table
-    has pending rows. `commits_whole` is true if a commit publishes its batch atomically.
+    contains rows that are committed but not yet merged. `commits_whole` is true if a commit publishes its whole batch
+    atomically.
     """
 
     published_by: str | None
@@ -339,7 +346,7 @@ class StepKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """A step of a sync: prepare the table, commit the batch numbered `batch`, or publish."""
+    """A step of a replayed sync: prepare the table, commit the batch with number `batch`, or publish the table."""
 
     sequence_number: int
     sync: str
@@ -351,10 +358,11 @@ class Step:
 class Plan:
     """The steps of a replay, in order.
 
-    `columns` contains the streams of skipped syncs, in append mode and without the IDs of the syncs. Preparing the
-    table for them adds their columns. `gaps` are sentences about rows of the table that are missing from the archive.
-    `notes` are other sentences for the user. `skipped` contains the URIs of the lines of uncommitted batches. These
-    lines are not needed, because the next sync has sent their records again.
+    `columns` contains the streams of skipped syncs, in append mode and without the IDs of the syncs. The replay
+    prepares the table for each of these streams, which adds their columns. `gaps` are sentences about rows of the table
+    that are missing from the archive. `notes` are other sentences for the user. `skipped` contains the URIs of archived
+    lines from uncommitted batches. These lines are not needed, because the source sent their records again in the next
+    sync.
     """
 
     steps: Sequence[Step]
@@ -364,33 +372,33 @@ class Plan:
     notes: Sequence[str]
     skipped: Sequence[str]
     replaced_batches: Mapping[str, Sequence[int]]
-    """For each sync, the numbers of the batches whose rows a refresh replaced."""
+    """The numbers of the batches whose rows a refresh replaced, by the name of the sync."""
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the archive contains all rows of the table since its creation or since a refresh."""
+        """Return whether the archive contains all rows of the table since its creation or since its last refresh."""
         return bool(self.syncs) and not self.gaps
 
     @property
     def records(self) -> int:
-        """Return the number of archived records."""
+        """Return the number of archived records that the plan replays."""
         return sum(stored.archived.lines for stored in self.lines(self.steps))
 
     @property
     def bytes(self) -> int:
-        """Return the size of the archived records, in bytes before compression."""
+        """Return the uncompressed size of the archived records that the plan replays, in bytes."""
         return sum(stored.archived.bytes for stored in self.lines(self.steps))
 
     def lines(self, steps: Iterable[Step]) -> list[StoredLines]:
-        """Return the archived lines of the batches among these steps."""
+        """Return the archived lines of all batches in these steps. Steps that are not batches are ignored."""
         batches = (self.syncs[step.sync].batches[step.batch] for step in steps if step.kind is StepKind.BATCH)
         return [stored for batch in batches for stored in batch.lines]
 
 
 def unindexed_units(history: History) -> frozenset[str]:
-    """Return the units whose lines have no journal entry.
+    """Return the names of the units whose archived lines have no journal entry.
 
-    Only the rows of the table show whether they were committed.
+    Only the rows of the table show whether these lines were committed.
     """
     batches = (lines for sync in history.syncs for lines in sync.unindexed.values())
     return frozenset(stored.unit for lines in batches for stored in lines)
@@ -399,8 +407,9 @@ def unindexed_units(history: History) -> frozenset[str]:
 def build_plan(history: History, state: TableFacts | None, committed_rows: Mapping[str, BitMap]) -> Plan:
     """Return the plan of a replay.
 
-    `state` is None if the table does not exist. `committed_rows` maps each unit without a journal entry to the rows of
-    the unit that the table contains. Raises ConfigError for a catalog that cannot be parsed.
+    `state` describes the archived table, or is None if the table does not exist. `committed_rows` maps each unit
+    without a journal entry to the line numbers of its rows in the table. Raises ConfigError if the archived
+    configuration of a stream cannot be parsed.
     """
     syncs = [
         replace(sync, batches={**sync.batches}, published=sync.published or _published_without_entry(sync, state))
@@ -438,7 +447,7 @@ def _steps(sync: StoredSync) -> Iterator[Step]:
 def _published_without_entry(sync: StoredSync, state: TableFacts | None) -> int | None:
     """Return the sequence number for a publication that has no journal entry, or None if the sync did not publish.
 
-    A sync leaves such a publication if it is killed before it writes the entry.
+    The entry is missing if the sync was killed after it published the table, but before it wrote the entry.
     """
     if state is None or not (sync.stream.overwrites_table or sync.stream.dedup):
         return None
@@ -453,11 +462,12 @@ def _add_committed_unindexed(
     committed_rows: Mapping[str, BitMap],
     skipped: list[str],
 ) -> None:
-    """Add the lines that have no journal entry but exist as rows in the table.
+    """Add the lines of a sync that have no journal entry but exist as rows in the table.
 
-    Add the URIs of the other lines to `skipped`.
+    If an object without a journal entry has no rows in the table, add the object's URI to `skipped`.
 
-    The added batches follow all batches of the sync, and have sequence numbers greater than `replaced_until`.
+    The batches of the added lines follow all other batches of the sync, and have sequence numbers greater than
+    `replaced_until`.
     """
     for number, unindexed in sorted(sync.unindexed.items()):
         for lines in unindexed:
@@ -497,10 +507,10 @@ def _notes(history: History) -> Iterator[str]:
 
 
 def _first_of_each_table(history: History) -> list[StoredSync]:
-    """Return the first sync of each table that has had this name, in the order of the tables.
+    """Return the first sync of each table that has had this name, oldest table first.
 
-    The entries of earlier versions do not identify their table. They are assumed to belong to the same table as the
-    next entries.
+    Journal entries written by earlier versions of the connector do not identify their table. They are assumed to belong
+    to the same table as the entry after them.
     """
     first: dict[str, StoredSync] = {}
     for stored in history.syncs:
@@ -513,7 +523,7 @@ def _first_of_each_table(history: History) -> list[StoredSync]:
 def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
     """Return the syncs of the last published refresh, and the sequence number of the refresh's first publication.
 
-    If no refresh was published, return no syncs and 0.
+    If no refresh was published, return an empty list and 0.
     """
     published = [sync for sync in syncs if sync.stream.overwrites_table and sync.published is not None]
     if not published:
@@ -529,19 +539,22 @@ def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
 
 
 def _is_missing(lines: str, selected: Mapping[str, StoredSync], has_refresh: bool, syncs: Collection[str]) -> bool:
-    """Return whether the table contains rows of a missing object of archived lines.
+    """Return whether the table should contain rows whose archived lines are missing. `lines` is the name of the object.
 
     The object's name identifies its batch.
 
-    Batches that are not selected have no rows in the table, because a refresh has replaced them. The lines of an
-    unknown sync count as missing unless there was a refresh.
+    The rows of batches that are not selected were replaced by a refresh. The lines of a sync that is not in `syncs`
+    count as missing, unless the table was refreshed.
     """
     sync, batch, *_ = lines.rpartition("/")[2].split("-")
     return int(batch) in selected[sync].batches if sync in selected else not has_refresh and sync not in syncs
 
 
 def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
-    """Return the stream in append mode, without the IDs of a sync. With `dedup`, keep the stream's primary key."""
+    """Return a copy of the stream in append mode, without the IDs of a sync.
+
+    With `dedup`, the copy is deduplicated and keeps the stream's primary key.
+    """
     return replace(
         stream,
         overwrite=False,
@@ -556,12 +569,12 @@ def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
 # --- Progress ---------------------------------------------------------------------------------------------------------
 # Store the progress of a replay in an object in the archive, so that a killed replay can resume.
 #
-# All writes are conditional. A new replay claims the object. An older replay that still runs then fails to write the
-# object, and stops. The new replay finds the commits of the older one in the table.
+# All writes are conditional. A new replay claims the object. If an older replay still runs, its next write to the
+# object fails, and it stops. The new replay finds the commits of the older replay in the table.
 
 
 class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
-    """The completed steps of one sync."""
+    """The completed steps of one replayed sync."""
 
     begun: bool = False
     batches: set[int] = msgspec.field(default_factory=set)
@@ -569,7 +582,10 @@ class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
 
 
 class CompletedSteps(msgspec.Struct, omit_defaults=True):
-    """The completed steps of a replay. Its target table was empty at `started`, in seconds since 1970-01-01 UTC."""
+    """The completed steps of a replay.
+
+    `started` is the time in seconds since 1970-01-01 UTC at which the target table was empty.
+    """
 
     run: str
     started: float
@@ -601,7 +617,10 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
 
 
 class ReplayProgress:
-    """The progress object of a replay at the S3 URI `uri`. A write fails if another replay has written the object."""
+    """The object at the S3 URI `uri` that stores the progress of a replay.
+
+    A replay claims the object first. Its later writes fail if another replay has claimed the object in between.
+    """
 
     def __init__(self, uri: str, access: AwsAccess) -> None:
         self._uri = uri
@@ -609,11 +628,11 @@ class ReplayProgress:
         self._etag: str | None = None
 
     def claim(self, run: str, now: float) -> CompletedSteps:
-        """Claim the object for this run and return the completed steps of earlier runs. Raises ConnectorError."""
+        """Claim the progress object for this run. Return the completed steps of earlier runs. Raises ConnectorError."""
         completed = CompletedSteps(run, now)
         try:
-            # The write precedes the read, because S3 denies reads of missing objects to identities that may not list
-            # the folder.
+            # Write before reading, because S3 answers a read of a missing object with an access denial if the caller
+            # may not list the folder.
             self._etag = put(self._s3, self._uri, msgspec.json.encode(completed), if_none_match=True)
         except self._s3.exceptions.ClientError as error:
             if not is_changed(error):
@@ -624,7 +643,7 @@ class ReplayProgress:
         return completed
 
     def save(self, completed: CompletedSteps) -> None:
-        """Write the completed steps. Raises ConnectorError if another replay has claimed the object."""
+        """Store the completed steps. Raises ConnectorError if another replay has claimed the progress object."""
         content = msgspec.json.encode(completed)
         try:
             if self._etag is None:
@@ -637,7 +656,7 @@ class ReplayProgress:
             raise
 
     def require(self, run: str) -> None:
-        """Raise ConnectorError if another replay has claimed the object."""
+        """Raise ConnectorError if another replay has claimed the progress object."""
         if self._read().run != run:
             raise _displaced()
 

@@ -1,1 +1,1 @@
-"""The `delete-rows` command: erase rows by ID from everything that the connector has written, and verify the result."""
+"""The `delete-rows` command: erase rows by ID from everything that the connector wrote, and verify the result."""

@@ -1,4 +1,4 @@
-"""Map a table's column to the fields of its records, using the catalog and the archived stream configurations."""
+"""Find the record fields that supply a table's column, using the catalog and the archived stream configurations."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The columns of a table. They come from the catalog, or from the archive's description if the table was dropped.
+    """The columns of a table, read from the catalog or, for a dropped table, from its description in the archive.
 
-    `present` contains the columns by their names in the table. Their paths are the fields in records. `archived`
-    contains the columns of each archived stream configuration. `naming` maps the names of fields to the names of
-    columns.
+    `present` maps the names of the table's columns to the columns, whose paths are the fields in records. `archived`
+    contains the columns according to each archived stream configuration. `naming` converts the names of fields to the
+    names of columns.
     """
 
     present: tuple[Field, ...]
@@ -48,7 +48,7 @@ class TableColumns:
 
     @classmethod
     def of(cls, table: TableName, request: Request) -> TableColumns:
-        """Read the columns of a table. Raises AWS errors."""
+        """Read the columns of a table from the catalog and the archive. Raises AWS errors."""
         entry = request.catalog.find(table)
         naming, record = TableNaming.of(request.config).naming, NO_RECORD
         described: Sequence[tuple[str, str, str]]
@@ -72,9 +72,9 @@ class TableColumns:
         return cls(present, naming, tuple(_archived(table, request, naming, sources, record, types)))
 
     def in_table(self, column: str) -> Field | None:
-        """Return a column or nested field by its dotted path, or None.
+        """Return the table's column or nested field with a dotted path, or None if the table lacks it.
 
-        The path of the result is the path in a row of the table.
+        The path of the returned field is its path in a row of the table.
         """
         rows = [_as_keys(replace(column, source=column.name, parents=())) for column in self.present]
         field = field_at(rows, column.split("."))
@@ -85,8 +85,8 @@ class TableColumns:
         path = column.split(".")
         present = field_at([*map(_as_keys, self.present)], path)
         archived = [field for columns in self.archived if (field := field_at(columns, path)) is not None]
-        # Nested fields can have other names in records than in the table. Only archived configurations contain those
-        # names.
+        # The names of nested fields in records can differ from those in the table. Only archived configurations contain
+        # the names in records.
         fields = [present, *archived] if present is not None and (not archived or "." not in column) else archived
         type_ = present.type if present is not None else fields[0].type if fields else None
         distinct = {field.path: replace(field, type=_scalar(type_, column)) for field in fields if type_ is not None}
@@ -115,7 +115,7 @@ def _scalar(type_: ColumnType, column: str) -> ColumnType:
 def _as_keys(column: Field) -> Field:
     """Return a column whose nested fields use their names as keys.
 
-    The catalog does not record the original keys.
+    The catalog stores only the names, not the original keys of the source.
     """
     return replace(column, type=_names_as_keys(column.type))
 
@@ -134,7 +134,7 @@ def _archived(
     record: NameRecord,
     types: Mapping[str, ColumnType | None],
 ) -> Iterator[tuple[Field, ...]]:
-    """Yield the columns of each archived stream configuration."""
+    """Yield the table's columns according to each archived stream configuration."""
     config, s3 = request.config, request.access.client("s3")
     folder = f"{table_folder(config.uri(ARCHIVE_FOLDER), *table)}/catalog"
     for uri, _ in listed(s3, folder):
@@ -147,7 +147,10 @@ def _archived(
 
 
 def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
-    """Return the description of a table that its last archived sync wrote, or an empty mapping. Raises AWS errors."""
+    """Return the description of a table that its last archived sync wrote, or an empty mapping if there is none.
+
+    Raises AWS errors.
+    """
     uri = f"{request.config.uri(SCHEMA_FOLDER)}/{table.database}/{table.table}.json"
     schema: Mapping[str, Any] = json.loads(get_or_none(request.access.client("s3"), uri) or b"{}")
     return schema
@@ -156,9 +159,9 @@ def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
 def with_zone_of(arrow_type: Any, columns: Iterable[Field]) -> tuple[Field, ...]:
     """Return the columns with the time zone of `arrow_type`.
 
-    If `arrow_type` is no timestamp, return the columns unchanged.
+    If `arrow_type` is not a timestamp type, return the columns unchanged.
 
-    Glue has only one timestamp type, while Iceberg has one with and one without a zone.
+    The zone must be added because Glue has a single timestamp type, while Iceberg has one with and one without a zone.
     """
     if arrow_type is None or not pa.types.is_timestamp(arrow_type):
         return tuple(columns)

@@ -1,4 +1,4 @@
-"""`destination-datalake delete-rows`: erase rows by ID from everything that a configuration has written."""
+"""`destination-datalake delete-rows`: erase rows by ID from everything that syncs with a configuration wrote."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
         if report is None:
             return EXIT_TERMINATED
         try:
-            # The file is written before the report is printed, because a closed output pipe would end the command.
+            # Write the file before printing the report, because printing to a closed pipe would end the command.
             if options.report is not None:
                 as_page = options.report.lower().endswith((".html", ".htm"))
                 Path(options.report).write_bytes(report.page().encode() if as_page else report.encoded())
@@ -143,10 +143,10 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
 
 
 def _require_writable(path: Path) -> None:
-    """Raise ConfigError if the report cannot be written to `path`. Leaves no new file behind."""
+    """Raise ConfigError if the report cannot be written to `path`. Delete the file if this check created it."""
     is_new = not path.exists()
     if path.is_fifo():
-        return  # Closing it here would signal the end of the report to its reader.
+        return  # Closing a pipe here would signal the end of the report to its reader.
     try:
         path.open("ab").close()
     except OSError as error:
@@ -162,8 +162,8 @@ def _unwritable(path: object, error: OSError, remedy: str) -> ConfigError:
 def encrypting(config: Config) -> Config:
     """Return the configuration with Spark's encryption of local files enabled.
 
-    Spark writes the broadcast IDs to local files, which remain if a process is killed. The key to these files exists
-    only in the memory of Spark's processes.
+    Spark writes the IDs that it broadcasts to local files. If a process is killed, these files remain, but nobody can
+    decrypt them: their key exists only in the memory of Spark's processes.
     """
     conf = {"spark.io.encryption.enabled": "true", **config.spark.conf}
     return config.model_copy(update={"spark": config.spark.model_copy(update={"conf": conf})})
@@ -176,7 +176,9 @@ def _target(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _tables(options: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[TableName]:
-    """Return the requested tables, the tables that replays created from them, and dropped tables with an archive.
+    """Return the tables to search.
+
+    These are the requested tables, tables that replays created from them, and dropped tables that have an archive.
 
     Raises ConfigError if there are none.
     """
@@ -215,7 +217,12 @@ def _requested_tables(options: argparse.Namespace, config: Config, catalog: Tabl
 
 @dataclass(slots=True)
 class Erasure:
-    """The steps of the command `delete-rows`. Nothing is changed before all targets have passed their checks."""
+    """The steps of the command `delete-rows`.
+
+    `run` first checks the preconditions of all targets, and changes nothing if a check fails. It then writes the
+    request to the ledger, stops running replays, erases the rows from each target, searches all targets again, and
+    stores the report. If no rows are left, it marks the request as finished.
+    """
 
     targets: Sequence[ErasureTarget]
     tables: Sequence[TableName]
@@ -227,7 +234,10 @@ class Erasure:
     _reports: list[TargetReport] = field(default_factory=list)
 
     def dry_run(self) -> Report:
-        """Return a report of what would be erased. Raises ConnectorError and the errors of the AWS libraries."""
+        """Search all targets, and return a report of the rows that `run` would erase.
+
+        Raises ConnectorError and the errors of the AWS libraries.
+        """
         self._require()
         for target in self.targets:
             objects = [replace(object_, outcome="found") for object_ in target.find()]
@@ -270,9 +280,10 @@ class Erasure:
         return report
 
     def _displace_replay(self, name: TableName) -> None:
-        """Stop a running `replay --replace` of a table, and drop its unfinished table.
+        """Stop a running `replay --replace` of a table, and drop the unfinished table that the replay writes to.
 
-        The unfinished table may contain rows of the IDs. The next replay starts from the beginning and suppresses them.
+        The unfinished table may contain rows of the IDs. The next replay starts from the beginning, and skips these
+        rows.
         """
         config, catalog, access = self.request.config, self.request.catalog, self.request.access
         unfinished = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
@@ -311,14 +322,15 @@ class Erasure:
         afterwards: Sequence[ErasedObject] | None,
         found_earlier: Mapping[str, int],
     ) -> None:
-        """Add the report of a target.
+        """Add the report of a target to the report of the erasure.
 
-        `found_earlier` maps each object that any attempt found to its number of rows.
+        `objects` are the erased objects, and `afterwards` are the objects that the second search found. `found_earlier`
+        maps each object that any attempt at the request found to its number of rows.
         """
         mask, stats = self.request.mask or str, target.stats
         report = target_report(target.name, objects, afterwards, found_earlier, self._mask, mask)
         report.objects_searched, report.objects_read = stats.objects, stats.objects_read
-        # The distinct rows of objects that another attempt or writer has removed are unknown.
+        # If another attempt or writer removed objects, the number of distinct rows is unknown.
         earlier = [object_ for object_ in report.objects if object_.reason == REMOVED_EARLIER]
         if afterwards is not None and not any(object_.rows_found > 0 for object_ in earlier):
             report.distinct_rows = stats.distinct_rows

@@ -1,4 +1,4 @@
-"""The IDs to erase: functions to read them from a file, and to mask them in all output."""
+"""Read the IDs to erase from a file, and mask them in all output."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from destination_datalake.files.ids import Ids, digests_of
 # --- Reading ----------------------------------------------------------------------------------------------------------
 # Read the IDs to erase from a file with one ID per line, in UTF-8, and convert them to the column's type.
 #
-# An ID that the column's type cannot represent exactly is an error. Messages never contain an ID, and report the line
-# number instead. IDs stay in memory and are sent to executors with Spark jobs, but are never written to files or
-# objects. Their number is therefore limited.
+# An ID that the column's type cannot represent exactly is an error. Messages never contain an ID, and report its line
+# number instead. The IDs stay in memory and are sent to executors with Spark jobs. The connector never writes them to
+# files or objects. The size of the file is therefore limited.
 
 _LINES = 65_536
 _MAX_LINE_BYTES = 64 * 1024
-"""The maximum number of bytes of a line."""
+"""The maximum number of bytes in a line of the file of IDs."""
 
 MAX_IDS = 1_000_000
 MAX_BYTES = 64 * 1024 * 1024
-"""The maximum size of the file in bytes."""
+"""The maximum size of the file of IDs in bytes."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -48,7 +48,7 @@ _DESCRIPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class IdsFile:
-    """A file of IDs, one per line.
+    """A file of IDs to erase, one per line.
 
     Empty lines are skipped. A carriage return at the end of a line is ignored, but spaces are not.
     """
@@ -56,7 +56,7 @@ class IdsFile:
     path: Path
 
     def require(self) -> int:
-        """Return the number of IDs. Raises ConfigError if the file contains no IDs, or is not valid."""
+        """Return the number of IDs in the file. Raises ConfigError if the file is not valid or contains no IDs."""
         count = sum(len(block) for _, block in self._blocks())
         if not count:
             raise ConfigError(f"--ids-file {self.path}: the file has no ids. Nothing was changed.")
@@ -65,14 +65,14 @@ class IdsFile:
     def typed(self, type_: pa.DataType, column: str) -> Ids:
         """Return the IDs as values of a column's type.
 
-        Raises ConfigError for an ID that the type cannot represent exactly, and for a type that does not support IDs.
+        Raises ConfigError if the type cannot represent an ID exactly, or if IDs are not supported for the type.
         """
         return Ids.of(pa.concat_arrays([pa.array([], type_), *self._typed(type_, column)]))
 
     def representable(self, type_: pa.DataType, column: str) -> Ids:
-        """Return the IDs that a column's type can represent exactly, and skip the others.
+        """Return the IDs that a column's type can represent exactly, as values of this type. Skip all other IDs.
 
-        Raises ConfigError for a type that does not support IDs.
+        Raises ConfigError if IDs are not supported for the type.
         """
         parse, values = self._require_parser(type_, column), [pa.array([], type_)]
         for _, texts in self._blocks():
@@ -85,7 +85,7 @@ class IdsFile:
         return [value for values in self._typed(type_, column) for value in values.to_pylist()]
 
     def digests(self, type_: pa.DataType, column: str, salt: bytes) -> Iterator[bytes]:
-        """Yield the salted hash of each ID (`files.ids.digests_of`). Raises the errors of `typed`."""
+        """Yield the salted hash of each ID (`files.ids.digests_of`). Raises the same errors as `typed`."""
         for values in self._typed(type_, column):
             yield from digests_of(values, salt)
 
@@ -110,7 +110,7 @@ class IdsFile:
             yield values
 
     def _blocks(self) -> Iterator[tuple[np.ndarray[Any, Any], pa.Array[Any]]]:
-        """Yield the IDs in blocks, as texts, with their line numbers. The first line has number 1."""
+        """Yield blocks of IDs as texts, and the line number of each ID. Line numbers start at 1."""
         try:
             if self.path.stat().st_size > MAX_BYTES:
                 raise self._too_many()
@@ -155,8 +155,8 @@ class IdsFile:
 
 
 _Parse = Callable[["pa.Array[Any]"], "tuple[pa.Array[Any], Any]"]
-"""A function that converts texts to values. It also returns a mask, which is true for the texts that were converted
-exactly. Raises Arrow's errors."""
+"""A function that converts texts to values of a type. It returns the values and a mask, which is true for each text
+that was converted exactly. It raises Arrow's errors."""
 
 
 def _parser(type_: pa.DataType) -> _Parse | None:
@@ -179,7 +179,7 @@ def _parse_exact_text(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Arra
 
 
 def _parse_exact_number(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Array[Any], Any]:
-    """Convert texts to values. A value is exact if its shortest decimal form is the same number as its text."""
+    """Convert texts to numbers. A number is exact if its shortest decimal form is numerically equal to its text."""
     values: Any = texts.cast(type_)
     shortest: Any = values.cast(pa.string())
     pairs: Any = zip(shortest.to_pylist(), texts.to_pylist(), strict=True)
@@ -212,16 +212,18 @@ def _describe(type_: pa.DataType) -> str:
 
 
 # --- Masks ------------------------------------------------------------------------------------------------------------
-# Mask the IDs in the names of objects, in user-facing output and in the ledger.
+# Mask IDs that occur in the names of objects, for user-facing output and for the ledger.
 
 
 @dataclass(slots=True)
 class Mask:
-    """Mask the IDs in URIs: path segments that equal an ID, and the values of partitions that reveal one.
+    """Mask IDs in S3 URIs.
 
-    `fields` contains the lower-case names of partition fields that reveal values of the column. `dropped` contains the
-    folders of dropped tables. In these folders, all partition values are masked, because the partition fields are
-    unknown.
+    Masks path segments that equal an ID, and partition values that reveal an ID.
+
+    `fields` contains the lower-case names of the partition fields whose values reveal values of the erased column.
+    `dropped` contains the folders of dropped tables. All partition values in these folders are masked, because the
+    partition fields of dropped tables are unknown.
     """
 
     column: str
@@ -230,11 +232,11 @@ class Mask:
     dropped: set[str] = field(default_factory=set)
 
     def __call__(self, text: str) -> str:
-        """Mask the IDs in all S3 URIs of a text."""
+        """Return the text with the IDs in all of its S3 URIs masked."""
         return _URI.sub(lambda match: self.uri(match[0]), text)
 
     def uri(self, uri: str) -> str:
-        """Mask the IDs in a URI."""
+        """Return the URI with its IDs masked."""
         is_dropped = uri.startswith(tuple(f"{folder}/" for folder in self.dropped))
         *start, path = uri.split("/", 3) if _URI.match(uri) else (uri,)
         segments = (self._segment(segment, is_dropped=is_dropped) for segment in path.split("/"))

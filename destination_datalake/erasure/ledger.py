@@ -1,7 +1,7 @@
-"""Store the ledger of an erasure request in S3: the request, salted hashes of its IDs, and its progress.
+"""Store the ledger of an erasure request in S3: the request, the salted hashes of its IDs, and its progress.
 
-The name of a folder, such as `user_id=42/`, can contain an ID. The ledger therefore identifies objects by salted hashes
-of their URIs, and reports mask the values of partitions.
+Folder names such as `user_id=42/` can contain an ID. The ledger therefore identifies objects by salted hashes of their
+URIs, and reports mask partition values.
 """
 
 from __future__ import annotations
@@ -42,20 +42,25 @@ _TEXT = pa.string()
 
 @dataclass(slots=True)
 class Ledger:
-    """The ledger of one erasure request. All attempts at the request use the same ledger."""
+    """The ledger of one erasure request in S3.
+
+    An attempt writes the request and the hashes of its IDs (`begin`), marks objects before it deletes them
+    (`mark_for_deletion`), and marks the request as finished (`finish`). If an attempt is killed, the next attempt at
+    the same request continues with the same ledger.
+    """
 
     record: RequestRecord
     folder: str
     access: AwsAccess
     _marked: set[bytes] = field(default_factory=set)
     _unfinished: Sequence[Ledger] = ()
-    """The ledgers of other unfinished requests. Objects that those requests marked for deletion are not live either."""
+    """The ledgers of other unfinished requests. The objects that they mark for deletion also count as deleted."""
 
     @classmethod
     def open(cls, column: str, target: Sequence[str], file: IdsFile, config: Config, access: AwsAccess) -> Self:
         """Return the ledger of an unfinished identical request.
 
-        If there is none, return a new ledger, without writing it.
+        If there is no such request, return a new ledger, without writing it to S3.
         """
         root = config.uri(DELETIONS_FOLDER)
         records = [record for record in requests(root, access.client("s3")) if record.finished is None]
@@ -75,15 +80,16 @@ class Ledger:
 
     @property
     def salt(self) -> bytes:
-        """Return the salt of all hashes in the ledger."""
+        """Return the salt that all hashes in the ledger use."""
         return base64.b64decode(self.record.salt)
 
     def begin(self, types: Mapping[str, pa.DataType], file: IdsFile, *, suppress: bool) -> None:
-        """Write the request and the hashes of its IDs.
+        """Write the request and the hashes of its IDs to S3.
 
-        `types` maps the tables that contain the column to the column's type.
+        `types` maps the name of each table that contains the column to the column's type.
 
-        From now on, replays suppress the rows with these IDs. With `suppress`, syncs also do.
+        After this call, replays skip archived records with these IDs. With `suppress`, syncs reject new records with
+        these IDs.
         """
         record = self.record
         for type_ in {*types.values()}:
@@ -96,23 +102,23 @@ class Ledger:
         self._write(replace(self.record, finished=now()))
 
     def mark_for_deletion(self, uris: Sequence[str]) -> None:
-        """Mark objects for deletion. Call this before they are deleted."""
+        """Mark objects for deletion. Call `mark_for_deletion` before the objects are deleted."""
         if hashes := {self._hash(uri) for uri in uris} - self._marked:
             self._marked |= hashes
             self._put_new("doomed", b"".join(sorted(hashes)), "bin")
 
     def are_marked(self, uris: Sequence[str]) -> list[bool]:
-        """Return for each object whether this request or another unfinished one marked it for deletion."""
+        """Return, for each object, whether this or another unfinished request marked the object for deletion."""
         ledgers = [ledger for ledger in (self, *self._unfinished) if ledger._marked]
         return [any(ledger._hash(uri) in ledger._marked for ledger in ledgers) for uri in uris]
 
     def append(self, kind: str, lines: Iterable[Any]) -> None:
-        """Store structs or dataclasses, so that a resumed attempt can add them to its report."""
+        """Store structs or dataclasses under the name `kind`, so that a resumed attempt can add them to its report."""
         if content := b"".join(msgspec.json.encode(line) + b"\n" for line in lines):
             self._put_new(kind, content, "jsonl")
 
     def lines(self, kind: str) -> Iterator[Any]:
-        """Yield the values that all attempts have stored with `append`."""
+        """Yield the values that all attempts have stored with `append` under the name `kind`."""
         for content in self._contents(kind):
             yield from map(msgspec.json.decode, content.splitlines())
 

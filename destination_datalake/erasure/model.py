@@ -23,27 +23,28 @@ if TYPE_CHECKING:
 
 
 # --- Targets ----------------------------------------------------------------------------------------------------------
-# The interface between the command `delete-rows` and its targets, and the values of the report.
+# The interface between the command `delete-rows` and its targets, and the values that targets add to the report.
 #
-# A target is one table, or one folder of objects of one kind. Before the command changes anything, it calls `require`
-# of every target. It then calls `erase` of every target, and finally `find` of every target: this second search must
-# find nothing.
+# A target is one table, or one folder of objects of one kind. The command calls `require` of every target before it
+# changes anything. It then calls `find` and `erase` of every target. Finally, it calls `find` of every target again.
+# This second search must find nothing.
 
 Outcome = Literal["found", "rewritten", "removed", "left", "kept"]
-"""The outcome of an object that contains rows of the IDs.
+"""The outcome for an object that contains rows of the IDs.
 
-It is "rewritten" without these rows, "removed", "left" unchanged because the erasure failed, or "kept" because of
-`Request.keep_history`. It is "found" if the object was only searched.
+"found": the object was only searched. "rewritten": the object was replaced without these rows. "removed": the object
+was deleted. "left": the object is unchanged, because the erasure failed. "kept": the object is unchanged, because of
+`Request.keep_history`.
 """
 
 
 class ErasedObject(msgspec.Struct, frozen=True):
-    """An object that contains rows of the IDs, and its outcome.
+    """An object that contains rows of the IDs, and the outcome of its erasure.
 
-    `rows_found` is -1 if the rows cannot be counted, for example if metadata contains an ID as a bound. `new` contains
-    the objects that the remaining rows were written to. If the object is "left", `reason` is a clause about the object,
-    with the date of its expiry if known. `versions_deleted` is the number of older versions of the object that were
-    also deleted.
+    `rows_found` is -1 if the rows cannot be counted, for example if the object is metadata with an ID as a bound. `new`
+    contains the objects to which the remaining rows were written. If the outcome is "left", `reason` is a clause that
+    explains why, with the date on which the object expires if known. `versions_deleted` is the number of older versions
+    of the object that were deleted too.
     """
 
     uri: str
@@ -60,8 +61,8 @@ class Request:
     """A request to erase the rows whose `column` contains one of the IDs.
 
     `column` is the name of a column or the dotted path of a nested field. `id` identifies the request, and is the name
-    of its folder in the ledger. A resumed request keeps its `id`. If `keep_history` is set, the snapshots of this
-    number of days are kept.
+    of the request's folder in the ledger. A resumed request keeps its `id`. If `keep_history` is set, the snapshots of
+    the last `keep_history` days are kept.
     """
 
     id: str
@@ -77,14 +78,15 @@ class Request:
     """The type of the column in each searched table."""
 
     mask: Mask | None = None
-    """Masks IDs in user-facing output. Targets add the names of their partition fields to the mask."""
+    """Masks IDs in user-facing output. Each target adds the names of the partition fields that reveal IDs to the
+    mask."""
 
     redirected_from: str | None = None
-    """The column whose values were redirected to `column` because of their type, or None. If it is set, IDs that the
-    type of `column` cannot represent are skipped."""
+    """The column whose values were redirected to `column` because of their type, or None. If a column is set, IDs that
+    the type of `column` cannot represent are skipped."""
 
     searched: list[Ids] = field(default_factory=list)
-    """The IDs, once as values of each searched type."""
+    """The IDs, converted once to each column type that was searched."""
 
     _ids: dict[pa.DataType, Ids] = field(default_factory=dict)
 
@@ -98,26 +100,26 @@ class Request:
         return self._ids[type_]
 
     def display_name(self, name: str) -> str:
-        """Return `name`, and the column if it differs from the option --column."""
+        """Return `name`, followed by the request's column if that differs from the option --column."""
         return name if self.redirected_from is None else f"{name}, column {self.column}"
 
     def redirected_to(self, column: str) -> Request:
-        """Return the request for a column that contains redirected values of this request's column."""
+        """Return a request for `column`, which contains redirected values of this request's column."""
         return replace(self, column=column, redirected_from=self.column, types={}, _ids={})
 
 
 @dataclass(slots=True)
 class ErasureStats:
-    """The statistics of a target, apart from the outcomes of its objects."""
+    """The statistics about the erasure of one target, apart from the outcomes of individual objects."""
 
     snapshots_expired: int = 0
     objects: int = 0
     objects_read: int = 0
-    """The number of objects whose column was read. The others were excluded by bounds or partitions."""
+    """The number of objects whose column was read. Bounds or partitions excluded all other objects."""
     distinct_rows: int | None = None
     """The number of distinct rows among the erased rows, or None if unknown."""
     notes: list[str] = field(default_factory=list)
-    """Sentences that say which objects were skipped, and why."""
+    """Sentences for the report, for example about objects that were skipped, and why."""
 
     def note(self, text: str) -> None:
         """Add a note, unless `notes` already contains it."""
@@ -134,23 +136,23 @@ class ErasureTarget(Protocol):
 
     @property
     def stats(self) -> ErasureStats:
-        """Return the statistics of the target so far."""
+        """Return the statistics that `find` and `erase` have collected so far."""
 
     def require(self) -> None:
-        """Raise ConnectorError if rows cannot be erased from this target. Changes nothing."""
+        """Raise ConnectorError if rows cannot be erased from this target. Change nothing."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the objects that currently contain rows of the IDs, as "found" or "kept". Changes nothing."""
+        """Yield the objects that contain rows of the IDs at present, as "found" or "kept". Change nothing."""
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows of the IDs. Yield each object that contained them, as soon as its outcome is final.
+        """Erase the rows of the IDs. Yield each object that contained such rows as soon as its outcome is final.
 
-        Idempotent, because an earlier attempt may have been killed at any point.
+        `erase` is idempotent, because an earlier attempt may have been killed at any point.
         """
 
 
 # --- Report -----------------------------------------------------------------------------------------------------------
-# The report of an erasure: the objects found, their outcomes, and the result of the second search.
+# The report of an erasure: the objects that contained rows of the IDs, their outcomes, and the second search's result.
 
 
 NEVER = (
@@ -159,7 +161,7 @@ NEVER = (
     "The source: the next sync writes rows again that the source still has.",
     "Values of other columns: the command erases rows by the value of one column.",
 )
-"""The data that the command never changes. The report lists them."""
+"""The data that `delete-rows` never changes, as listed in the report."""
 
 _WRITTEN_MEANWHILE = "written while the command ran; run the command again"
 REMOVED_EARLIER = "removed by an unfinished attempt or by another writer"
@@ -200,8 +202,8 @@ class Report(msgspec.Struct, kw_only=True):
     target: tuple[str, ...]
     ids: int
     ids_with_rows: int
-    """The number of IDs for which this run found rows or values in metadata. A killed attempt may have erased other
-    rows."""
+    """The number of IDs for which this run found rows, or values in metadata. Rows that an earlier, killed attempt
+    erased are not included."""
     started: str
     ended: str
     dry_run: bool
@@ -215,7 +217,7 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def is_left(self) -> bool:
-        """Return whether any object still contains rows of the IDs, apart from the kept history."""
+        """Return whether any object still contains rows of the IDs. Objects that are "kept" as history do not count."""
         return any(object_.outcome == "left" for place in self.places for object_ in place.left)
 
     @property
@@ -232,7 +234,7 @@ class Report(msgspec.Struct, kw_only=True):
         return "Complete except for the history that --keep-history keeps: the rows can still be read there"
 
     def objects(self, outcomes: Sequence[str]) -> list[tuple[TargetReport, ErasedObject]]:
-        """Return each object that has one of these outcomes, and its target."""
+        """Return the objects with one of these outcomes, each with the report of its target."""
         return [(place, object_) for place in self.places for object_ in place.objects if object_.outcome in outcomes]
 
     def page(self) -> str:
@@ -263,7 +265,7 @@ def target_report(
     mask_uri: Callable[[str], str],
     mask_text: Callable[[str], str],
 ) -> TargetReport:
-    """Return the report of a target, without its statistics.
+    """Return the report of a target, without the target's statistics.
 
     `objects` are the erased objects or, in a dry run, the found objects. `afterwards` are the objects that the second
     search found, or None in a dry run. `found_earlier` maps each object that any attempt found to its number of rows.

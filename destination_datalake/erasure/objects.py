@@ -1,6 +1,6 @@
-"""Search and rewrite objects outside of snapshots in Spark jobs, with several objects per task.
+"""Search objects that belong to no Iceberg snapshot and rewrite them, in Spark jobs with several objects per task.
 
-A run stores no progress. A run after a killed one searches all objects again, and completes the erasure.
+Progress is not stored. If a run is killed, the next run searches all objects again, and completes the erasure.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 _MAX_BATCH = 5_000
-"""The maximum number of groups of objects per job, which limits memory to a few MB."""
+"""The maximum number of groups of objects per Spark job, which limits the job's description in memory to a few MB."""
 
 _TASKS_PER_CORE = 4
 """The number of tasks per core. Objects differ in size, so several small tasks balance the load better than one large
 task."""
 
 _ATTEMPTS = 10
-"""The maximum number of searches if concurrent writers replace objects."""
+"""The maximum number of searches. A search is repeated if other writers have replaced objects in the meantime."""
 
 Group = tuple[StoredObject, ...]
 
@@ -60,13 +60,17 @@ class _Search:
 
 
 class Objects(ABC):
-    """A target that consists of objects with the same kind of content and the same names for the column."""
+    """A target that consists of objects with the same kind of content, in which the column has the same names.
+
+    `find` searches the objects for rows of the IDs. `erase` rewrites the objects that contain such rows, and repeats
+    the search until no more objects are found.
+    """
 
     content: Content
     table: TableName
-    """The table that contains the rows, or that they were written to."""
+    """The table that contains the rows of the objects, or to which these rows were written."""
     has_metadata = False
-    """Whether the folders also contain metadata, which can reveal an ID."""
+    """Whether the target's folders also contain metadata files, which can reveal an ID."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         self.request = request
@@ -94,11 +98,11 @@ class Objects(ABC):
         """Yield the current objects, grouped as `EraseTask` requires."""
 
     def includes(self, uri: str) -> bool:  # noqa: ARG002
-        """Return whether an object in one of the folders can contain rows of this target."""
+        """Return whether an object in one of the target's folders can contain rows of this target."""
         return True
 
     def reveals_id(self, stored: StoredObject) -> bool:  # noqa: ARG002
-        """Return whether an object in one of the folders is metadata that reveals an ID. Raises AWS errors."""
+        """Return whether an object in one of the target's folders is metadata that reveals an ID. Raises AWS errors."""
         return False
 
     @property
@@ -126,8 +130,8 @@ class Objects(ABC):
     def erase(self) -> Iterator[ErasedObject]:
         """Rewrite the objects without the rows of the IDs. Yield the objects that contained such rows.
 
-        If `find` was called before, the first attempt uses its result. This is safe, because a conditional write
-        replaces an object only if it is unchanged.
+        If `find` was called before, the first attempt uses the objects that `find` yielded. This is safe, because a
+        conditional write replaces an object only if the object has not changed since the search.
         """
         previous, self._search = self._search, None
         if not self._columns:
@@ -141,13 +145,14 @@ class Objects(ABC):
                 yield from self._rewrite(search, batch)
             yield from map(_as_left, search.failed)
             previous = None
-            # Also finish an incomplete attempt: a concurrent sync must not copy the files that the attempt rewrote.
+            # Call `finish` even if the attempt is incomplete: a concurrent sync must not copy old contents of rewritten
+            # files.
             if self.finish() and not search.hits and not search.was_replaced:
                 return
         raise self._retries_exhausted()
 
     def _rewrite(self, search: _Search, batch: Sequence[Group]) -> Iterator[ErasedObject]:
-        """Rewrite the objects in the batch that the search found, and remove them from the search's hits."""
+        """Rewrite the objects of the batch that contain rows of the IDs, and remove them from the search's hits."""
         hits = [group for group in batch if not search.hits.isdisjoint(group)]
         search.hits -= {stored for group in hits for stored in group}
         for result in self._run(hits, write=True):
@@ -159,7 +164,7 @@ class Objects(ABC):
             search.was_replaced |= isinstance(result, Erased) and result.is_gone
 
     def finish(self) -> bool:
-        """Complete an attempt that has rewritten all hits. Return False if the objects must be searched again."""
+        """Complete an attempt after its hits were rewritten. Return False if the objects must be searched again."""
         return True
 
     # Jobs
@@ -176,7 +181,7 @@ class Objects(ABC):
         return self.request.ids(arrow_type(widest(self._columns[0].type)), self.table)
 
     def _searched(self) -> Iterator[EraseResult]:
-        """Yield the search result of each object. If a writer replaces an object in the meantime, search it again."""
+        """Yield the search result of each object. If another writer replaces an object before that, search it again."""
         if not self._columns:
             return
         groups = self.groups()

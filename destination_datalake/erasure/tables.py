@@ -53,15 +53,19 @@ if TYPE_CHECKING:
 
 
 # --- Hive tables ------------------------------------------------------------------------------------------------------
-# Erase rows from Hive tables: rewrite every file in the table's folders, visible or not, without the rows.
+# Erase rows from Hive tables: rewrite each file that contains rows of the IDs, whether or not readers see the file.
 #
-# A file keeps its name, so readers see it either before or after the rewrite. The table keeps its location and its
-# partitions, and concurrent writes continue. A sync that copies files, to widen a column or to adopt a pending
-# overwrite, may have read a file before its rewrite. Such a sync is fenced, and the next sync continues.
+# A rewritten file keeps its name, so each reader sees either its old or its new content. The table keeps its location
+# and its partitions, and concurrent writes continue. However, a sync that copies files, to widen a column or to adopt a
+# pending overwrite, may have read a file before the rewrite. The erasure fences such a sync, so that it cannot commit
+# the copy. The next sync continues its work.
 
 
 class HiveTarget(Objects):
-    """All files of a Hive table: current and former content, a pending overwrite, and leftovers of failed syncs."""
+    """All files of a Hive table, whether or not readers see them.
+
+    Files that readers do not see are replaced files, files of a pending overwrite, and leftovers of failed syncs.
+    """
 
     content = "rows"
 
@@ -75,9 +79,9 @@ class HiveTarget(Objects):
         return self.request.catalog.access_of(self.table)
 
     def require(self) -> None:
-        """Raise ConfigError if the column partitions the table, because names of folders then contain its values.
+        """Raise ConfigError if the column partitions the table, because folder names then contain the column's values.
 
-        Also raises ConnectorError if an ID is not valid for the column's type.
+        Also raise ConnectorError if an ID is not valid for the column's type.
         """
         table_input, column = self._glue_table.find(), self.request.column
         if table_input is not None and (key := _revealing_key(table_input, column)) is not None:
@@ -96,7 +100,7 @@ class HiveTarget(Objects):
 
     @property
     def folders(self) -> Sequence[str]:
-        """Return the folders that contain or contained files of the table. No folder contains another one."""
+        """Return the folders that contain or contained files of the table. No returned folder contains another one."""
         table_input = self._glue_table.find()
         folders = outermost(self._folders(table_input))
         if table_input is None and self.request.mask is not None:
@@ -104,12 +108,12 @@ class HiveTarget(Objects):
         return folders
 
     def groups(self) -> Iterator[Group]:
-        """Yield the files, each as a group of its own."""
+        """Yield the table's files. Each file is a group of its own."""
         for folder in self.folders:
             yield from ((file,) for file in stored_in(self.access, folder) if self.includes(file.uri))
 
     def finish(self) -> bool:
-        """Fence a sync that may copy files that it read before their rewrite. Return False if there was such a sync."""
+        """Fence a sync that may copy files that it read before the rewrite. Return False if there was such a sync."""
 
         def fence(table_input: TableInput) -> bool:
             parameters = table_input["Parameters"]
@@ -155,9 +159,9 @@ class HiveTarget(Objects):
             self.stats.note("Skipped a partition with a folder outside the table: other programs write to that folder.")
 
     def includes(self, uri: str) -> bool:
-        """Return whether an object belongs to the table.
+        """Return whether an object in one of the target's folders belongs to the table.
 
-        The table's location may contain the connector's other folders.
+        Some objects do not, because the table's location may contain other folders of the connector.
         """
         return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in TAKEN_FOLDERS))
 
@@ -172,7 +176,7 @@ def stream_of(table: TableName, table_input: TableInput | None, request: Request
 
 
 def outermost(folders: Iterable[str]) -> list[str]:
-    """Return the folders that are not inside any other of these folders."""
+    """Return the folders that are not inside another one of `folders`."""
     outer: list[str] = []
     for folder in sorted(set(folders), key=lambda folder: f"{folder}/"):
         if not outer or not f"{folder}/".startswith(f"{outer[-1]}/"):
@@ -181,7 +185,7 @@ def outermost(folders: Iterable[str]) -> list[str]:
 
 
 def _revealing_key(table_input: TableInput, column: str) -> str | None:
-    """Return the partition key that reveals values of a column, or None. A bucket is a hash, and reveals no values."""
+    """Return the partition key that reveals values of a column, or None. Buckets are hashes and reveal no values."""
     keys = {key["Name"].lower(): key["Name"] for key in table_input.get("PartitionKeys") or ()}
     scheme = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *known_columns(table_input)))
     for key in scheme.folders.keys if scheme is not None else ():
@@ -195,19 +199,20 @@ def _revealing_key(table_input: TableInput, column: str) -> str | None:
 
 
 _MAX_PARTITION_VALUES = 10_000
-"""The maximum number of IDs that are compared with partition values. For more IDs, all partitions are searched."""
+"""The maximum number of IDs that are compared with partition values. If there are more IDs, all partitions are
+searched."""
 
 
 @dataclass(slots=True)
 class IcebergTarget:
-    """An Iceberg table, with its branches, snapshots and unreferenced files."""
+    """An erasure target for one Iceberg table: its branches and snapshots, and the unreferenced files in its folder."""
 
     table: TableName
     request: Request
     ledger: Ledger
     may_lack_column: bool = False
-    """Whether the table may lack the column. If not, a missing column is an error, because its name may be
-    misspelled."""
+    """Whether the table may lack the column. If false, a missing column is an error, because the user may have
+    misspelled its name."""
     stats: ErasureStats = field(default_factory=ErasureStats)
     _erasure: TableErasure | None = None
 
@@ -217,7 +222,7 @@ class IcebergTarget:
         return self.request.display_name(f"Iceberg table {self.table}")
 
     def require(self) -> None:
-        """Raise ConnectorError if rows cannot be erased from the table. Changes nothing."""
+        """Raise ConnectorError if rows cannot be erased from the table. Change nothing."""
         if self.request.catalog.find(self.table) is None:
             raise ConfigError(f"Table {self.table} does not exist. Nothing was changed.")
         with as_failures(self.table):
@@ -226,9 +231,9 @@ class IcebergTarget:
                 self._update_stats(erasure)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the files that contain rows of the IDs, and manifests that reveal an ID.
+        """Yield the files that contain rows of the IDs, and the manifests that reveal an ID.
 
-        Files that no snapshot references are included.
+        The result includes files that no snapshot references.
         """
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
@@ -250,10 +255,10 @@ class IcebergTarget:
                 yield ErasedObject(file.uri, file.rows, reason="no snapshot references it")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows of the IDs, and yield each file that contained them, with its outcome.
+        """Erase the rows of the IDs. Yield each file that contained such rows, with the outcome.
 
-        The rows are erased from all branches in one commit. Then their history is expired, and unreferenced files are
-        deleted.
+        One commit erases the rows from all branches. Afterwards, old snapshots that contain the rows are expired, and
+        unreferenced files that contain them are deleted.
         """
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
@@ -281,7 +286,7 @@ class IcebergTarget:
         for file in files:
             if file.uri in deleted:
                 rows = max(file.rows, 0)
-                self.stats.distinct_rows = None  # The table may have had copies of its rows.
+                self.stats.distinct_rows = None  # The table may have contained copies of these rows.
                 yield ErasedObject(file.uri, rows, rows, "removed")
             elif not file.deletable:
                 until = file.since + unreferenced.age
@@ -313,7 +318,7 @@ class IcebergTarget:
         return UnreferencedFiles(erasure, timedelta(days=days), self.ledger.are_marked)
 
     def _update_stats(self, erasure: TableErasure) -> None:
-        # The second search reads fewer objects. The report shows the numbers of the first search.
+        # The second search reads fewer objects, so the report shows the number of the first search.
         self.stats.objects_read = max(self.stats.objects_read, erasure.files_searched)
         self.stats.objects = max(self.stats.objects, erasure.files)
 
@@ -362,14 +367,14 @@ def as_failures(table: TableName) -> Iterator[None]:
 
 
 # --- Dropped tables ---------------------------------------------------------------------------------------------------
-# Erase rows from the files that dropped Iceberg tables left behind, which no catalog references.
+# Erase rows from files that dropped Iceberg tables left behind, and that no catalog references.
 #
-# Files are rewritten in place, like the files of Hive tables. Manifests that reveal an ID are deleted. Folders that
-# overlap the location of an existing table are skipped.
+# Data files are rewritten in place, like the files of Hive tables. Manifests that reveal an ID are deleted. Folders
+# that overlap the location of an existing table are skipped.
 
 
 class DroppedTableTarget(HiveTarget):
-    """The files of all dropped Iceberg tables that had the same name."""
+    """The files that all dropped Iceberg tables with one name left behind."""
 
     has_metadata = True
 
@@ -389,7 +394,7 @@ class DroppedTableTarget(HiveTarget):
 
     @cached_property
     def folders(self) -> Sequence[str]:
-        """Return the folders of dropped tables. Folders that overlap the location of an existing table are left out."""
+        """Return the folders of the dropped tables, except folders that overlap the location of an existing table."""
         config, catalog = self.request.config, self.request.catalog
         schema = saved_schema(self.table, self.request)
         folders = {schema["files"].rstrip("/")} if schema.get("files") else set[str]()
@@ -414,13 +419,13 @@ class DroppedTableTarget(HiveTarget):
         return super().includes(uri) and uri.endswith(".parquet")
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the files that contain rows of the IDs, and manifests that reveal an ID."""
+        """Yield the data files that contain rows of the IDs, and the manifests that reveal an ID."""
         yield from super().find()
         for uri in self._revealing_objects():
             yield ErasedObject(uri, -1, reason="metadata of a dropped table")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite the files without the rows of the IDs, and delete manifests that reveal an ID."""
+        """Rewrite the data files without the rows of the IDs, and delete the manifests that reveal an ID."""
         yield from super().erase()
         for uri in self._revealing_objects():
             delete(self.access.client("s3"), uri)

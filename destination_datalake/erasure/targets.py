@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 # --- Archive and rejects ----------------------------------------------------------------------------------------------
-# Erase rows from the archive (RECORD lines as received) and from the rejects (dead letters with the original records).
+# Erase rows from the archive (RECORD lines as received) and from rejects (dead letters with the original records).
 
 _REASONS = (
     SERIALIZATION_ERROR,
@@ -52,11 +52,14 @@ _REASONS = (
     RECORD_UNREADABLE,
     KEY_CHANGED,
 )
-"""The reasons for rejects. Rejects of each reason have their own folder."""
+"""All reasons for rejects. The rejects for each reason are in a folder of their own."""
 
 
 class _Records(Objects):
-    """A target whose objects contain records of a table's stream. They are searched by the table's column."""
+    """A target whose objects contain original records of a table's stream.
+
+    The objects are searched for the record fields that supply the table's column.
+    """
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         super().__init__(request, table, f"{name} of table {table}")
@@ -68,9 +71,9 @@ class _Records(Objects):
 
 
 class Archive(_Records):
-    """The archived lines of a table, and the metadata that a `replay --replace` left behind.
+    """The archived lines of a table, and metadata files that a `replay --replace` left behind in the archive.
 
-    The metadata must be searched too, because its bounds can contain IDs.
+    The metadata files are searched too, because their bounds can contain IDs.
     """
 
     content = "archive"
@@ -81,30 +84,30 @@ class Archive(_Records):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folder that contains or contained the archived objects."""
+        """Return the folder of the table's archive."""
         return (self._folder,)
 
     def includes(self, uri: str) -> bool:
         """Return whether an object contains archived lines.
 
-        Other objects of the archive are journal entries and catalogs.
+        The archive also contains journal entries and stream configurations, which contain no records.
         """
         return uri.removeprefix(f"{self._folder}/").startswith("dt=")
 
     def groups(self) -> Iterator[Group]:
-        """Yield the archived objects, each as a group of its own."""
+        """Yield the objects of archived lines. Each object is a group of its own."""
         for day in folders_in(self.access.client("s3"), self._folder):
             if day.startswith("dt="):
                 yield from ((stored,) for stored in stored_in(self.access, f"{self._folder}/{day}"))
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the objects with lines of the IDs, and leftover metadata, whose bounds may contain IDs."""
+        """Yield the objects with lines of the IDs, and leftover metadata files, whose bounds may contain IDs."""
         yield from super().find()
         for uri in self._leftover_metadata():
             yield ErasedObject(uri, -1, reason="leftover metadata of a completed `replay --replace`")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite the archived objects without the lines of the IDs, and delete leftover metadata."""
+        """Rewrite the archived objects without the lines of the IDs, and delete leftover metadata files."""
         yield from super().erase()
         s3 = self.access.client("s3")
         for uri in self._leftover_metadata():
@@ -112,16 +115,17 @@ class Archive(_Records):
             yield ErasedObject(uri, -1, -1, "removed")
 
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
-        """Run the job.
+        """Search or rewrite archived objects in a Spark job.
 
-        Before a rewrite, remove the hashes of the rewritten objects from the journal, because they become wrong.
+        Before a rewrite, remove the hashes of the objects from the journal, because the rewrite makes these hashes
+        wrong.
         """
         if write:
             remove_hashes(self._folder, [stored.uri for group in groups for stored in group], self.access)
         yield from super()._run(groups, write=write)
 
     def _leftover_metadata(self) -> list[str]:
-        """Return the metadata that completed runs of `replay --replace` left behind, and that no table references."""
+        """Return unreferenced metadata files that completed runs of `replay --replace` left behind."""
         rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
         if not self._columns or self.request.catalog.find(rebuilt) is not None:
             return []
@@ -137,12 +141,12 @@ class Rejects(_Records):
         super().__init__(request, table, "Rejects")
 
     def groups(self) -> Iterator[Group]:
-        """Yield the objects that each attempt at a unit wrote, for all reasons, as one group."""
+        """Yield groups of objects. A group contains the objects for all reasons that one attempt at a unit wrote."""
         yield from by_attempt(stored for folder in self.folders for stored in stored_in(self.access, folder))
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folders that contain or contained rejects: one for each reason and table."""
+        """Return the folders that contain or contained rejects of the target: one for each reason and table."""
         root = self.request.config.uri(REJECTS_FOLDER)
         tables = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
         # A reason without current objects can have noncurrent versions, so all known reasons are included.
@@ -151,9 +155,9 @@ class Rejects(_Records):
 
 
 def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
-    """Yield the objects that each attempt at a unit wrote as one group.
+    """Yield the objects that each attempt at a unit (the part of a batch that one task encodes) wrote as one group.
 
-    Their URIs differ only in the reason's folder.
+    The URIs of a group differ only in the folder of the reason.
     """
     attempts: dict[tuple[str, ...], list[StoredObject]] = defaultdict(list)
     for stored in rejects:
@@ -162,7 +166,8 @@ def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
 
 
 # --- Versions of objects ----------------------------------------------------------------------------------------------
-# Erase rows from noncurrent versions, which a bucket with versioning keeps when objects are replaced or deleted.
+# Erase rows from noncurrent versions. A bucket with versioning keeps such versions when objects are replaced or
+# deleted.
 #
 # Versions that contain rows of the IDs are deleted. In the staging folder, all versions are deleted, because no sync
 # needs them. A version is "left" if it cannot be read, or if a policy or a lock denies its deletion. The report then
@@ -171,9 +176,9 @@ def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A noncurrent version of an object.
+    """A noncurrent version of an object in a bucket with versioning.
 
-    `since` is the time at which it became noncurrent. `is_marker` is true if it is a delete marker, which has no
+    `since` is the time at which the version became noncurrent. `is_marker` is true for a delete marker, which has no
     content.
     """
 
@@ -183,7 +188,7 @@ class Version:
 
 
 class TargetVersions(Objects):
-    """The noncurrent versions of the objects of another target. They are searched in the same way."""
+    """The noncurrent versions of another target's objects. They are searched in the same way as the current objects."""
 
     def __init__(self, request: Request, origin: Objects) -> None:
         super().__init__(request, origin.table, f"Noncurrent versions: {origin.title}")
@@ -198,15 +203,15 @@ class TargetVersions(Objects):
 
     @property
     def folders(self) -> Sequence[str]:
-        """Return the folders that contain or contained the objects."""
+        """Return the folders of the other target."""
         return self._origin.folders
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as it occurs in the objects."""
+        """Return the column as it occurs in the other target's objects."""
         return self._origin.columns()
 
     def groups(self) -> Iterator[Group]:
-        """Yield the versions, grouped like the objects of the other target."""
+        """Yield the versions, grouped in the same way as the other target's objects."""
         versions = (stored for stored in self._versions() if self._origin.includes(stored.uri))
         return by_attempt(versions) if self.content == "rejects" else ((stored,) for stored in versions)
 
@@ -225,7 +230,7 @@ class TargetVersions(Objects):
     def erase(self) -> Iterator[ErasedObject]:
         """Delete the versions that contain rows of the IDs.
 
-        Then delete the delete markers of keys without any other version.
+        Then delete the delete markers of keys that have no other version left.
         """
         for result in [*self._searched()]:
             if isinstance(result, NotErased):
@@ -247,7 +252,7 @@ class TargetVersions(Objects):
 
 
 class TableVersions:
-    """The noncurrent versions in the folder of an existing Iceberg table. They are searched by field IDs."""
+    """The noncurrent versions in the folder of an existing Iceberg table. They are searched by Iceberg field IDs."""
 
     def __init__(self, request: Request, table: TableName, folder: str) -> None:
         self._request = request
@@ -337,7 +342,7 @@ _MAX_BATCH = 5_000
 def _by_distinct_uri(versions: Iterable[StoredObject]) -> list[dict[str, StoredObject]]:
     """Group versions so that no group contains two versions of the same object.
 
-    The results of a search are by URI, and could not tell such versions apart.
+    Search results contain only URIs, which are equal for all versions of an object.
     """
     groups: list[dict[str, StoredObject]] = []
     for version in versions:
@@ -349,7 +354,7 @@ def _by_distinct_uri(versions: Iterable[StoredObject]) -> list[dict[str, StoredO
 
 
 class AllVersions:
-    """All noncurrent versions in folders with temporary objects."""
+    """All noncurrent versions in folders of temporary objects. They are deleted without a search."""
 
     def __init__(self, access: AwsAccess, folders: Sequence[str], name: str) -> None:
         self._access = access
@@ -382,7 +387,7 @@ class _Bucket:
     def __init__(self, access: AwsAccess) -> None:
         self._access = access
         self.unlisted: dict[str, str] = {}
-        """The folders whose versions may not be listed, with the reason."""
+        """The folders whose versions the caller may not list, each with the reason."""
         self._since: dict[tuple[str, str | None], datetime] = {}
         self._emptied: set[str] = set()
         self._lifecycle: dict[str, Sequence[Any]] = {}
@@ -394,7 +399,7 @@ class _Bucket:
     def noncurrent(self, folder: str) -> Iterator[Version]:
         """Yield the noncurrent versions in a folder, without delete markers.
 
-        If the versions may not be listed, adds the folder to `unlisted`.
+        If the caller may not list the versions, add the folder to `unlisted`.
         """
         for version in self._versions(folder):
             if not version.is_marker:
@@ -419,7 +424,7 @@ class _Bucket:
         return (ErasedObject(folder, -1, reason=reason) for folder, reason in self.unlisted.items())
 
     def delete_lone_markers(self, folders: Sequence[str]) -> None:
-        """Delete the delete markers of keys whose last remaining version this instance has deleted."""
+        """Delete the delete markers of keys whose last other version was deleted by this instance."""
         if not self._emptied:
             return
         markers: dict[str, list[StoredObject]] = {}
@@ -438,7 +443,7 @@ class _Bucket:
     def _versions(self, folder: str, *, with_current: bool = False) -> Iterator[Version]:
         """Yield the noncurrent versions and delete markers in a folder.
 
-        With `with_current`, also yield the current ones.
+        With `with_current`, also yield the current versions.
         """
         address = S3Address.parse(f"{folder}/")
         pages = self._s3.get_paginator("list_object_versions")
@@ -467,14 +472,17 @@ class _Bucket:
                 self.unlisted[f"{folder}/"] = f"its noncurrent versions could not be listed: {failure.message}"
 
     def _has_versions(self, bucket: str) -> bool:
-        """Return whether a bucket may contain noncurrent versions: it has or had versioning, or S3 denies the check."""
+        """Return whether a bucket may contain noncurrent versions.
+
+        Return True if versioning is or was enabled, or if S3 denies this request.
+        """
         try:
             return "Status" in self._s3.get_bucket_versioning(Bucket=bucket)
         except self._s3.exceptions.ClientError:
             return True
 
     def _lock_clause(self, stored: StoredObject) -> str:
-        """Return a clause about the Object Lock of a version, or an empty text if it has none."""
+        """Return a clause about the Object Lock of a version, or an empty text if the version is not locked."""
         try:
             head = self._s3.head_object(**_version_parameters(stored))
         except self._s3.exceptions.ClientError:
@@ -515,7 +523,7 @@ def _version_parameters(stored: StoredObject) -> dict[str, Any]:
 
 
 def _prefix_of(rule: Any) -> str | None:
-    """Return the key prefix of a lifecycle rule, or None if the rule also filters by other properties."""
+    """Return the key prefix to which a lifecycle rule applies, or None if the rule also filters by other properties."""
     if "Filter" not in rule:
         prefix: str = rule.get("Prefix", "")
         return prefix
@@ -533,14 +541,13 @@ def _prefix_of(rule: Any) -> str | None:
 STAGING_FOLDER = "_staging"
 
 _MAX_SYNC_AGE = timedelta(hours=24)
-"""The maximum time since the last write of a sync that may still be running. The reports of syncs use the same
-limit."""
+"""A sync may still be running if its last write is less than this time ago. The reports of syncs use the same limit."""
 
 _MAY_BE_RUNNING = "of a sync that may be running: let it end and run the command again"
 
 
 class Staging:
-    """The staged records of all streams. They are not needed after their sync has ended."""
+    """The records that syncs staged in S3 for executors. They are not needed after the sync has ended."""
 
     name = "Staged records"
 
@@ -553,13 +560,13 @@ class Staging:
         """Do nothing: staged records have no preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield all objects, without searching their content."""
+        """Yield all staged objects, without searching their content."""
         for uri, is_dead in self._objects():
             reason = "of a dead sync" if is_dead else _MAY_BE_RUNNING
             yield ErasedObject(uri, -1, reason=reason)
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the objects of dead syncs. Report the others as "left"."""
+        """Delete the staged objects of dead syncs. Yield the objects of syncs that may still be running as "left"."""
         s3 = self._access.client("s3")
         for uri, is_dead in [*self._objects()]:
             if is_dead:
@@ -569,7 +576,7 @@ class Staging:
                 yield ErasedObject(uri, -1, 0, "left", reason=_MAY_BE_RUNNING)
 
     def _objects(self) -> Iterator[tuple[str, bool]]:
-        """Yield each object, and whether its sync is dead."""
+        """Yield each staged object, and whether the sync that wrote it is dead."""
         uris_by_sync: dict[str, list[str]] = {}
         latest: dict[str, datetime] = {}
         for uri, entry in listed(self._access.client("s3"), self._folder):
@@ -582,7 +589,7 @@ class Staging:
 
 
 class Uploads:
-    """Incomplete multipart uploads of killed syncs. Their content would become visible if they were completed.
+    """Incomplete multipart uploads of killed syncs. If an upload were completed, its content would become visible.
 
     Old uploads are aborted. A recent upload is only reported, because it may belong to a running sync.
     """
@@ -598,7 +605,7 @@ class Uploads:
         """Do nothing: incomplete uploads have no preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the old uploads. Their content cannot be read from S3. Add a note about recent uploads."""
+        """Yield the old uploads, whose content S3 does not allow to be read. Add a note about recent uploads."""
         recent = []
         for name, upload in self._uploads():
             if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
@@ -642,7 +649,7 @@ def requests_by_column(request: Request, table: TableName) -> list[Request]:
 
 
 def erasure_targets(request: Request, tables: Sequence[TableName]) -> Sequence[ErasureTarget]:
-    """Return the targets for these tables, with noncurrent versions last. Raises AWS errors."""
+    """Return all targets for these tables except Iceberg tables, with noncurrent versions last. Raises AWS errors."""
     targets: list[Objects] = []
     table_versions: list[TableVersions] = []
     for table in tables:

@@ -1,1 +1,1 @@
-"""The `replay` command: rebuild a table from its archive by re-running the archived syncs."""
+"""The `replay` command: re-run the archived syncs of a table, to rebuild the table."""

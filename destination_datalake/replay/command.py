@@ -93,7 +93,8 @@ def _replay(config: Config, options: argparse.Namespace, termination: Terminatio
 def _require_no_erasure(name: TableName, config: Config) -> None:
     """Raise ConfigError if an erasure of the table is unfinished.
 
-    The table may still contain rows that the erasure has not deleted yet, but that a replay suppresses.
+    The table may still contain rows that the erasure has not deleted yet. A replay skips these rows, so its result
+    would differ from the table.
     """
     ledger = config.uri(DELETIONS_FOLDER)
     if requests := unfinished(ledger, str(name), aws_access(config).client("s3")):
@@ -105,7 +106,7 @@ def _require_no_erasure(name: TableName, config: Config) -> None:
 
 
 def _find_archive(stream: str, config: Config) -> tuple[TableName, History]:
-    """Return the table of a stream and the history in its archive. Raises ConfigError if the stream has no archive."""
+    """Return a stream's table and the history of its archived syncs. Raises ConfigError if there is no archive."""
     access = aws_access(config)
     for name, stream_id in TableNaming.of(config).candidates(stream).items():
         history = read_history(table_folder(config.uri(ARCHIVE_FOLDER), *name), access)

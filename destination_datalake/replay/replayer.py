@@ -1,7 +1,8 @@
 """Re-run the archived syncs of one table.
 
-For each sync, the replay reads the batches from the archive, then encodes and commits them as a sync does. A progress
-object records the completed steps, so that an interrupted replay can resume.
+For each archived sync, the replay prepares the table, reads the batches from the archive, encodes and commits them in
+the same way as the original sync, and publishes the table. An object in the archive records the completed steps, so
+that an interrupted replay can resume.
 """
 
 from __future__ import annotations
@@ -63,26 +64,31 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import Table
 
 _TASK_BYTES = 1024 * MiB
-"""The maximum number of bytes of one job, per concurrent task. A job encodes consecutive batches of one sync, which are
-committed together. Jobs of a single batch would leave cores idle: a batch can consist of a single object, which one
-task reads."""
+"""The maximum number of bytes that one Spark job encodes, per concurrent task. A job encodes consecutive batches of one
+sync, which are committed together. With one batch per job, cores would be idle, because a batch can consist of a single
+object, which one task reads."""
 
 _MAX_REPLACEMENT_AGE_SECONDS = 24 * 3600
-"""The maximum age of an unfinished replacement. An older one restarts, because maintenance deletes files that no table
-references, as orphans, some days after they were written."""
+"""The maximum age of an unfinished replacement that can resume. An older replacement starts again, because maintenance
+may have deleted its files: files that no table references are deleted as orphans some days after they were written."""
 
 _MAX_STEP_ATTEMPTS = 3
-"""The maximum number of times that the steps are run because another replay has taken the table's fencing token."""
+"""The maximum number of attempts to run the steps of a replay. An attempt fails if an older replay takes the table's
+fencing token."""
 
 _MAX_LISTED_SYNCS = 5
-"""The maximum number of syncs that are listed with their number of rows."""
+"""The maximum number of syncs that a message lists with their number of rows."""
 
 _MAX_REPLACE_ATTEMPTS = 10
-"""The maximum number of attempts at a replacement. An attempt fails if a sync commits to the table in the meantime."""
+"""The maximum number of attempts to replace the table. An attempt fails if a sync commits to the table while the
+attempt runs."""
 
 
 class ArchiveStaging:
-    """A staging whose segments are archived objects. Jobs exchange intermediate files through `staging`."""
+    """A staging for segments that are archived objects. They are already in S3, so they need no transfer to executors.
+
+    Spark jobs exchange intermediate files through `staging`.
+    """
 
     uses_files = True
 
@@ -92,7 +98,7 @@ class ArchiveStaging:
         self.shared_folder = staging.shared_folder
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Do nothing, because archived segments have no local files."""
+        """Do nothing, because archived segments have no local files that could be freed."""
 
     def begin(self, segment: Segment) -> None:
         """Do nothing, because the archived object already exists."""
@@ -104,19 +110,19 @@ class ArchiveStaging:
         return replace(segment.staged(segment.location), first_id=segment.first_id)
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Do nothing, because archived objects are kept."""
+        """Do nothing, because a replay does not delete archived objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSegment(Segment):
-    """A segment whose lines are in an archived object."""
+    """A segment that reads its lines from an archived object."""
 
     location: ArchivedLines | None = None
     first_id: bytes = b""
 
     @classmethod
     def of(cls, stream: StreamId, lines: StoredLines) -> ArchivedSegment:
-        """Return the segment for an object of archived lines."""
+        """Return the segment that reads an object of archived lines."""
         archived = lines.archived
         line_numbers = None if lines.line_numbers is None else BitMap(lines.line_numbers)
         location = ArchivedLines(lines.uri, lines.etag, lines.size, line_numbers, archived.sha256)
@@ -132,7 +138,7 @@ class ArchivedSegment(Segment):
 
 
 class DiscardingRejectLedger(RejectLedger):
-    """A reject ledger that deletes rejects, because the original syncs published the same rejects."""
+    """A reject ledger that deletes rejects, because the original syncs have published the same rejects."""
 
     def publish(self, files: Sequence[RejectFile]) -> None:
         """Delete the files with the rejects of a batch."""
@@ -141,7 +147,10 @@ class DiscardingRejectLedger(RejectLedger):
 
 @dataclass(frozen=True, slots=True)
 class ReplayContext:
-    """The objects that all syncs of one replay share. The syncs also share the fencing token of the run."""
+    """The objects that all re-run syncs of one replay share, such as the engine and the access to AWS.
+
+    The syncs also share the fencing token of the replay's run.
+    """
 
     engine: Engine
     staging: Staging
@@ -150,11 +159,16 @@ class ReplayContext:
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
     suppressed: SuppressionRules = field(default_factory=dict)
-    """The suppression rules of each table. A replay skips matching records regardless of when they were archived."""
+    """The suppression rules of each table, by its name. A replay skips matching records, no matter when they were
+    archived."""
 
 
 class SyncReplay:
-    """The re-run of one archived sync. Its methods raise every failure as a ConnectorError."""
+    """The re-run of one archived sync.
+
+    The constructor prepares the table, `land` encodes and commits archived lines, and `publish` publishes the table.
+    All methods raise every failure as a ConnectorError.
+    """
 
     def __init__(self, context: ReplayContext, stream: Stream, number: int) -> None:
         """Prepare the table. `number` is the number of the sync in this replay, starting at 1."""
@@ -175,7 +189,7 @@ class SyncReplay:
             raise ConnectorError(failure)
 
     def land(self, lines: Sequence[StoredLines]) -> RejectCounts:
-        """Encode archived lines, and commit them as one batch. Return the number of rejects."""
+        """Encode archived lines, and commit them as one batch. Return the counts of the batch's rejects."""
         self._batches += 1
         segments = tuple(ArchivedSegment.of(self._stream, stored) for stored in lines)
         self._landing.land([Batch(self._stream, self._batches, segments)])
@@ -188,7 +202,7 @@ class SyncReplay:
                 raise AssertionError("a replay releases no states, so it skips no batch")
 
     def publish(self) -> None:
-        """Publish the table of the sync."""
+        """Publish the table that the sync writes to."""
         for failure in self._landing.publish([self._stream]).values():
             raise ConnectorError(failure)
 
@@ -199,7 +213,7 @@ class SyncReplay:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """The table whose archive is replayed. `folder` is the S3 URI of the archive."""
+    """The table whose archive is replayed. `folder` is the S3 URI of the table's archive."""
 
     config: Config
     access: AwsAccess
@@ -209,9 +223,13 @@ class ReplaySource:
 
 
 class Replayer:
-    """Replay an archive into `target_table`.
+    """Replay the archive of a source table into `target_table`.
 
-    `print_line` prints a line for the user. `is_stopped` returns whether the replay must stop.
+    `run` plans the steps, runs the steps that are not completed yet and, to replace the source table, moves the rebuilt
+    content there.
+
+    `engine` returns the Spark engine. `print_line` prints a line for the user. `is_stopped` returns whether the replay
+    must stop.
     """
 
     def __init__(
@@ -239,7 +257,7 @@ class Replayer:
         return f"Replayed {totals}: {self._rejected:,} rejected, {self._skipped} objects skipped"
 
     def describe(self, history: History) -> Plan:
-        """Print what the archive contains and what the replay would write. Return the plan."""
+        """Print what the archive contains and what the replay would write. Return the replay's plan."""
         plan = self._plan(history, self._rebuild().state(self._source.name))
         batches = sum(step.kind is StepKind.BATCH for step in plan.steps)
         since = time_text(min((stored.entry.started for stored in history.syncs), default=0))
@@ -261,9 +279,10 @@ class Replayer:
         return plan
 
     def describe_difference(self, plan: Plan) -> None:
-        """Print how many rows a replacement would remove from the table and add to it, compared by raw ID.
+        """Print how many rows a replacement would remove from the source table, and how many it would add.
 
-        Only a replay can tell which rows suppression excludes, so the number of added rows is an upper bound.
+        Rows are compared by raw ID. The number of added rows is an upper bound, because rows that suppression rules
+        exclude are only determined by a replay.
         """
         name, lines = self._source.name, plan.lines(plan.steps)
         if (state := self._rebuild().state(name)) is None:
@@ -285,7 +304,8 @@ class Replayer:
             self._print_line("These numbers exclude deduplicated syncs: replay into another table to compare by key.")
 
     def run(self, history: History, run: str, *, replace: bool, accept_gaps: bool = False) -> bool:
-        """Replay the archive into the target table. With `replace`, then replace the content of the source table.
+        """Replay the archive into the target table. With `replace`, then replace the source table's rows with the
+        result.
 
         Returns False if the replay was stopped. Raises ConnectorError and the errors of the AWS libraries.
         """
@@ -327,7 +347,8 @@ class Replayer:
             return True
 
     def _context(self, engine: Engine, staging: Staging, jobs: Jobs, run: str, *, replace: bool) -> ReplayContext:
-        """Return the context of the syncs. A replacement discards rejects, because their objects already exist."""
+        """Return the context of the syncs. With `replace`, rejects are discarded, because their objects already
+        exist."""
         config, access = self._source.config, self._source.access
         ledger = DiscardingRejectLedger if replace else RejectLedger
         day = datetime.now(UTC).date().isoformat()
@@ -339,7 +360,7 @@ class Replayer:
         return ReplayContext(engine, staging, access, run, rejects, open_table, suppressed)
 
     def _print_differences(self, rebuild: Rebuild) -> None:
-        """Print the differences between the rows of the target table and of the source table, if both exist."""
+        """Print how the rows of the target table differ from those of the source table, if both tables exist."""
         state, target_state = rebuild.state(self._source.name), rebuild.state(self._target_table)
         if state is None or target_state is None:
             return
@@ -354,7 +375,7 @@ class Replayer:
         return build_plan(history, state, self._find_rows(state, unindexed_units(history), self._source.name))
 
     def _find_rows(self, state: TableState | None, units: Collection[str], name: TableName) -> Mapping[str, BitMap]:
-        """Return the rows of these units that a table has now, or had before later rows replaced them."""
+        """Return the rows of these units that a table contains, or contained before later rows replaced them."""
         return {} if state is None or not units else self._rows(state.written, units, name).lines
 
     def _rows(self, files: Sequence[SourceFile], units: Collection[str], name: TableName) -> TableRows:
@@ -366,7 +387,7 @@ class Replayer:
         return merge_row_ids(results_or_raise(engine.run(find_by_row_id, tasks)), units)
 
     def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
-        """Return the rebuild of the source table. Only a replacement opens the table, which needs `jobs` and `plan`."""
+        """Return the rebuild of the source table. `jobs` and `plan` are only needed to replace the table."""
 
         def open_source() -> Table:
             assert jobs is not None
@@ -380,8 +401,8 @@ class Replayer:
     def _table_opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
         config = self._source.config
         if in_place:
-            # A delete file applies by the sequence numbers of its staging table, but the content moves to another
-            # table.
+            # Delete files depend on the sequence numbers of the table that they were written for, but the rows move to
+            # another table.
             config = config.model_copy(update={"dedup": config.dedup.model_copy(update={"deletes": "copy_on_write"})})
         context = TableContext(run, self._source.access, self._source.catalog, jobs)
         return lambda stream: open_table(
@@ -417,7 +438,7 @@ class Replayer:
         return completed
 
     def _add_columns(self, plan: Plan, context: ReplayContext) -> None:
-        """Add the columns of skipped syncs to the table, by preparing the table for each of their streams."""
+        """Add the columns of skipped syncs to the target table, by preparing it for the stream of each skipped sync."""
         for stream in plan.columns:
             try:
                 self._start_sync(stream, context).close()
@@ -429,10 +450,11 @@ class Replayer:
     def _run_steps_with_retries(
         self, plan: Plan, context: ReplayContext, rebuild: Rebuild, progress: ReplayProgress, completed: CompletedSteps
     ) -> bool:
-        """Run the remaining steps. Return False if the replay was stopped.
+        """Run the steps that are not completed yet. Return False if the replay was stopped.
 
-        An older replay that this one has displaced can take the table's fencing token before it notices and stops. The
-        steps of this replay then fail as fenced, and are run again.
+        If an older replay still runs, it stops once it notices that this replay has claimed the progress object. Before
+        that, the older replay may take the table's fencing token. The steps of this replay then fail as fenced, and are
+        run again.
         """
         for _ in range(_MAX_STEP_ATTEMPTS - 1):
             try:
@@ -449,7 +471,7 @@ class Replayer:
     ) -> bool:
         self._discard_unresumable(plan, completed)
         remaining = [step for step in plan.steps if not completed.includes(step)]
-        # Only a resumed run can find rows that an earlier run committed without recording the step.
+        # Only a resumed run needs to search for rows that an earlier run committed without recording the step.
         present: Mapping[str, BitMap] | None = None if completed.syncs and not self._sync_replays else {}
         for group in _group_batches(
             remaining, plan, lambda: _TASK_BYTES * min(context.engine.parallelism(), MAX_TASKS)
@@ -461,8 +483,8 @@ class Replayer:
                 self._sync_replays[sync.name] = self._start_sync(sync.stream, context)
                 progress.require(completed.run)
             if present is None:
-                # This must follow the start of the sync, which takes the table's fencing token: an earlier replay can
-                # then no longer commit.
+                # Search after the sync has started: its start takes the table's fencing token, so an earlier replay
+                # cannot commit anymore.
                 present = self._find_committed_rows(remaining, plan, rebuild)
             if group[0].kind is StepKind.BATCH:
                 self._land(sync, group, plan, present)
@@ -485,7 +507,7 @@ class Replayer:
         self._print_line(f"Sync {sync}: {records:,} records of {counted(len(group), 'batch', 'es')}.")
 
     def _discard_unresumable(self, plan: Plan, completed: CompletedSteps) -> None:
-        """Forget the completed steps of unfinished overwrites without a generation: no later run can resume them."""
+        """Discard completed steps of unfinished overwrites without a generation, because they cannot be resumed."""
         for name, sync in plan.syncs.items():
             steps = completed.syncs.get(name)
             lacks_generation = sync.stream.overwrites_table and sync.stream.overwrite_generation is None
@@ -493,9 +515,9 @@ class Replayer:
                 del completed.syncs[name]
 
     def _find_committed_rows(self, remaining: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, BitMap]:
-        """Return the rows of the remaining steps that are already in the target table.
+        """Return the rows of the remaining steps that the target table already contains.
 
-        They exist if an earlier run was killed between a commit and the write of the progress object.
+        Such rows exist if an earlier run was killed after it committed a batch, but before it stored its progress.
         """
         state = rebuild.state(self._target_table)
         lines = {stored.unit: stored.archived.lines for stored in plan.lines(remaining)}
@@ -522,7 +544,7 @@ class Replayer:
         *,
         accept_gaps: bool,
     ) -> bool:
-        """Replay the syncs that were archived in the meantime, then replace the content of the source table.
+        """Replay the syncs that were archived since the replay began, then replace the content of the source table.
 
         Returns False if the replay was stopped. Raises ConfigError if the table would lose or regain rows.
         """
@@ -559,7 +581,7 @@ class Replayer:
         raise ConnectorError(Failure(message, "concurrent commits to the table", "transient_error"))
 
     def _merge_pending(self, plan: Plan, context: ReplayContext, rebuild: Rebuild) -> None:
-        """Merge the pending rows of the target table, if the plan contains deduplicated streams."""
+        """Merge the committed but unmerged rows of the target table, if the plan contains deduplicated streams."""
         state = rebuild.state(self._target_table)
         deduplicated = [sync.stream for sync in plan.syncs.values() if sync.stream.dedup]
         if state is not None and state.has_pending and deduplicated:
@@ -567,10 +589,10 @@ class Replayer:
                 sync_replay.publish()
 
     def _compare(self, history: History, state: TableState, target_state: TableState) -> list[str]:
-        """Return sentences about rows that exist in only one of the two tables, compared by raw ID.
+        """Return sentences about rows that exist in only one of the source and target tables, compared by raw ID.
 
-        Rows that exist only in the source table are not reported while that table has pending rows, because the merge
-        may replace them.
+        Rows that exist only in the source table are not reported while that table contains pending rows, because the
+        merge of pending rows may replace them.
         """
         syncs = {stored.unit: sync for sync in history.syncs for stored in sync.lines()}
         source = self._rows(state.sources, syncs, self._source.name)
@@ -601,7 +623,7 @@ class Replayer:
 def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], int]) -> Iterator[Sequence[Step]]:
     """Yield the steps in groups.
 
-    Consecutive batches of one sync form groups of up to `max_bytes`; other steps stay single.
+    Consecutive batches of one sync form groups of up to `max_bytes`. Every other step is a group of its own.
     """
     group: list[Step] = []
     group_bytes = 0
