@@ -1,4 +1,4 @@
-"""Check steps for the Glue or REST catalog: create the database, and create, change and drop a table."""
+"""Steps of the check for the Glue or REST catalog: create the database, and try requests on a temporary table."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ _MAX_DROPPED = 10
 
 
 def is_check_table(table: str) -> bool:
-    """Return whether this is the name of a temporary table that a check created."""
+    """Return whether `table` is the name of a temporary table that a check created."""
     return _CHECK_TABLE.fullmatch(table) is not None
 
 
 def try_database(context: CheckContext, findings: StepFindings) -> None:
-    """Create the database if it does not exist."""
+    """Check the permission on the database: create it, or read it if it exists."""
     with findings.attempt("create or read database", context.database):
         ensure_database(context.access.client("glue"), context.database, Policy.of(context.config).database_settings)
 
 
 def try_table(context: CheckContext, findings: StepFindings) -> None:
-    """Create, read, change and drop a temporary table in the folder of tables."""
+    """Check the permissions on tables: create, read, change and drop a temporary table, and try its partitions."""
     glue, database = context.access.client("glue"), context.database
     entry = _entry(context, context.unique)
     table = entry["Name"]
@@ -69,14 +69,14 @@ def try_table(context: CheckContext, findings: StepFindings) -> None:
             else:
                 _try_partition(context, glue, table)
     finally:
-        # The table may exist even if the response to its creation was lost.
+        # The table may exist even if its creation failed, because only the response may have been lost.
         with (findings if create.succeeded else StepFindings()).attempt("drop table", name):
             glue.delete_table(DatabaseName=database, Name=table)
 
 
 @contextmanager
 def temporary_table(context: CheckContext) -> Iterator[str]:
-    """Create a temporary table in the database, yield its name, and drop it. Raises Glue's errors from creating it."""
+    """Create a temporary table, yield its name, and drop the table. Raises Glue's errors from creating the table."""
     glue, database = context.access.client("glue"), context.database
     entry = _entry(context, context.unique[::-1])
     try:
@@ -101,7 +101,7 @@ def _entry(context: CheckContext, unique: str) -> TableInputTypeDef:
 
 
 def _try_partitions(context: CheckContext, findings: StepFindings, glue: GlueClient, table: str) -> None:
-    """Create, read, list, change and delete a partition, as syncs with partitioned Hive tables do."""
+    """Create, read, list, change and delete a partition, as syncs do for partitioned Hive tables."""
     database, partition = context.database, _partition(context, table)
     name, values = f"table {database}.{table}", partition["Values"]
     with findings.attempt("create a partition of", name):
@@ -123,9 +123,10 @@ def _partition(context: CheckContext, table: str) -> PartitionInputTypeDef:
 
 
 def _try_partition(context: CheckContext, glue: GlueClient, table: str) -> None:
-    """Create a partition.
+    """Create a partition, as syncs do for the table of rejects.
 
-    Only log a failure, because rejects are then still stored in S3, though not in their table.
+    A failure is only logged. Without this permission, syncs still store rejects in S3, but cannot register them in the
+    table.
     """
     optional, partition = StepFindings(), _partition(context, table)
     with optional.attempt("create a partition of", f"table {context.database}.{table}"):
@@ -135,7 +136,7 @@ def _try_partition(context: CheckContext, glue: GlueClient, table: str) -> None:
 
 
 def try_rest_catalog(context: CheckContext, findings: StepFindings) -> None:
-    """Create the namespace if it does not exist. Then create, change and drop a temporary table in it."""
+    """Create the namespace if it does not exist. Then create, change and drop a temporary table in the namespace."""
     from destination_datalake.tables.iceberg.inspection import TrialTable  # PyIceberg takes a second to import.
 
     catalog, database = catalog_of(context.config, context.access), context.database
@@ -153,15 +154,15 @@ def try_rest_catalog(context: CheckContext, findings: StepFindings) -> None:
             with findings.attempt("change table", str(name)):
                 table.change()
     finally:
-        # The table may exist even if the response to its creation was lost.
+        # The table may exist even if its creation failed, because only the response may have been lost.
         with (findings if created.succeeded else StepFindings()).attempt("drop table", str(name)):
             table.drop()
 
 
 def try_optimizers(context: CheckContext, findings: StepFindings) -> None:
-    """Check the permission to turn on table optimizers, with a table that does not exist.
+    """Check the permission to turn on table optimizers, by a request for a table that does not exist.
 
-    This works because AWS checks permissions before it checks whether the table exists.
+    The request shows whether the permission exists, because AWS checks permissions before it looks for the table.
     """
     options = context.config.maintenance
     if not isinstance(options, GlueOptimizers):
@@ -190,7 +191,7 @@ def try_optimizers(context: CheckContext, findings: StepFindings) -> None:
 
 
 def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:
-    """Drop the temporary tables of interrupted checks that are older than LEFTOVER_AGE. Ignore failures."""
+    """Drop temporary tables that interrupted checks left behind more than LEFTOVER_AGE ago. Ignore failures."""
     latest = datetime.now(UTC) - LEFTOVER_AGE
     old = [
         (database, table["Name"])

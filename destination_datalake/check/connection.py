@@ -1,7 +1,8 @@
-"""The connection check: validate a configuration with real requests, without Spark.
+"""The connection check: validate a configuration by sending real requests, without starting Spark.
 
-The steps send every kind of request that a sync sends to AWS. Names are unique, so that checks can run concurrently. A
-check deletes everything that it created, even if it fails. Later checks delete what interrupted checks left behind.
+The steps send every kind of request that a sync sends to AWS. The names of temporary objects and tables are unique, so
+that several checks can run concurrently. A check deletes everything that it created, even if it fails. If a check is
+interrupted, later checks delete the objects and tables that it left behind.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from destination_datalake.spark.classic.jvm import require_java
 
 
 def try_java(_: CheckContext, findings: StepFindings) -> None:
-    """Run the Java that Spark would use on this machine."""
+    """Check that the Java runtime that Spark would use on this machine can be run."""
     try:
         require_java()
     except SparkFailed as error:
@@ -35,7 +36,7 @@ def try_java(_: CheckContext, findings: StepFindings) -> None:
 
 
 def try_server(context: CheckContext, findings: StepFindings) -> None:
-    """Request the version of the Spark Connect server. Its executors are not checked."""
+    """Check the connection to the Spark Connect server, by requesting its version. Do not check the executors."""
     from destination_datalake.spark.connect.backend import server_version
 
     for warning in context.config.spark.warnings:
@@ -228,12 +229,12 @@ STEPS: Sequence[Step] = (
         applies=IN_GLUE.holds,
     ),
 )
-"""The steps of the check, in the order of the log and of the messages."""
+"""The steps of the check. The log and the messages list their outcomes in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of a check: the problems in the order of the steps or, if there are none, a note for the user.
+    """The result of a check: the problems, in the order of the steps, or a note for the user if there are no problems.
 
     If IAM denied a request, the last problem contains the complete policy for the configuration.
     """
@@ -243,17 +244,18 @@ class CheckResult:
 
 
 def new_context(config: Config, unique: str) -> CheckContext:
-    """Return a context for the steps. `unique` has the same meaning as for `check_connection`."""
-    # Use three attempts instead of ten, because a user waits for the result.
+    """Return a context for the steps of one check. `unique` has the same meaning as for `check_connection`."""
+    # Send each request at most three times instead of ten, because a user waits for the result.
     access = dataclasses.replace(aws_access(config), attempts=3, connect_timeout_seconds=5)
     return CheckContext(config, access, unique)
 
 
 def check_connection(config: Config, unique: str) -> CheckResult:
-    """Run all steps that apply to the configuration. Each problem names the service, action, resource and remedy.
+    """Run all steps that apply to the configuration, and return the result.
 
-    `unique` is a string of 32 hexadecimal digits that no other check uses. The outcome of each step and the existing
-    tables are logged. Raises exceptions that AWS did not cause.
+    `unique` is a string of 32 hexadecimal digits that no other check uses. Each problem in the result names the
+    service, action, resource and remedy. The outcome of each step and the existing tables are logged. Raises exceptions
+    that AWS did not cause.
     """
     context = new_context(config, unique)
     outcomes = run_steps([step for step in STEPS if step.applies(config)], context)
@@ -266,10 +268,10 @@ def check_connection(config: Config, unique: str) -> CheckResult:
 
 
 def answer(config: Config) -> tuple[Literal["SUCCEEDED", "FAILED"], str | None]:
-    """Run the check. Return its status and its message for the platform. Raises exceptions that AWS did not cause.
+    """Run the check. Return a status and a message for Airbyte's platform. Raises exceptions that AWS did not cause.
 
-    The message of FAILED has one line for each problem. The message of SUCCEEDED, if any, names unknown options, and
-    tables and columns that syncs would no longer write to.
+    If the check failed, the message contains one line for each problem. If it succeeded, the message names unknown
+    options, and tables and columns that syncs would no longer write to, or is None if there are none.
     """
     result = check_connection(config, uuid.uuid4().hex)
     if result.problems:

@@ -1,7 +1,7 @@
-"""Compare the existing tables with the options, and report tables that syncs would abandon or refuse to write to.
+"""Compare existing tables with the options, and report tables that syncs would abandon or refuse to write to.
 
-Most results are notes instead of failures, because the tables may belong to another connection with the same bucket or
-database.
+Most differences are reported as notes instead of failures, because the tables may belong to another connection that
+uses the same bucket or database.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _SEE = "See docs/operating/migrating.md to continue tables of other connectors."
 
 
 def try_existing_tables(context: CheckContext, findings: StepFindings) -> None:
-    """Report existing tables that do not match the options, and drop the temporary tables of interrupted checks.
+    """Report existing tables that do not match the options. Drop temporary tables that interrupted checks left behind.
 
-    Most differences are notes. Tables outside bucket_prefix, and tables of AWS Datalake that syncs would abandon, can
-    be failures.
+    Most differences are reported as notes. Two kinds can be failures: tables outside bucket_prefix, and tables created
+    by AWS Datalake that syncs would abandon.
     """
     config = context.config
     existing = ExistingTables.find(config, context.access)
-    # If some tables are inside bucket_prefix, the others may belong to another connection: a note, not a failure.
+    # If some tables are inside bucket_prefix, tables outside may belong to another connection, so they are only noted.
     if config.follow_table_location or not existing.any_inside():
         try_outside(context, findings, existing.outside())
     if (inherited := existing.inherited()) is not None:
-        # With table options, the tables may belong to another connection with the same database. Without table options,
-        # the configuration is one of AWS Datalake, and a sync that abandons one of its tables is refused.
+        # With table options, the tables may belong to another connection that uses the same database. Without table
+        # options, the configuration was made for AWS Datalake, so syncs must not abandon its tables.
         (findings.warn if config.has_table_options else findings.fail)(inherited)
     if not findings.failures:
         for note in chain(existing.notes(), incompatible_tables_notes(existing.listed, config, context.access)):
@@ -68,7 +68,7 @@ def try_existing_tables(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_outside(context: CheckContext, findings: StepFindings, outside: Sequence[OwnedTable]) -> None:
-    """Add failures for tables outside bucket_prefix. If follow_table_location is set, check their buckets instead."""
+    """Add failures for tables outside bucket_prefix or, if follow_table_location is set, check the tables' buckets."""
     if context.config.follow_table_location:
         in_s3 = [table.location for table in outside if not_in_s3(table.location) is None]
         folders = {(address := S3Address.parse(location)).bucket: address for location in in_s3}
@@ -86,10 +86,11 @@ def try_outside(context: CheckContext, findings: StepFindings, outside: Sequence
 
 
 def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, access: AwsAccess) -> Iterator[str]:
-    """Yield notes about Iceberg tables of the database that a sync could not write to, or only under conditions.
+    """Yield notes about Iceberg tables that syncs cannot write to, or only if further requirements are met.
 
-    Reads the metadata of the 50 tables that were updated last. Tables without a recorded owner are included, because
-    tables of other engines have none, and a stream may be configured to write to them.
+    Only the metadata of the 50 tables that were updated last is read. Tables without a recorded owner are included:
+    other engines do not record an owner in the tables that they create, and a stream may be configured to write to such
+    a table.
     """
     tables = [
         table
@@ -115,7 +116,7 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
 
 @dataclass(frozen=True, slots=True)
 class ExistingTables:
-    """All tables in Glue, and the tables that have a recorded owner."""
+    """The tables that exist in Glue (`listed`), and those of them whose owner, a stream, is recorded (`owned`)."""
 
     config: Config
     listed: Sequence[ListedTable]
@@ -123,9 +124,9 @@ class ExistingTables:
 
     @classmethod
     def find(cls, config: Config, access: AwsAccess) -> Self:
-        """List the tables, and log those that have a recorded owner.
+        """List the tables in Glue, and log those that have a recorded owner.
 
-        Empty if the caller is not allowed to list tables.
+        If the caller may not list tables, return an instance without tables.
         """
         database, optional = config.lakeformation_database_name, StepFindings()
         listed: Sequence[ListedTable] = []
@@ -141,14 +142,15 @@ class ExistingTables:
         return cls(config, listed, owned)
 
     def any_inside(self) -> bool:
-        """Return whether any table of these options is inside bucket_prefix.
+        """Return whether any table that these options use is inside bucket_prefix.
 
-        If so, tables outside may belong to another connection with the same database and another bucket or prefix.
+        If there is one, tables outside may belong to another connection, which uses the same database but another
+        bucket or prefix.
         """
         return any(is_inside(table.location, self._warehouse()) for table in self._in_use())
 
     def outside(self) -> Sequence[OwnedTable]:
-        """Return the tables of these options that are not inside bucket_prefix."""
+        """Return the tables that these options use but that are outside bucket_prefix."""
         return [table for table in self._in_use() if not is_inside(table.location, self._warehouse())]
 
     def notes(self) -> Iterator[str]:
@@ -157,11 +159,11 @@ class ExistingTables:
         yield from filter(None, notes)
 
     def inherited(self) -> str | None:
-        """Return a note about AWS Datalake's tables in the database that a sync would not continue, or None."""
+        """Return a note about tables in the database that AWS Datalake created and syncs would abandon, or None."""
         return migration_note(self._of_database(), self.config)
 
     def _relocations(self) -> str | None:
-        """Return a note about streams and columns to which the options assign other names than before, or None."""
+        """Return a note about streams and columns whose tables and columns would get new names, or None."""
         warehouse = self._warehouse()
         inside = [table for table in self.owned if is_inside(table.location, warehouse)]
         return _note(
@@ -174,9 +176,9 @@ class ExistingTables:
         )
 
     def _outside_beside_inside(self) -> str | None:
-        """Return a note about tables outside bucket_prefix, if other tables are inside it.
+        """Return a note about tables outside bucket_prefix, if there are also tables inside.
 
-        Returns None if no table is inside it, or if follow_table_location is set.
+        Return None if no table is inside bucket_prefix, or if follow_table_location is set.
         """
         if self.config.follow_table_location or not self.any_inside():
             return None
@@ -199,7 +201,7 @@ class ExistingTables:
         )
 
     def _s3_data_lake(self) -> str | None:
-        """Return a note about S3 Data Lake's tables in the database that a sync would not continue, or None."""
+        """Return a note about tables in the database that S3 Data Lake created and syncs would abandon, or None."""
         reasons: dict[str, list[str]] = {}
         for table in self._of_database():
             for reason in incompatible_options(table, self.config) if is_of_s3_data_lake(table) else ():
@@ -224,9 +226,9 @@ class ExistingTables:
 
 
 def _note(introduction: str, tables: Sequence[str], remedy: str) -> str | None:
-    """Return a note about tables, with a remedy in case they belong to this connection.
+    """Return a note about tables, with a remedy in case the tables belong to this connection.
 
-    Return None if there are no tables.
+    Return None if `tables` is empty.
     """
     if not tables:
         return None
@@ -237,6 +239,6 @@ def _note(introduction: str, tables: Sequence[str], remedy: str) -> str | None:
 
 
 def _joined(texts: Sequence[str], separator: str = "; ") -> str:
-    """Join the first ten texts, and add the number of further texts if there are any."""
+    """Join the first ten texts. If there are more texts, add their number."""
     more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
     return separator.join([*texts[:_SHOWN], *more])

@@ -1,7 +1,7 @@
-"""Check steps for Lake Formation: the changes that syncs would make, and the caller's permission to make them.
+"""Steps of the check for Lake Formation: the changes that syncs would make, and the caller's permission to make them.
 
-The check does not register, define or grant anything. It reads the present state, and assigns LF-Tags to a temporary
-table.
+The check does not register locations, define LF-Tags or grant permissions. It only reads the present state, and assigns
+LF-Tags to a temporary table.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 EVERYBODY = "IAM_ALLOWED_PRINCIPALS"
-"""The group of all principals that IAM allows. If it has permissions on a resource, IAM alone controls access to it."""
+"""The group of all principals that IAM allows. If this group has permissions on a resource, IAM alone controls access
+to the resource."""
 
 _DEFAULTS = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
 _KEPT = frozenset({"Name", "Description", "LocationUri", "Parameters"})
@@ -73,11 +74,11 @@ _SHOWN = 5
 
 
 def try_location(context: CheckContext, findings: StepFindings) -> None:
-    """Read the data lake settings, and compare the registration of the data location with the options."""
+    """Read the data lake settings. Compare the registration of the data location with the options."""
     with findings.attempt("read", "the data lake settings") as reading:
         context.settings = _client(context).get_data_lake_settings()["DataLakeSettings"]
     if not reading.succeeded:
-        # This does not fail the check, because syncs do not read the settings.
+        # A failure to read the settings does not fail the check, because syncs do not read them.
         findings.warn(
             f"{findings.failures.pop().message} Without this permission, check cannot find default permissions that "
             "bypass governance."
@@ -100,7 +101,7 @@ def try_permissions(context: CheckContext, findings: StepFindings) -> None:
     tables = AllTables(database.name)
     with _reporting_errors(context, findings):
         if not effective_permissions(EVERYBODY, database, _client(context)).missing(["ALL"], grantable=False):
-            # The group probably also has permissions on the tables of the database.
+            # IAM_ALLOWED_PRINCIPALS probably has permissions on the tables of the database too.
             return
         for grant in lake_formation_grants(context.config, context.remedies.scope):
             if grant.resource != tables or grant.grantable:
@@ -127,7 +128,7 @@ def try_optimizers_role(context: CheckContext, findings: StepFindings) -> None:
 
 
 def _missing_permissions(context: CheckContext, principal: str, permissions: Iterable[str]) -> list[str]:
-    """Return the permissions on all tables of the database that neither the principal nor EVERYBODY has."""
+    """Return those of `permissions` that neither the principal nor EVERYBODY has on all tables of the database."""
     for grantee in (principal, EVERYBODY):
         held = effective_permissions(grantee, AllTables(context.database), _client(context))
         permissions = held.missing(permissions, grantable=False)
@@ -135,7 +136,7 @@ def _missing_permissions(context: CheckContext, principal: str, permissions: Ite
 
 
 def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
-    """Check that the caller may create the missing LF-Tags, and may assign the defined ones to a temporary table."""
+    """Check that the caller may create missing LF-Tags, and may assign existing ones to a temporary table."""
     policy, database = Policy.of(context.config), context.database
     definitions = policy.location().tag_values
     desired = Desired(tag_values=definitions, tags=policy.database(database, created_by_connector=False).tags)
@@ -151,19 +152,19 @@ def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
 
 
 def _assign(tags: Iterable[Tag], context: CheckContext) -> None:
-    """Assign LF-Tags to a table that the caller created. Raises ChangeError."""
+    """Assign LF-Tags to a temporary table that the caller created. Raises ChangeError."""
     try:
         apply(tags, _client(context))
     except ChangeError as error:
         if error.text.startswith(_NOT_ALLOWED):
-            # AWS does not name the missing permission. The creator of a table has all permissions on it, so
-            # only the permission on the LF-Tag can be missing.
+            # AWS does not name the missing permission. It must be the permission on the LF-Tag, because the creator of
+            # a table has all permissions on the table.
             raise ChangeError(error.operation, error.change, error.code, "Required Associate") from error
         raise
 
 
 def try_grants(context: CheckContext, findings: StepFindings) -> None:
-    """Check that the caller may make the missing grants on the database and its tables."""
+    """Check that the caller may grant the permissions that are missing on the database and its tables."""
     desired = replace(
         Policy.of(context.config).database(context.database, created_by_connector=False),
         tags=frozenset(),
@@ -173,7 +174,7 @@ def try_grants(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_defaults(context: CheckContext, findings: StepFindings) -> None:
-    """Warn about permissions of IAM_ALLOWED_PRINCIPALS. If this group has permissions, IAM alone controls access.
+    """Warn if the group IAM_ALLOWED_PRINCIPALS has permissions, because IAM alone then controls access.
 
     https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation.html
     """
@@ -209,7 +210,7 @@ def try_defaults(context: CheckContext, findings: StepFindings) -> None:
 
 
 def _without_defaults(database: DatabaseTypeDef, access: AwsAccess) -> str:
-    """Return the command that removes the default permissions of a database, and keeps its other properties."""
+    """Return the command that removes the default permissions of a database, without changing its other properties."""
     kept = {key: value for key, value in database.items() if key in _KEPT}
     entry = json.dumps({**kept, "CreateTableDefaultPermissions": []})
     catalog = [] if access.glue_catalog_id is None else ["--catalog-id", access.glue_catalog_id]
@@ -224,9 +225,9 @@ def _client(context: CheckContext) -> LakeFormationClient:
 def _difference(
     context: CheckContext, findings: StepFindings, desired: Desired, present: Present | None = None
 ) -> Difference:
-    """Compare the desired state with the present one, and warn about deviations.
+    """Compare the desired state of Lake Formation with the present state, and warn about deviations.
 
-    Read the present state if it is None.
+    If `present` is None, read the present state.
     """
     result = difference(desired, present or read(desired, _client(context)))
     for deviation in result.deviations:
@@ -237,7 +238,8 @@ def _difference(
 def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Change]) -> None:
     """Add a failure for each change that Lake Formation would deny, as far as the check can determine this."""
     if not GOVERNED.holds(context.config):
-        # Syncs can assign the older LF-Tag of databases without the permission to list permissions.
+        # Without the permission to list permissions, syncs can still assign the LF-Tag for databases (the older
+        # option).
         return
     principal = "" if context.remedies is None else context.remedies.principal
     if _is_administrator(context):
@@ -256,7 +258,7 @@ def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Ch
 
 
 def _add_expected_failure(context: CheckContext, findings: StepFindings, failure: Failure) -> None:
-    """Add a failure that syncs would cause, or only a warning if the caller may be a data lake administrator."""
+    """Add a failure that syncs would have. If the caller may be a data lake administrator, only add a warning."""
     if context.settings is None:
         findings.warn(f"Unless the caller is a data lake administrator: {failure.message}")
     else:
@@ -274,7 +276,7 @@ def _is_administrator(context: CheckContext) -> bool:
 
 
 def _require_access(context: CheckContext, findings: StepFindings, registration: Registration) -> None:
-    """Add a failure if the caller could not create tables at a location once it is registered.
+    """Add a failure if the caller could not create tables at a location after the location is registered.
 
     A principal that may create tables in a database has access to everything below the database's own location
     (https://docs.aws.amazon.com/lake-formation/latest/dg/access-control-underlying-data.html).

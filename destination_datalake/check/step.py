@@ -1,6 +1,6 @@
-"""The steps of the check: their context, findings and concurrent execution, and remedies for missing permissions.
+"""Run the steps of the check concurrently, collect their findings, and add remedies for missing permissions.
 
-Each step is timed and logged. Independent steps run concurrently.
+The duration and the outcome of each step are logged. Independent steps run concurrently.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ from destination_datalake.lake_formation.state import AllTables, Database
 _logger = logging.getLogger(__name__)
 
 LEFTOVER_AGE = timedelta(days=1)
-"""The age at which temporary objects and tables are attributed to an interrupted check."""
+"""The age from which temporary objects and tables are assumed to be leftovers of an interrupted check."""
 
 
 @dataclass(slots=True)
 class CheckContext:
-    """The context that all steps of one check share.
+    """The data that all steps of one check share: the configuration, the access to AWS, and results of earlier steps.
 
-    `unique` is a string of 32 hexadecimal digits that no other check uses.
+    `unique` is a string of 32 hexadecimal digits that no other check uses. It is part of the names of temporary
+    objects.
     """
 
     config: Config
     access: AwsAccess
     unique: str
     remedies: Remedies | None = None
-    """The remedies for missing permissions, or None until the step that identifies the caller has set them."""
+    """The remedies for missing permissions. None until the step that identifies the caller has run."""
     key_failures: list[Failure] = field(default_factory=list)
-    """The failures to use the KMS key, in any folder."""
+    """The failures to use the KMS key, collected from the checks of all folders."""
     encrypted_with: list[str] = field(default_factory=list)
-    """The encryption of the objects written in all folders: "AES256", the ARN of a KMS key, or "nothing"."""
+    """The encryption of each object that the check wrote: "AES256", the ARN of a KMS key, or "nothing"."""
     settings: Mapping[str, Any] | None = None
     """The data lake settings (Lake Formation API: DataLakeSettings), or None if the caller may not read them."""
 
@@ -69,10 +70,10 @@ class _Attempt:
 
 @dataclass(slots=True)
 class StepFindings:
-    """The failures of a step, and notes for the user, which are not failures.
+    """The results of a step: its failures, and notes for the user that do not fail the check.
 
-    `blocked_by` is the ID of the step whose failure prevented this step from completing. Failures with a missing
-    permission are extended by `remedies`.
+    `blocked_by` is the ID of the step whose failure prevented this step from completing. If a failure is due to a
+    missing permission, `remedies` adds the remedy to its message.
     """
 
     remedies: Remedies | None = None
@@ -82,9 +83,10 @@ class StepFindings:
 
     @contextmanager
     def attempt(self, doing: str, resource: str) -> Iterator[_Attempt]:
-        """Run the body, and add a failure if AWS causes an exception. Yields an object with the outcome.
+        """Run the body of the `with` block, and add a failure if AWS causes an exception.
 
-        `doing` and `resource` complete the sentence "Cannot …", as for `explain`. Other exceptions are raised.
+        Yields an object whose `succeeded` is true after the body has succeeded. `doing` and `resource` complete the
+        sentence "Cannot …", as for `explain`. Exceptions that AWS did not cause are raised.
         """
         attempt = _Attempt()
         try:
@@ -97,22 +99,22 @@ class StepFindings:
             self.add(failure)
 
     def add(self, failure: Failure) -> None:
-        """Add a failure. If a permission is missing, add the remedy to the failure."""
+        """Add a failure. If it is due to a missing permission, add the remedy to its message."""
         self.failures.append(failure if self.remedies is None else self.remedies.with_remedy(failure))
 
     def fail(self, message: str) -> None:
-        """Add a failure that the options cause. `message` states the problem and its remedy."""
+        """Add a failure that is caused by the options. `message` states the problem and the remedy."""
         self.failures.append(Failure(message, message, "config_error"))
 
     def warn(self, message: str, level: int = logging.WARNING) -> None:
-        """Add and log a note, which does not fail the check."""
+        """Log a message and add it as a note for the user. A note does not fail the check."""
         _logger.log(level, message)
         self.notes.append(message)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the check. `attempt` runs it and adds its findings; `does` describes it in the documentation.
+    """A step of the check. `attempt` runs the step; `does` describes the step in the documentation.
 
     A step runs only if it `applies` to the configuration, after the steps in `needs` have succeeded and the steps in
     `after` have ended. `needs` and `after` contain the IDs of steps.
@@ -129,7 +131,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a step. `raised` is an exception that AWS did not cause, or None."""
+    """The outcome of a step. `raised` is an exception of the step that AWS did not cause, or None."""
 
     step: Step
     findings: StepFindings
@@ -142,14 +144,14 @@ class Outcome:
         return self.raised is None and self.findings.blocked_by is None and not self.findings.failures
 
     def causes(self) -> set[object]:
-        """Return what caused the failures: the denied action if a permission is missing, or else the message."""
+        """Return the cause of each failure: the denied action if a permission is missing, or else the message."""
         raised = set[object]() if self.raised is None else {self.step.id}
         return raised | {
             failure.missing.action if failure.missing else failure.message for failure in self.findings.failures
         }
 
     def log_line(self) -> str:
-        """Return the outcome as one line of JSON, with the class of the first failure."""
+        """Return the outcome as one line of JSON, including the error class of the first failure."""
         failures, blocked_by = self.findings.failures, self.findings.blocked_by
         error: str | None = None
         error_class: ErrorClass | None = None
@@ -174,8 +176,8 @@ class Outcome:
 def run_steps(steps: Sequence[Step], context: CheckContext) -> list[Outcome]:
     """Run the steps, log their outcomes in order, and return the outcomes.
 
-    An outcome is logged as an error if it has a cause that was not logged before, and otherwise as info. After all
-    steps have ended, raises the first exception that AWS did not cause.
+    An outcome is logged as an error if one of its causes was not logged before, and as info otherwise. If steps raised
+    exceptions that AWS did not cause, raises the first of these exceptions after all steps have ended.
     """
     futures: dict[str, Future[Outcome]] = {}
     outcomes = []
@@ -199,9 +201,9 @@ def run_steps(steps: Sequence[Step], context: CheckContext) -> list[Outcome]:
 def _try(
     step: Step, context: CheckContext, needed: Sequence[Future[Outcome]], ended: Sequence[Future[Outcome]]
 ) -> Outcome:
-    """Run a step in its own thread, after the steps that it depends on.
+    """Run a step in its own thread, after the steps that it depends on have ended.
 
-    This cannot deadlock: a step only waits for earlier steps, each of which has its own thread.
+    Deadlocks are impossible: a step only waits for earlier steps, and each step has its own thread.
     """
     wait(ended)
     findings = StepFindings()
@@ -221,7 +223,7 @@ def _try(
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """The remedies for missing permissions, for one configuration.
+    """Determines the remedies for missing permissions, for one configuration.
 
     `principal` is the ARN of the caller's user or role.
     """
@@ -236,17 +238,17 @@ class Remedies:
         return cls(config, Scope.of(config.model_copy(update={"aws_account_id": account})), principal)
 
     def with_folders(self, folders: Iterable[S3Address]) -> Self:
-        """Return remedies that also cover these folders, which belong to tables outside the warehouse."""
+        """Return a copy that also covers these folders, which belong to tables outside bucket_prefix."""
         outside = tuple(S3Address(folder.bucket, folder.key.strip("/")) for folder in folders)
         return dataclasses.replace(self, scope=dataclasses.replace(self.scope, outside=outside))
 
     def with_remedy(self, failure: Failure) -> Failure:
-        """Return the failure with the remedy: the statement or command that grants the missing permission.
+        """Return the failure with a remedy in its message: the statement or command that grants the missing permission.
 
-        A failure without a missing permission is returned unchanged.
+        A failure that is not due to a missing permission is returned unchanged.
         """
         missing = failure.missing
-        # A statement cannot override an explicit deny, and some messages already contain the command.
+        # An additional statement cannot override an explicit deny, and some messages already contain the command.
         if missing is None or "explicit deny" in failure.detail or "aws lakeformation" in failure.message:
             return failure
         if missing.in_iam and (policy := resource_policy(missing.action, failure.detail)):
@@ -262,7 +264,7 @@ class Remedies:
         return dataclasses.replace(failure, message=f"{failure.message} {remedy}")
 
     def whole_policy(self) -> str:
-        """Return a sentence with the complete IAM policy, because further permissions are often missing too."""
+        """Return a sentence with the complete IAM policy, because often more than one permission is missing."""
         policy = json.dumps(document(statements(self.config, self.scope)), ensure_ascii=False)
         return (
             "The whole IAM policy for this configuration, as printed by `destination-datalake iam-policy --config "
@@ -270,8 +272,8 @@ class Remedies:
         )
 
     def _statement(self, missing: MissingPermission) -> dict[str, Any]:
-        """Return the configuration's policy statement for the missing action, reduced to this action."""
-        # Writes with a KMS key also require decryption, for multipart uploads and reads.
+        """Return the configuration's policy statement that contains the missing action, reduced to this action."""
+        # Writing with a KMS key also requires kms:Decrypt, for multipart uploads and for reads.
         actions = ("kms:GenerateDataKey", "kms:Decrypt") if missing.action.startswith("kms:") else (missing.action,)
         candidates = [rule for rule in statements(self.config, self.scope) if missing.action in rule.actions]
         # Several statements may contain iam:PassRole.
@@ -282,7 +284,7 @@ class Remedies:
         return {key: value for key, value in document.items() if key != "Sid"}
 
     def _for_resource(self, missing: MissingPermission) -> dict[str, Any]:
-        """Return the statement for a resource's policy, with the caller as its principal."""
+        """Return a statement for the policy of a resource, such as a bucket, with the caller as its principal."""
         document = self._statement(missing)
         if missing.action.startswith("kms:"):
             # In a key's policy, `*` stands for the key itself (KMS: Key policies).
@@ -290,7 +292,7 @@ class Remedies:
         return {"Effect": document.pop("Effect"), "Principal": {"AWS": self.principal}, **document}
 
     def _grant(self, missing: MissingPermission) -> LakeFormationGrant:
-        """Return the Lake Formation grant of the configuration that contains the missing permission."""
+        """Return the grant from the configuration's Lake Formation grants that contains the missing permission."""
         database = Database(self.scope.database)
         is_on_database = missing.resource == self.scope.database
         grants = [

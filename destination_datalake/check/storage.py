@@ -1,4 +1,4 @@
-"""Check steps for S3: the bucket's region and lifecycle rules, the folders that syncs write to, and the KMS key."""
+"""Steps of the check for S3: the bucket's region and lifecycle rules, the folders of syncs, and the KMS key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 KMS_KEY = "kms_key"
-"""The ID of the step that reports the denials of KMS from all folders."""
+"""The ID of the step that reports all requests that KMS denied, in any folder."""
 
 _CONTENT = b"Written by a connection check of destination-datalake; safe to delete.\n"
 _NAME = "_check-"
@@ -31,9 +31,9 @@ _MAX_DELETED = 10
 
 
 def try_region(context: CheckContext, findings: StepFindings) -> None:
-    """Compare the bucket's region with the option.
+    """Check that the option for the bucket's region is correct.
 
-    The region must be correct, as not all S3 clients follow redirects.
+    The region must be correct, because not all S3 clients follow redirects to another region.
     """
     bucket, expected = context.config.bucket_name, context.config.region
     s3 = context.access.client("s3")
@@ -41,7 +41,7 @@ def try_region(context: CheckContext, findings: StepFindings) -> None:
         try:
             headers = s3.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPHeaders"]
         except s3.exceptions.ClientError as error:
-            # S3 returns the region even if it denies access. Later steps report such denials.
+            # S3 returns the region even if it denies access. A later step reports the denial.
             response = error.response.get("ResponseMetadata", {})
             if response.get("HTTPStatusCode") == 404:
                 findings.fail(
@@ -59,10 +59,10 @@ def try_region(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_own_folder(context: CheckContext, findings: StepFindings, uri: str) -> None:
-    """Check a folder of `bucket_name`.
+    """Check the permissions for the folder `uri` in the bucket `bucket_name`.
 
-    Failures to use the KMS key are the same in all folders. They are collected in the context, and a separate step
-    reports them.
+    Failures to use the KMS key are the same in all folders. Therefore, they are only collected in the context, and a
+    separate step reports them once.
     """
     folder_findings = StepFindings(findings.remedies)
     context.encrypted_with += try_folder(context, folder_findings, S3Address.parse(uri))
@@ -75,9 +75,10 @@ def try_own_folder(context: CheckContext, findings: StepFindings, uri: str) -> N
 
 
 def try_folder(context: CheckContext, findings: StepFindings, folder: S3Address) -> list[str]:
-    """Send each kind of request that a sync sends for an object in `folder`, and delete the object.
+    """Write, read, list and delete an object in `folder`, and start and abort a multipart upload, as syncs do.
 
-    Returns the encryption of the object, if it was written: "AES256", the ARN of a KMS key, or "nothing".
+    Returns the encryption of the object: "AES256", the ARN of a KMS key, or "nothing". Returns an empty list if the
+    object was not written.
     """
     s3 = context.access.client("s3")
     bucket, root = folder.bucket, folder.key.rstrip("/")
@@ -95,7 +96,8 @@ def try_folder(context: CheckContext, findings: StepFindings, folder: S3Address)
             with findings.attempt("list", address):
                 _delete_leftovers(s3, bucket, key.removesuffix(context.unique))
     finally:
-        # The object may exist even if the write failed. In that case, a failed deletion is not reported.
+        # The object may exist even if the write failed, so it is always deleted. After a failed write, a failed
+        # deletion is not reported.
         with (findings if write.succeeded else StepFindings()).attempt("delete", address):
             s3.delete_object(Bucket=bucket, Key=key)
     if write.succeeded:
@@ -106,7 +108,7 @@ def try_folder(context: CheckContext, findings: StepFindings, folder: S3Address)
 
 
 def _delete_leftovers(s3: S3Client, bucket: str, prefix: str) -> None:
-    """List the objects of checks in a folder, and delete those that are older than LEFTOVER_AGE."""
+    """List the objects that checks created in a folder, and delete those that are older than LEFTOVER_AGE."""
     listed = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     latest = datetime.now(UTC) - LEFTOVER_AGE
     old = [
@@ -116,26 +118,26 @@ def _delete_leftovers(s3: S3Client, bucket: str, prefix: str) -> None:
     ]
     for entry in old[:_MAX_DELETED]:
         address = str(S3Address(bucket, entry["Key"]))
-        # A failure is ignored: deleting the check's own object shows whether the permission is missing.
+        # A failure is ignored, because the deletion of the check's own object shows whether the permission is missing.
         with StepFindings().attempt("delete", address):
             s3.delete_object(Bucket=bucket, Key=entry["Key"])
             _logger.info("Deleted %s of an interrupted check.", address)
 
 
 def _is_about_key(failure: Failure) -> bool:
-    """Return whether KMS denied the request, and not S3 itself. S3 reports KMS's error codes."""
+    """Return whether KMS denied the request, and not S3. S3's response then contains an error code of KMS."""
     denied = failure.missing is not None and failure.missing.action.startswith("kms:")
     return denied or failure.detail.startswith("KMS.")
 
 
 def _without_object(failure: Failure, bucket: str) -> Failure:
-    """Return the failure as one of the whole bucket, so that the failures for all objects are equal."""
+    """Return the failure for the bucket instead of one object, so that the failures for all objects are equal."""
     reason = failure.message.rpartition(" (S3, ")[2]
     return dataclasses.replace(failure, message=f"Cannot use the KMS key for objects in {bucket} (S3, {reason}")
 
 
 def try_kms_key(context: CheckContext, findings: StepFindings) -> None:
-    """Report failures to use the KMS key, and objects that lack the configured encryption."""
+    """Report the collected failures to use the KMS key, and objects without the configured encryption."""
     findings.failures += {failure.message: failure for failure in context.key_failures}.values()
     encryption = context.config.encryption
     match encryption.encryption_type:
@@ -153,9 +155,9 @@ def try_kms_key(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_lifecycle(context: CheckContext, findings: StepFindings) -> None:
-    """Warn if the bucket's lifecycle rules differ from the option.
+    """Warn if the bucket's lifecycle rules for the archive differ from the option raw_archive.retention_days.
 
-    Never fails the check, as syncs do not need a rule.
+    Never fails the check, because syncs do not need a lifecycle rule.
     """
     bucket = context.config.bucket_name
     s3 = context.access.client("s3")
@@ -179,10 +181,10 @@ def try_lifecycle(context: CheckContext, findings: StepFindings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """The expiration in a lifecycle rule that deletes all or some objects of a folder.
+    """The expiration of a lifecycle rule that deletes some or all objects of a folder.
 
-    `days` is the age at which objects are deleted. It is 0 for a rule with a date, which deletes objects of any age.
-    https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html
+    `days` is the age in days at which objects are deleted. For a rule with a date, `days` is 0, because the rule
+    deletes objects of any age. https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html
     """
 
     rule: str
@@ -192,10 +194,11 @@ class _Expiry:
 
 
 def _expiries(rules: Iterable[LifecycleRuleOutputTypeDef], folder: str) -> Iterator[_Expiry]:
-    """Yield the expirations in lifecycle rules that apply to objects of a folder."""
+    """Yield the expirations of those lifecycle rules that apply to objects of a folder."""
     for rule in rules:
         expiration, chosen = rule.get("Expiration", {}), rule.get("Filter", {})
-        # A filter has one criterion, or several in `And`. In the older form of rules, the prefix is outside the filter.
+        # A filter contains one criterion, or several in `And`. In the older form of rules, the prefix is not part of a
+        # filter.
         criteria = {"Prefix": rule.get("Prefix", ""), **chosen, **chosen.get("And", {})}
         prefix = str(criteria["Prefix"])
         includes_folder = folder.startswith(prefix)
@@ -210,7 +213,7 @@ def _expiries(rules: Iterable[LifecycleRuleOutputTypeDef], folder: str) -> Itera
 
 
 def lifecycle_warnings(rules: Iterable[LifecycleRuleOutputTypeDef], folder: S3Address, days: int) -> Iterator[str]:
-    """Yield a warning for each rule that keeps objects of a folder for less or more than `days` days.
+    """Yield a warning for each lifecycle rule that keeps objects of a folder for fewer or more than `days` days.
 
     Also warns if no rule deletes all objects of the folder. The folder's key must end with a slash.
     """

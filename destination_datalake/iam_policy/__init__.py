@@ -1,1 +1,1 @@
-"""The minimal IAM policy for a configuration, and its minimal Lake Formation grants."""
+"""The minimal IAM policy and the minimal Lake Formation grants that a configuration requires."""

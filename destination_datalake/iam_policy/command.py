@@ -1,4 +1,5 @@
-"""`destination-datalake iam-policy`: print the permissions of a configuration. It reads files and calls no services."""
+"""`destination-datalake iam-policy`: print the permissions that a configuration requires, without calling any
+service."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 def _print(config: Config, options: argparse.Namespace) -> int:
     """Print the policy or, with --grants, the grants.
 
-    Print notes on stderr. Without --grants, also print the grants there.
+    Print notes on stderr. Without --grants, also print the grants on stderr.
     """
     scope, principal = _scope(config, options), _principal(config, options)
     policy = statements(config, scope, (*CAPABILITIES, *ERASURE) if options.delete_rows else CAPABILITIES)
@@ -99,7 +100,7 @@ def _print(config: Config, options: argparse.Namespace) -> int:
             raise ConfigError(f"--part {options.part} does not exist. The policy has {counted(len(divided), 'part')}.")
         policy = divided[options.part - 1]
     answer = "\n".join(grants) if options.grants else json.dumps(document(policy), indent=2, ensure_ascii=False)
-    terminal.put(sys.stdout, answer)  # Without masking, which would change a name that equals a secret.
+    terminal.put(sys.stdout, answer)  # Do not mask secrets here: masking would change a name that equals a secret.
     for note in _notes(config, options, scope, principal):
         terminal.note(f"Note: {note}")
     if len(divided) > 1 and options.part is None and not options.grants:

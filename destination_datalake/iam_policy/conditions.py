@@ -1,4 +1,4 @@
-"""Conditions under which a configuration requires permissions. permissions.toml refers to them by name."""
+"""The conditions under which a configuration requires permissions. permissions.toml refers to conditions by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from destination_datalake.config.services import LOCATION_PERMISSIONS, GlueRestC
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A condition on a configuration. `options` describes it in Markdown."""
+    """A condition on the options of a configuration. `options` describes the condition in Markdown."""
 
     options: str
     holds: Callable[[Config], bool]
@@ -23,13 +23,13 @@ def _tags(config: Config) -> bool:
 
 
 def _opts_in(config: Config) -> bool:
-    """Return whether principals are opted in. Opt-ins exist for databases and tables, but not for data locations."""
+    """Return whether syncs opt principals in. Opt-ins exist for databases and tables, but not for data locations."""
     granted = {permission for grant in config.lake_formation.grants for permission in grant.permissions}
     return config.lake_formation.mode == "hybrid" and bool(granted - LOCATION_PERMISSIONS)
 
 
 def registers_partitions(config: Config) -> bool:
-    """Return whether the options result in Hive tables whose partitions are registered in the catalog."""
+    """Return whether syncs create Hive tables whose partitions are registered in the catalog."""
     partitioned = (
         config.partitioning != "NO PARTITIONING"
         or config.path_layout != "hive"

@@ -1,4 +1,4 @@
-"""The permissions for a configuration: the statements of a policy within IAM's limits, and Lake Formation grants."""
+"""The permissions that a configuration requires: policy statements within IAM's limits, and Lake Formation grants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SID_ROOM = "0000"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of a policy that allows actions. `resources` are ARNs or patterns of ARNs."""
+    """One statement of a policy, which allows actions on resources. `resources` are ARNs or patterns of ARNs."""
 
     sid: str
     actions: tuple[str, ...]
@@ -47,7 +47,7 @@ class Statement:
 
 
 def statements(config: Config, scope: Scope, capabilities: Sequence[Capability] = CAPABILITIES) -> Sequence[Statement]:
-    """Return the statements of these capabilities that the configuration requires."""
+    """Return the policy statements for these capabilities. Omit actions that the configuration does not require."""
     policy = []
     for capability in capabilities:
         actions = tuple(permission.action for permission in capability.permissions if permission.when.holds(config))
@@ -69,11 +69,11 @@ def characters(policy: Sequence[Statement]) -> int:
 
 
 def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
-    """Divide the policy into documents that do not exceed the limit of managed policies. Usually, one is enough.
+    """Divide a policy into documents that do not exceed the size limit of managed policies. Usually, one is enough.
 
-    A statement that exceeds the limit is divided by its resources. This is safe for requests that need several
-    resources, because IAM authorizes each resource separately. Raises ValueError if a single resource exceeds the
-    limit.
+    A statement that exceeds the limit is divided into statements with fewer resources. Requests that need several
+    resources are still allowed, because IAM authorizes each resource separately. Raises ValueError if a statement with
+    a single resource exceeds the limit.
     """
     documents: list[list[Statement]] = [[]]
     for statement in (piece for whole in policy for piece in _numbered(whole)):
@@ -84,7 +84,8 @@ def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
 
 
 def _numbered(statement: Statement) -> Sequence[Statement]:
-    """Return the statement, or its pieces. Each piece has its own Sid, because Sids must be unique in a document."""
+    """Return the statement, or its pieces if it is too long. Each piece has its own Sid, because Sids must be
+    unique."""
     pieces = [*_pieces(replace(statement, sid=f"{statement.sid}{_SID_ROOM}"))]
     if len(pieces) == 1:
         return [statement]
@@ -92,7 +93,7 @@ def _numbered(statement: Statement) -> Sequence[Statement]:
 
 
 def _pieces(statement: Statement) -> Iterator[Statement]:
-    """Yield pieces of a statement. The document of a single piece does not exceed the limit."""
+    """Yield pieces of a statement, each of which is short enough for a document of its own."""
     if characters([statement]) <= MANAGED_POLICY_CHARACTERS:
         yield statement
         return
@@ -105,9 +106,10 @@ def _pieces(statement: Statement) -> Iterator[Statement]:
 
 @dataclass(frozen=True, slots=True)
 class LakeFormationGrant:
-    """Permissions on a resource, with the reason why the connector needs them.
+    """Lake Formation permissions on a resource, and the reason why the connector needs them.
 
-    With `grantable`, the permissions include the grant option, which allows the connector to grant them to others.
+    If `grantable` is true, the permissions include the grant option, which allows the connector to grant them to
+    others.
     """
 
     permissions: tuple[str, ...]
@@ -116,7 +118,7 @@ class LakeFormationGrant:
     grantable: bool = False
 
     def command_line(self, principal: str, config: Config) -> str:
-        """Return the AWS CLI command that grants the permissions to `principal`, an ARN."""
+        """Return the AWS CLI command that grants the permissions to `principal`, the ARN of a user or role."""
         lines = CommandLines(config.glue_region or config.region, config.glue_catalog_id)
         return lines.grant(principal, self.permissions, self.resource, grantable=self.grantable)
 
@@ -125,7 +127,8 @@ _TAGGED = "LF-Tags on databases and tables that others created"
 
 
 def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
-    """Yield the grants that the connector's principal needs if Lake Formation governs the catalog and the location.
+    """Yield the grants that the connector's principal needs if Lake Formation governs the catalog and the data
+    location.
 
     If no LF-Tags are configured, DROP is not required: only `check` drops a table, which it has created, and the
     creator of a table has all permissions on it
@@ -138,7 +141,7 @@ def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormatio
         yield LakeFormationGrant(("CREATE_LF_TAG",), Catalog(), "LF-Tags that are not defined")
     granted = _granted_to_others(config, None, on_tables=False) & LOCATION_PERMISSIONS
     for folder in scope.folders:
-        # `folder.arn` instead of `scope.s3`, because a grant names one location, without wildcards.
+        # Use `folder.arn` instead of `scope.s3`, because a grant applies to one location, without wildcards.
         location = DataLocation(folder.arn(scope.partition))
         yield LakeFormationGrant(
             ("DATA_LOCATION_ACCESS",), location, "tables at this location", grantable=bool(granted)
@@ -169,9 +172,9 @@ def _grantable(permissions: Collection[str], resource: Resource) -> Iterator[Lak
 
 
 def _granted_to_others(config: Config, database: str | None, *, on_tables: bool) -> frozenset[str]:
-    """Return the permissions that the options grant to other principals in a database, or in any if it is None.
+    """Return the permissions that the options grant to other principals in a database, or in any database if None.
 
-    With `on_tables`, these are permissions on tables; otherwise, they are permissions on the database or location.
+    With `on_tables`, return permissions on tables. Otherwise, return permissions on the database or the data location.
     """
     return frozenset(
         permission

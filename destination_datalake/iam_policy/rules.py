@@ -1,7 +1,7 @@
-"""The rules of the policy: capabilities with their actions, resources, reasons and conditions.
+"""The rules from which policies are generated: capabilities with their actions, resources, reasons and conditions.
 
-The rules are in permissions.toml, and this module defines the terms that they use. The page docs/permissions.md is
-generated from the rules. Tests compare the rules with the requests of syncs and checks.
+The rules are in permissions.toml. This module defines the terms that they use. The page docs/permissions.md is
+generated from the rules. Tests compare the rules with the requests that syncs and checks send.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from destination_datalake.tables.naming import REBUILD_SUFFIX, TableNaming
 
 _ROLE_ACCOUNT = re.compile(r"^arn:[^:]+:iam::(\d{12}):role/")
 
-# Characters that a policy document does not support (IAM API: policyDocumentType). They are replaced by `*`.
+# Characters that a policy document does not support (IAM API: policyDocumentType). Such characters are replaced by `*`.
 _NOT_IN_POLICIES = re.compile(r"[^\x20-\xff]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The resources of a configuration's policy.
+    """The resources to which a configuration's policy applies.
 
-    `account` owns the Data Catalog, or is ANY_ACCOUNT if the owner is unknown. The first of `databases` is
-    lakeformation_database_name. `outside` contains the folders of tables outside the warehouse, without a trailing
-    slash. They are only used with follow_table_location.
+    `account` is the account that owns the Data Catalog, or ANY_ACCOUNT if the owner is unknown. The first item of
+    `databases` is lakeformation_database_name. `outside` contains the folders of tables outside bucket_prefix, without
+    a trailing slash, and is only used with follow_table_location.
     """
 
     config: Config
@@ -53,18 +53,18 @@ class Scope:
 
     @classmethod
     def of(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
-        """Return the scope of a configuration. It includes the databases for the namespaces of `streams`."""
+        """Return the scope of a configuration, including the databases for the namespaces of `streams`."""
         folders = tuple(S3Address(address.bucket, address.key.strip("/")) for address in outside)
         return cls(config, _catalog_account(config), _databases(config, streams), folders)
 
     @property
     def partition(self) -> str:
-        """The AWS partition in ARNs, such as aws or aws-cn."""
+        """The AWS partition of the resources' ARNs, such as aws or aws-cn."""
         return partition_of(self.config.region)
 
     @property
     def warehouse(self) -> S3Address:
-        """The folder that bucket_name and bucket_prefix identify, without a trailing slash."""
+        """The folder that the options bucket_name and bucket_prefix identify, without a trailing slash."""
         return S3Address(self.config.bucket_name, self.config.key().rstrip("/"))
 
     @property
@@ -73,28 +73,30 @@ class Scope:
         return (self.warehouse, *self.outside)
 
     def replaced(self) -> tuple[str, ...]:
-        """Return the names of folders and databases that contain characters replaced by wildcards in the policy."""
+        """Return the names of folders and databases in which the policy replaces unsupported characters by
+        wildcards."""
         names = (*(folder.key for folder in self.folders), *self.databases)
         return tuple(name for name in names if _in_policy(name) != name)
 
     @property
     def database(self) -> str:
-        """The database of streams without a namespace, of rejects, and of `check`."""
+        """The database that is used for streams without a namespace, for rejects, and by `check`."""
         return self.databases[0]
 
     def objects(self) -> tuple[str, ...]:
-        """Return the ARN patterns of all objects in the folders."""
+        """Return ARN patterns for all objects in the folders of the scope."""
         return tuple(self.s3(f"{address.bucket}/{_under(address)}") for address in self.folders)
 
     def s3(self, name: str) -> str:
-        """Return the ARN of a bucket, of a folder or of objects. `name` starts with the bucket."""
+        """Return the ARN of a bucket, of a folder or of objects. `name` starts with the bucket's name."""
         return _in_policy(f"arn:{self.partition}:s3:::{name}")
 
     def catalog(self, *names: str) -> tuple[str, ...]:
-        """Return the ARNs of the Data Catalog and of resources in it, whose names have the form `database/landing`.
+        """Return the ARNs of the Data Catalog and of resources in it. `names` have the form `database/landing`.
 
-        The result contains the Data Catalog because Glue authorizes a request on a resource and on all resources that
-        contain it: https://docs.aws.amazon.com/glue/latest/dg/glue-specifying-resource-arns.html
+        The result includes the Data Catalog, because Glue authorizes a request for a resource only if the request is
+        also allowed for all resources that contain it:
+        https://docs.aws.amazon.com/glue/latest/dg/glue-specifying-resource-arns.html
         """
         region = self.config.glue_region or self.config.region
         root = f"arn:{self.partition}:glue:{region}:{self.account}"
@@ -120,7 +122,8 @@ class Scope:
         return f"arn:{self.partition}:s3tables:{region}:{self.account}:bucket/{self._federated()[-1]}"
 
     def tables(self, databases: Sequence[str], *names: str) -> tuple[str, ...]:
-        """Return the ARNs of tables with these names or patterns in each database, and of what contains them."""
+        """Return the ARNs of tables with these names or patterns in each database, and of the resources that contain
+        them."""
         in_databases = [f"database/{database}" for database in databases]
         return self.catalog(*in_databases, *(f"table/{database}/{name}" for database in databases for name in names))
 
@@ -153,17 +156,18 @@ def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:
 
 
 ANY_ACCOUNT = "*"
-"""The account in ARNs if it is unknown. The policy then covers the Data Catalog of any account that grants access."""
+"""The account in ARNs if the account is unknown. The policy then covers the Data Catalogs of all accounts that grant
+access."""
 
 CHECKED_TABLES = "airbyte_check_*"
 """The pattern for the names of tables that `check` creates and drops."""
 
 Condition: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
-"""A mapping from operators to condition keys, and from condition keys to values, as in a policy document."""
+"""A condition as in a policy document: it maps operators to condition keys, and condition keys to values."""
 
 
 class Need(Enum):
-    """The commands that use an action."""
+    """The commands that need an action."""
 
     BOTH = "syncs, `check`"
     SYNC = "syncs"
@@ -186,7 +190,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Actions on the same resources, which form one statement of the policy."""
+    """Actions on the same resources. Each capability results in one statement of the policy."""
 
     sid: str
     permissions: tuple[Permission, ...]
@@ -206,7 +210,8 @@ def _via_s3(scope: Scope) -> Condition:
     # https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html#conditions-kms-via-service
     names = [f"s3.{scope.config.region}.amazonaws.com"]
     if scope.partition == "aws-cn":
-        # In this partition, services have names with and without `.cn`. AWS does not document which one KMS compares.
+        # In this partition, service names exist with and without `.cn`. AWS does not document which of them KMS
+        # compares.
         names.append(f"{names[0]}.cn")
     return {"StringEquals": {"kms:ViaService": names}}
 
@@ -245,7 +250,7 @@ _CONDITIONS: Mapping[str, Callable[[Scope], Condition]] = {
 
 
 def _capabilities() -> Iterator[Capability]:
-    """Yield the capabilities of `permissions.toml`, in order."""
+    """Yield the capabilities in `permissions.toml`, in the order of the file."""
     table = tomllib.loads(Path(__file__).with_name("permissions.toml").read_text(encoding="utf-8"))
     for sid, rule in table.items():
         permissions = [
@@ -259,4 +264,5 @@ _ALL = tuple(_capabilities())
 CAPABILITIES = tuple(capability for capability in _ALL if capability.permissions[0].need is not Need.ERASURE)
 """The capabilities of syncs, `check`, `maintain` and `replay`, in the order of the policy's statements."""
 ERASURE = tuple(capability for capability in _ALL if capability not in CAPABILITIES)
-"""The additional capabilities of `delete-rows`. They are separate, because they include the deletion of versions."""
+"""The additional capabilities that `delete-rows` needs. They are separate, because they include the permanent deletion
+of object versions."""

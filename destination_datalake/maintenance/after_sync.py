@@ -1,7 +1,7 @@
 """Maintenance at the end of a sync, by the connector or by Glue's table optimizers.
 
-A failure of the maintenance never fails the sync. Existing optimizers stay unchanged, even if they are disabled,
-because a user may have configured them. To change them, use Glue
+A failure of the maintenance never fails the sync. Existing optimizers are not changed, even if they are disabled,
+because a user may have configured them. Users can change them in Glue
 (https://docs.aws.amazon.com/glue/latest/dg/table-optimizers.html).
 """
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS = 600
-"""The time in seconds after which no further step is started, because the platform waits for the end of the sync."""
+"""The time in seconds after which no further maintenance step starts, because the platform waits for the sync to
+end."""
 
 _MAX_CONCURRENT_TABLES = 4
 
@@ -48,9 +49,9 @@ def maintain_after_sync(
     engine: Engine,
     stops: Callable[[], bool],
 ) -> None:
-    """Run the maintenance steps that are due for these tables, as configured. Start no step once `stops` returns True.
+    """Run the configured maintenance steps that are due for these tables, until `stops` returns True.
 
-    Never raises an exception.
+    Skips Hive tables, and tables that another writer created. Logs failures, and never raises an exception.
     """
     options = config.maintenance
     if not tables or options.mode == "none":
@@ -75,7 +76,7 @@ def maintain_after_sync(
 def _is_owned(table: TableName, catalog: TableCatalog) -> bool:
     """Return whether this connector created the table.
 
-    Also returns True for a missing table, which the steps then report.
+    Also returns True if the table does not exist. The maintenance steps then report the missing table.
     """
     try:
         entry = catalog.find(table)
@@ -117,29 +118,29 @@ def _maintain(
 TYPES: Sequence[TableOptimizerTypeType] = ("compaction", "retention", "orphan_file_deletion")
 
 ROLE_PERMISSIONS = ("ALTER", "DELETE", "DESCRIBE", "INSERT")
-"""The permissions that the optimizers' role needs on tables governed by Lake Formation.
+"""The permissions that the role of Glue's optimizers needs on tables governed by Lake Formation.
 
 https://docs.aws.amazon.com/glue/latest/dg/optimization-prerequisites.html
 """
 
 _BATCH_SIZE = 30
-"""The number of optimizers per request. AWS does not document a limit."""
+"""The maximum number of optimizers that one request asks for. AWS does not document a limit."""
 
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 
 
 class Optimizers:
-    """Glue's table optimizers for the tables of a configuration."""
+    """Turns on Glue's table optimizers for compaction, retention and orphan file deletion, as configured."""
 
     def __init__(self, options: GlueOptimizers, access: AwsAccess) -> None:
         self._options = options
         self._access = access
 
     def turn_on(self, tables: Sequence[TableName]) -> Iterator[StepReport]:
-        """Turn on the missing optimizers.
+        """Create the optimizers that are missing for these tables.
 
-        Yield a report for each table that lacks an optimizer, and for each failure.
+        Yield a report for each table for which an optimizer was missing, and for each failure.
         """
         if not tables:
             return
@@ -167,7 +168,7 @@ class Optimizers:
                     for table, type_ in required[start : start + _BATCH_SIZE]
                 ]
             )
-            # If an existing optimizer is missing from the response, AWS rejects the request to create it.
+            # If the response omits an existing optimizer, AWS later rejects the request to create it.
             existing |= {
                 (entry["databaseName"], entry["tableName"], entry["tableOptimizer"]["type"])
                 for entry in response.get("TableOptimizers", [])
@@ -198,7 +199,7 @@ class Optimizers:
         type_: TableOptimizerTypeType,
         configuration: TableOptimizerConfigurationTypeDef,
     ) -> bool:
-        """Create an optimizer. Return False if it already exists."""
+        """Create an optimizer. Return False if the optimizer already exists."""
         try:
             self._glue.create_table_optimizer(
                 CatalogId=catalog,
@@ -219,9 +220,9 @@ class Optimizers:
 def configuration_of(
     type_: TableOptimizerTypeType, options: GlueOptimizers, parameters: Mapping[str, str]
 ) -> TableOptimizerConfigurationTypeDef:
-    """Return an optimizer's configuration for a table with these parameters (Glue API: TableOptimizerConfiguration).
+    """Return the configuration of an optimizer (Glue API: TableOptimizerConfiguration) for a table with `parameters`.
 
-    Omits an option if the table sets it as a property, because Glue then uses the property.
+    Omits each option that the table sets as a property, because Glue then uses the property.
     """
     iceberg: dict[str, Any] = {}
     match type_:

@@ -50,7 +50,7 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
         terminal.note("Note: maintenance.mode is glue, so Glue's optimizers run the same steps about daily.")
     if config.catalog.limits.assigns_locations:
         raise ConfigError("Amazon S3 Tables maintains the tables in a table bucket. Nothing was done.")
-    # No limit on the metadata's size, because expiry is the remedy for a table whose metadata exceeds the limit.
+    # Do not limit the size of metadata: if a table's metadata exceeds the limit, expiry is the remedy.
     catalog = catalog_of(config, aws_access(config), NO_LIMITS)
     finder = TableFinder(config, catalog)
     archived = archived_tables(config, options.stream) if config.raw_archive.superseded == "delete" else []
@@ -87,7 +87,7 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
 
 
 def _write_report(report: StepReport) -> bool:
-    """Print a report. Return whether the step failed."""
+    """Print the report of a step. Return whether the step failed."""
     if report.failure is not None:
         terminal.note(report.failure.detail)
     for line in report.lines():

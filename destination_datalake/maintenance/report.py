@@ -1,4 +1,4 @@
-"""The outcome of a maintenance step, or its plan in a dry run, as text for the terminal and JSON for the log."""
+"""The report of a maintenance step, as text for the terminal and as JSON for the log."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ StepName = Literal["compaction", "expiry", "orphans", "optimizers", "archive"]
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """The outcome of a maintenance step, or its plan in a dry run.
+    """The report of one maintenance step on one table. In a dry run, it describes what the step would do.
 
-    `outcome` is a clause about the table. `figures` contains numbers of bytes, files and snapshots. `notes` are clauses
-    about skipped work. `paths` are the objects that a dry run would delete.
+    `outcome` is a clause about the table. `figures` contains numbers of bytes, files and snapshots, by name. `notes`
+    are clauses about work that was skipped. `paths` are the objects that the step would delete if this were not a dry
+    run.
     """
 
     table: TableName
@@ -33,7 +34,7 @@ class StepReport:
     seconds: float = 0.0
 
     def log_line(self) -> str:
-        """Return the outcome as one line of JSON."""
+        """Return the report as one line of JSON."""
         line = {
             "table": str(self.table),
             "step": self.step,
@@ -47,7 +48,7 @@ class StepReport:
         return json.dumps(line, ensure_ascii=False)
 
     def lines(self) -> Iterator[str]:
-        """Yield one line for the outcome, and one line for each object that a dry run would delete."""
+        """Yield a line with the outcome and, in a dry run, a line for each object that the step would delete."""
         if self.failure is not None:
             yield f"{self.table} {self.step}: {self.failure.message}"
             return
@@ -56,5 +57,5 @@ class StepReport:
 
 
 def megabytes(size: int) -> str:
-    """Return a number of bytes in megabytes, with the unit."""
+    """Return a number of bytes as text in megabytes, with the unit."""
     return f"{size / 1e6:.1f} MB"

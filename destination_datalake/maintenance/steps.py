@@ -1,4 +1,4 @@
-"""The maintenance steps of a table."""
+"""The maintenance steps for a table and its archive."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 # --- Steps ------------------------------------------------------------------------------------------------------------
-# The maintenance steps of an Iceberg table: compaction, expiry and orphan removal. A failed step does not stop the
-# others.
+# The maintenance steps of an Iceberg table: compaction, expiry and orphan removal. If a step fails, the other steps
+# still run.
 
 
 _logger = logging.getLogger(__name__)
@@ -51,9 +51,9 @@ _NO_TIME = "the time limit was reached; the next run continues"
 
 @dataclass(frozen=True, slots=True)
 class Maintainer:
-    """Run the maintenance steps of tables.
+    """Runs the maintenance steps of Iceberg tables, and returns a report of each step.
 
-    `compact_files` runs on executors. `should_continue` returns False once no further work may start.
+    `compact_files` rewrites files on executors. `should_continue` returns False when no further work may start.
     """
 
     retention: Retention
@@ -65,7 +65,7 @@ class Maintainer:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def compact(self, table: TableName) -> StepReport:
-        """Rewrite small files as fewer large ones."""
+        """Rewrite the table's small files as fewer large files."""
         return self.step(table, "compaction", self._plan_compaction if self.dry_run else self._compact)
 
     def remove(self, table: TableName) -> Iterator[StepReport]:
@@ -92,7 +92,7 @@ class Maintainer:
         return StepReport(table, "expiry", "is due", {"due": 1} if is_claimed else {})
 
     def step(self, table: TableName, step: StepName, run: Callable[[TableName], StepReport]) -> StepReport:
-        """Run a step and return its report. If the step fails, the report contains the failure."""
+        """Run a step by calling `run`, and return its report. If the step fails, return a report with the failure."""
         began = time.monotonic()
         if not self.should_continue():
             return StepReport(table, step, _NO_TIME)
@@ -145,7 +145,7 @@ class Maintainer:
     def _deleted(
         self, files: tuple[Deletion, str], metadata: tuple[Deletion, str]
     ) -> tuple[str, dict[str, int], Sequence[str]]:
-        """Return a text, figures and paths about two kinds of deleted objects. Each kind comes with its noun."""
+        """Return a text, figures and paths about deleted files and metadata files. Each argument includes a noun."""
         (data, noun), (metadata_files, metadata_noun) = files, metadata
         figures = {
             "files": data.files,
@@ -157,7 +157,7 @@ class Maintainer:
         return text, figures, [*data.paths, *metadata_files.paths]
 
     def _operations(self, table: TableName) -> TableOperations:
-        """Return the operations on a table.
+        """Return the operations for a table.
 
         Raises MaintenanceSkipped if the table's format version is not supported.
         """
@@ -211,20 +211,22 @@ def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
 
 
 # --- Superseded files -------------------------------------------------------------------------------------------------
-# Deletion of archived rows that a refresh has replaced (`raw_archive.superseded: delete`).
+# Delete archived lines whose rows a refresh has replaced (`raw_archive.superseded: delete`).
 #
-# Two independent readers must agree: according to the journal, the lines belong to batches before the refresh, and the
-# table's files contain no rows of these lines.
+# Lines are deleted only if two independent sources agree: according to the journal, the lines belong to batches before
+# the refresh, and a search of the table's files finds no rows of these lines.
 
 
 _SEARCHES = 8
-"""The number of tasks that search the table for rows."""
+"""The number of Spark tasks that search the table's files for rows."""
 
 
 def remove_superseded(
     table: TableName, config: Config, catalog: TableCatalog, engine: Callable[[], Engine], *, dry_run: bool
 ) -> StepReport:
-    """Delete the archived rows of a table that refreshes have replaced. In a dry run, only report them.
+    """Delete the archived lines of a table whose rows refreshes have replaced, and their journal entries.
+
+    In a dry run, only report the lines. If the table still contains rows of these lines, skip the deletion.
 
     Raises AWS errors and errors of the catalog.
     """
@@ -261,8 +263,8 @@ def remove_superseded(
     ]
     if not dry_run:
         s3 = access.client("s3")
-        # Delete the lines first: the next run can delete an entry without lines, but cannot judge lines without an
-        # entry.
+        # Delete the lines before their journal entries. If this run is killed in between, the next run can delete an
+        # entry without lines, but cannot determine whether lines without an entry were replaced.
         for uri in (*(lines.uri for lines in superseded), *entries):
             delete(s3, uri)
     size = sum(lines.size for lines in superseded)
@@ -280,9 +282,10 @@ def remove_superseded(
 
 
 def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
-    """Return the tables that have an archive.
+    """Return the tables that have an archive, including dropped tables.
 
-    `streams` selects the tables of streams by "name" or "namespace.name". If it is empty, all tables are returned.
+    `streams` selects the tables of streams by "name" or "namespace.name". If `streams` is empty, all tables are
+    returned.
     """
     folders = folders_in(aws_access(config).client("s3"), config.uri(ARCHIVE_FOLDER))
     tables = [TableName(*folder.split(".", 1)) for folder in folders]

@@ -1,1 +1,1 @@
-"""Rejects: records and values that cannot be stored as sent, which are stored as dead letters with the reason."""
+"""Rejects: records and values that cannot be stored as sent. They are stored as dead letters, each with a reason."""

@@ -1,4 +1,4 @@
-"""The rejects of one sync: their locations, counts and limits, and their registration in the catalog."""
+"""The ledger of one sync's rejects, which counts, limits, publishes and registers them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REJECTS_TABLE = "airbyte_rejects"
 
 
 class Partition(NamedTuple):
-    """The partition keys of the table of rejects. The objects of a folder have the same values."""
+    """The partition keys of the table of rejects. All objects in a folder have the same values for these keys."""
 
     reason: str
     stream: str
@@ -31,11 +31,11 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RejectLocation:
-    """The location of the rejects of one stream in one sync.
+    """The location in S3 for the rejects of one stream in one sync.
 
-    `root` is the S3 URI of the folder of all rejects, without a trailing slash. `run` is the ID of the sync, and `day`
-    is the day on which it started, as YYYY-MM-DD in UTC. Keys contain the name of the stream's table instead of the
-    stream's name, because only the table's name is safe in keys.
+    `root` is the S3 URI of the folder for all rejects, without a trailing slash. `run` is the ID of the sync. `day` is
+    the day on which the sync started, as YYYY-MM-DD in UTC. S3 keys contain the name of the stream's table instead of
+    the stream's name, because only table names are safe in keys.
     """
 
     root: str
@@ -45,18 +45,18 @@ class RejectLocation:
     table: str
 
     def partition(self, reason: str) -> Partition:
-        """Return the partition for rejects with this reason."""
+        """Return the partition of the rejects with this reason."""
         return Partition(reason, f"{self.database}.{self.table}", self.day)
 
     def uri(self, reason: str, attempt: str) -> str:
-        """Return the URI of the object of rejects with this reason that the attempt writes."""
+        """Return the URI of the object to which `attempt` (at a unit) writes the rejects with this reason."""
         partition = self.partition(reason)
         return f"{self.root}/{reason}/{partition.stream}/dt={partition.dt}/{attempt}.jsonl.gz"
 
 
 @dataclass(frozen=True, slots=True)
 class RejectFile:
-    """An object of gzipped JSON lines in the order of their records. It is invisible until its upload is published."""
+    """A file of rejects: gzipped JSON lines in the order of the records. Invisible until its upload is published."""
 
     partition: Partition
     uri: str
@@ -64,17 +64,18 @@ class RejectFile:
 
     @property
     def folder(self) -> str:
-        """Return the S3 URI of the folder that contains the object, with a trailing slash."""
+        """Return the S3 URI of the folder that contains the file, with a trailing slash."""
         return f"{self.uri.rpartition('/')[0]}/"
 
 
 @dataclass(frozen=True, slots=True)
 class RejectCounts:
-    """The numbers of records and rejects of a stream, or of a part of it.
+    """The numbers of received records and of rejects of a stream, a batch or a unit.
 
     `records` is the number of received records, `refused` is the number of records that were not written as rows, and
     `affected` is the number of records with a reject, including refused records. `reasons` counts the rejects by the
-    source name of the column (None for whole records) and by reason. It includes values without a line of their own.
+    source name of the column (None for whole records) and by reason. The counts include rejected values that are not
+    written as a line of their own.
     """
 
     records: int = 0
@@ -88,17 +89,17 @@ class RejectCounts:
         return sum(count for (column, _), count in self.reasons.items() if column is not None)
 
     def most_frequent(self) -> list[tuple[tuple[str | None, str], int]]:
-        """Return each column and reason with its count, in descending order of the counts."""
+        """Return each pair of column and reason with its count, in descending order of the counts."""
         return sorted(self.reasons.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1]))
 
     @classmethod
     def refusing(cls, reason: str, records: int) -> Self:
-        """Return the counts for records that a rule refuses. The reject limits do not apply to them."""
+        """Return the counts for records that a rule refuses. The reject limits do not apply to such records."""
         return cls(records, records, 0, {(None, reason): records} if records else {})
 
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
-        """Return the sum of the counts."""
+        """Return the sum of several counts."""
         reasons: Counter[tuple[str | None, str]] = Counter()
         records = refused = affected = 0
         for part in parts:
@@ -114,13 +115,13 @@ _MAX_REASONS = 10
 
 @dataclass(frozen=True, slots=True)
 class RejectLimit:
-    """The maximum ratio and, optionally, the maximum number of a stream's records with rejects."""
+    """The maximum ratio and, optionally, the maximum number of records with rejects in a stream."""
 
     max_ratio: float = 1.0
     max_count: int | None = None
 
     def exceeded(self, counts: RejectCounts) -> str | None:
-        """Return a clause about the exceeded limit and the most frequent reasons, or None if no limit is exceeded."""
+        """Return a clause about the exceeded limit and the most frequent reasons, or None if none is exceeded."""
         if self.max_count is not None and counts.affected > self.max_count:
             limit = f"rejects.max_count {self.max_count}"
         elif counts.records and counts.affected / counts.records > self.max_ratio:
@@ -147,17 +148,21 @@ _logger = logging.getLogger(__name__)
 
 
 class RejectCatalog(Protocol):
-    """The table of all rejects in a catalog."""
+    """A catalog with a table of all rejects."""
 
     def register(self, files: Sequence[RejectFile]) -> None:
-        """Register the files in the table. Not thread-safe. Raises the errors of the catalog's client."""
+        """Register files of rejects in the table. Not thread-safe. Raises the errors of the catalog's client."""
 
 
 class RejectLedger:
-    """Count, limit, publish and register the rejects of one sync. Thread-safe.
+    """The ledger of one sync's rejects, which counts, limits, publishes and registers them. Thread-safe.
 
-    `root`, `run` and `day` have the same meaning as in RejectLocation. Without a catalog, rejects are only stored as
-    objects in S3.
+    Before the commit of each batch, the sync calls `publish` with the batch's rejects, and then `add` with its counts.
+    If `add` returns a message, the batch is not committed, but its rejects remain, because they show the cause. If the
+    batch fails for another reason, the sync calls `delete_uncommitted`.
+
+    `root`, `run` and `day` have the same meaning as in RejectLocation. If `catalog` is None, rejects are stored in S3,
+    but are not registered in a table.
     """
 
     def __init__(
@@ -173,11 +178,11 @@ class RejectLedger:
         self._counts: dict[StreamId, RejectCounts] = {}
 
     def location(self, database: str, table: str) -> RejectLocation:
-        """Return the location of the rejects of the stream that is written to this table."""
+        """Return the location for the rejects of the stream that is written to this table."""
         return RejectLocation(self._root, self._run, self._day, database, table)
 
     def add(self, stream: StreamId, counts: RejectCounts) -> str | None:
-        """Add the counts of a batch. Call this before the batch is committed.
+        """Add the counts of a batch to those of the stream. Call `add` before the batch is committed.
 
         Returns a message for the user if the stream now exceeds a limit. In this case, do not commit the batch.
         """
@@ -191,10 +196,10 @@ class RejectLedger:
         )
 
     def publish(self, files: Sequence[RejectFile]) -> None:
-        """Publish the rejects of a batch, and register them in the catalog. Call this before the batch is committed.
+        """Publish the rejects of a batch, and register them in the catalog. Call this method before the commit.
 
-        Raises the errors of S3. Errors of the catalog are only logged as warnings, because the objects can be read
-        without it.
+        Raises the errors of S3. Errors of the catalog are only logged as warnings, because the objects in S3 can be
+        read without a catalog.
         """
         if not files:
             return
@@ -212,5 +217,5 @@ class RejectLedger:
                 )
 
     def delete_uncommitted(self, files: Sequence[RejectFile]) -> None:
-        """Delete the rejects of an uncommitted batch, published or not."""
+        """Delete the rejects of a batch that was not committed, whether or not they were published."""
         delete_uncommitted(files, self._access.client("s3"))

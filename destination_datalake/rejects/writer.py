@@ -1,4 +1,4 @@
-"""Write the rejects of one unit as JSON lines, on the executor."""
+"""Write the rejects of one unit (the part of a batch that one task encodes) as JSON lines, on an executor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 # --- Lines ------------------------------------------------------------------------------------------------------------
-# Format a reject as a line of JSON, with the fields of Firehose's error objects and of RudderStack's discards table.
+# Format a reject as a line of JSON. The fields are those of Firehose's error objects and of RudderStack's discards
+# table.
 #
 # docs/rejects.md describes the fields. `tables/glue/lines_table.py` defines the columns for them.
 
@@ -42,11 +43,11 @@ _EPOCH = datetime(1970, 1, 1)
 _CACHED_PATHS = 4096
 
 MAX_VALUES = 100
-"""The maximum number of rejected values per record that are written as lines. Further values are only counted, and are
-in `rawData`."""
+"""The maximum number of rejected values per record that are written as lines. Further values are only counted. Their
+originals are in `rawData`."""
 
 MAX_VALUE_BYTES = 64 * 1024
-"""The maximum length of `column_value` in bytes. A longer value is only in `rawData`."""
+"""The maximum length of `column_value` in bytes. A longer value is contained only in `rawData`."""
 
 
 class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -55,10 +56,10 @@ class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class RejectLine(msgspec.Struct, frozen=True, gc=False):
-    """A line for one reject. Numeric times are milliseconds since 1970-01-01 UTC.
+    """A line that describes one reject. Numeric times are in milliseconds since 1970-01-01 UTC.
 
-    Only the first line for a record contains `raw_data`. Its `values_not_listed` is the number of values without a
-    line.
+    Only the first line for a record contains `raw_data`. In this line, `values_not_listed` is the number of the
+    record's rejected values that have no line of their own.
     """
 
     attempts_made: int = msgspec.field(name="attemptsMade")
@@ -85,14 +86,14 @@ class RejectLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class RowKey(NamedTuple):
-    """The row of a rejected value: its `_airbyte_raw_id`, and its `_airbyte_extracted_at` in µs since 1970."""
+    """The `_airbyte_raw_id` and `_airbyte_extracted_at` (in µs since 1970) of the row of a rejected value."""
 
     id: str
     extracted_at: int
 
 
 class RejectFormatter:
-    """Create the lines for the rejects of one unit. `now` is in milliseconds since 1970-01-01 UTC."""
+    """Creates the lines for the rejects of one unit. `now` is the current time in milliseconds since 1970-01-01 UTC."""
 
     def __init__(
         self, location: RejectLocation, stream: StreamId, columns: Sequence[Field], unit: str, now: int
@@ -107,7 +108,7 @@ class RejectFormatter:
         self._records = 0
 
     def value_lines(self, line: bytes, changes: Sequence[ValueChange], row: RowKey) -> Iterator[RejectLine]:
-        """Yield a line for each changed value of a record, up to MAX_VALUES lines."""
+        """Yield a line for each value of a record that was rejected and therefore changed, up to MAX_VALUES lines."""
         self._records += 1
         for number, change in enumerate(changes[:MAX_VALUES]):
             _, type_ = self._describe(change.field or "")
@@ -120,7 +121,7 @@ class RejectFormatter:
         return self._line(line, reason, message, 0, None, None, 0)
 
     def column_of(self, change: ValueChange) -> str:
-        """Return the source name of the column that contains a changed value."""
+        """Return the source's name for the column that contains a changed value."""
         return self._describe(change.field or "")[0]
 
     def _line(
@@ -169,10 +170,10 @@ def _text(original: bytes | None) -> str | None:
 
 
 def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
-    """Find the value at a path. Return the source name of its column and its type, or None if no column matches.
+    """Return the source's name for the column at a path and the type of the value there, or None if no column matches.
 
-    The path of a change consists of source keys and list indexes, joined by `.`. Keys may contain dots; the first match
-    is used.
+    The path consists of source keys and list indexes, joined by `.`. Because keys may contain dots, several columns can
+    match. The first match is used.
     """
     for column in columns:
         name = path_step(column.source)
@@ -186,7 +187,7 @@ def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | N
 
 
 def _nested_type(path: str, type_: ColumnType) -> ColumnType | None:
-    """Return the type of the value at a path inside a value of `type_`, or None if nothing matches."""
+    """Return the type of the value at a path inside a value of `type_`, or None if nothing matches the path."""
     match type_:
         case Struct(fields):
             match_ = column_at(path, fields)
@@ -208,7 +209,7 @@ _MESSAGES = {
 
 
 def _describe(path: str, columns: Sequence[Field]) -> tuple[str, str]:
-    """Return the source name of the column at a path, and the name of the value's expected type."""
+    """Return the source's name for the column at a path, and the name of the type that is expected there."""
     column = column_at(path, columns)
     assert column is not None, "the path of a change is in a column"
     return column[0], glue_type(widest(column[1])).partition("<")[0]
@@ -230,20 +231,22 @@ def _hive_timestamp(microseconds: int) -> str | None:
 # --- Writer -----------------------------------------------------------------------------------------------------------
 # Write the rejects of one unit to S3 on the executor, before the unit's result is returned.
 #
-# The driver completes the uploads of the attempt that it commits. Rejects of other attempts never become visible.
+# The driver completes the uploads of the attempt whose result it commits. The rejects of other attempts never become
+# visible.
 
 
 BUFFER_BYTES = 1024 * 1024
-"""The number of bytes of text that are buffered before compression. This limits memory for any number of rejects."""
+"""The number of bytes of text that are buffered before they are compressed. This limits memory for any number of
+rejects."""
 
 
 class RejectWriter:
-    """Write the rejects of one unit, in one object per reason."""
+    """Writes the rejects of one unit to S3, in one object per reason."""
 
     def __init__(self, formatter: RejectFormatter, location: RejectLocation, attempt: str, s3: S3Client) -> None:
         """Create a writer without sending requests.
 
-        `attempt` names the objects, and is unique to this attempt at the unit.
+        `attempt` is part of the objects' names, and is unique to this attempt at the unit.
         """
         self._formatter = formatter
         self._location = location
@@ -257,7 +260,7 @@ class RejectWriter:
         self._reasons: Counter[tuple[str | None, str]] = Counter()
 
     def write(self, decoded: Decoded, row_ids: Any) -> None:
-        """Append the rejects of decoded records. `row_ids` contains the raw ID of each row. Raises ObjectFailed."""
+        """Append the rejects among decoded records. `row_ids` contains the raw ID of each row. Raises ObjectFailed."""
         self._rows += decoded.rows
         self._refused += len(decoded.rejected)
         self._affected += len(decoded.rejected)
@@ -291,7 +294,7 @@ class RejectWriter:
                 steps.callback(file.abort)
 
     def counts(self) -> RejectCounts:
-        """Return the counts of the records appended so far."""
+        """Return the counts of the records and rejects that were passed to `write` so far."""
         return RejectCounts(self._rows + self._refused, self._refused, self._affected, dict(self._reasons))
 
     def _append(self, line: RejectLine) -> None:
@@ -302,7 +305,7 @@ class RejectWriter:
 
 
 class _File:
-    """An object of gzipped JSON lines, which is not visible until its upload is published."""
+    """One object of gzipped JSON lines, which is not visible until its upload is published."""
 
     def __init__(self, s3: S3Client, uri: str) -> None:
         self._upload = Upload(s3, uri, deferred=True)
@@ -318,7 +321,7 @@ class _File:
             self._compress()
 
     def close(self) -> PendingUpload:
-        """Complete the upload, but do not publish it."""
+        """Complete the upload of the object, but do not publish it."""
         self._compress()
         with self._naming_object():
             self._gzip.close()
@@ -327,7 +330,7 @@ class _File:
         return pending_upload
 
     def abort(self) -> None:
-        """Abort the upload."""
+        """Abort the upload of the object."""
         self._upload.abort()
 
     def _compress(self) -> None:

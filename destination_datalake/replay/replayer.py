@@ -304,8 +304,7 @@ class Replayer:
             self._print_line("These numbers exclude deduplicated syncs: replay into another table to compare by key.")
 
     def run(self, history: History, run: str, *, replace: bool, accept_gaps: bool = False) -> bool:
-        """Replay the archive into the target table. With `replace`, then replace the source table's rows with the
-        result.
+        """Replay the archive into the target table. With `replace`, then replace the rows of the source table.
 
         Returns False if the replay was stopped. Raises ConnectorError and the errors of the AWS libraries.
         """
@@ -347,8 +346,7 @@ class Replayer:
             return True
 
     def _context(self, engine: Engine, staging: Staging, jobs: Jobs, run: str, *, replace: bool) -> ReplayContext:
-        """Return the context of the syncs. With `replace`, rejects are discarded, because their objects already
-        exist."""
+        """Return the context of the syncs. With `replace`, discard rejects, because their objects already exist."""
         config, access = self._source.config, self._source.access
         ledger = DiscardingRejectLedger if replace else RejectLedger
         day = datetime.now(UTC).date().isoformat()

@@ -1,1 +1,1 @@
-"""Reports of syncs: an object in the lake for each sync, from which the history and the health of tables are read."""
+"""Reports of syncs. Each sync writes a report to S3, from which the history and the health of tables are determined."""

@@ -1,4 +1,4 @@
-"""The commands about reports: `history`, `health` and `report`."""
+"""The commands that read the reports of syncs: `history`, `health` and `report`."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ page cannot be written, and 2 for an invalid command line."""
 _WIDE = 200
 
 _MAX_SUGGESTIONS = 5
-"""The maximum number of streams that a message suggests."""
+"""The maximum number of similar stream names that a message suggests for an unknown stream."""
 
 
 def run_history(arguments: Sequence[str]) -> int:
-    """Run `history` with these arguments. Return the exit code: 0, or 1 if the reports cannot be read."""
+    """Run the command `history`. Return the exit code: 0, or 1 if the reports of syncs cannot be read."""
     parser = _parser("history", _HISTORY, _HISTORY_EPILOG)
     parser.add_argument(
         "--last", type=terminal.number, default=20, metavar="N", help="maximum number of syncs (default: 20)"
@@ -69,16 +69,16 @@ def run_history(arguments: Sequence[str]) -> int:
 
 
 def run_health(arguments: Sequence[str]) -> int:
-    """Run `health` with these arguments. Return the exit code, 0 or 1.
+    """Run the command `health`. Return the exit code, 0 or 1.
 
-    The exit code is 1 if a table is unhealthy, or if the reports are missing or cannot be read.
+    The exit code is 1 if a table is unhealthy, if there are no reports, or if the reports cannot be read.
     """
     options = _parser("health", _HEALTH, _HEALTH_EPILOG).parse_args(arguments)
     return terminal.run(options, "read the reports of", "the configuration", lambda config: _health(config, options))
 
 
 def run_report(arguments: Sequence[str]) -> int:
-    """Run `report` with these arguments. Return the exit code: 0, or 1 if the page cannot be written."""
+    """Run the command `report`. Return the exit code: 0, or 1 if the HTML page cannot be written."""
     parser = terminal.parser("report", _REPORT, _REPORT_EPILOG)
     terminal.add_days(parser)
     parser.add_argument("--html", required=True, type=Path, metavar="FILE", help="the page to write")
@@ -127,7 +127,7 @@ def _history(config: Config, options: argparse.Namespace) -> int:
         )
     matching = chain(() if first is None else (first,), matching)
     if options.json:
-        # Written one by one: the lines of a year of syncs may not fit in memory.
+        # Write runs one by one, because the report lines of a year may not fit in memory.
         separator = "["
         for run in islice(matching, options.last):
             terminal.write(f"{separator}{json.dumps(_as_json(run, options.stream), ensure_ascii=False)}")
@@ -175,7 +175,7 @@ def _health(config: Config, options: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     reports = _reports(config, now)
     tables = health([*reports.each(options.days)], now)
-    if not tables:  # No sync has run, or the location is wrong. This must not count as healthy in cron.
+    if not tables:  # No sync has run, or the location is wrong: a cron job must not treat this as healthy.
         newest = reports.newest_day()
         last = (
             f"The newest report is from {newest}. Check whether syncs still run, or set --days."
@@ -208,7 +208,7 @@ def _health(config: Config, options: argparse.Namespace) -> int:
 
 
 def _with_stream(runs: Iterator[Run], stream: str | None, streams: set[str]) -> Iterator[Run]:
-    """Yield the runs that include the stream, or all runs if it is None. Add the streams of all runs to `streams`."""
+    """Yield the runs that include `stream`, or all runs if it is None. Add the streams of all runs to `streams`."""
     for run in runs:
         names = {line.stream for line in run.streams}
         streams |= names

@@ -1,4 +1,4 @@
-"""Read the reports of syncs, and determine the health of their tables from them."""
+"""Read the reports of syncs, and determine the health of tables from these reports."""
 
 from __future__ import annotations
 
@@ -25,34 +25,35 @@ if TYPE_CHECKING:
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
-# Read the reports of syncs day by day, starting with the newest. Only a few days are in memory at the same time.
+# Read the reports of syncs day by day, newest day first. Only the reports of a few days are in memory at a time.
 #
-# A day with many syncs has many objects. The first reader after the end of a day combines them into one object, whose
-# name begins with `_`. The combined object only saves time, and may be deleted. Runs that it lacks are read
-# individually.
+# Each sync writes its own object, so a day with many syncs has many objects. The first reader after the end of a day
+# combines the day's objects into one object, whose name begins with `_`. The combined object only saves time, and may
+# be deleted. The reports of runs that the combined object lacks are read individually.
 
 _logger = logging.getLogger(__name__)
 
 _COMBINED = "_day.jsonl.gz"
 _FEW = 4
-"""The maximum number of objects of a day that are not combined."""
+"""The objects of a day are only combined if there are more than this number of them."""
 
 _THREADS = 16
 _CONCURRENT_DAYS = 4
 _LATE = timedelta(days=8)
-"""The maximum time after a day during which its reports may still arrive. For earlier days, only the combined object is
-read."""
+"""The maximum time after a day during which reports of its syncs may still arrive. After this time, only the day's
+combined object is read, if there is one."""
 
 _LONGEST = timedelta(hours=24)
-"""The age at which a sync without a report counts as dead."""
+"""The time after its start at which a sync without a report counts as dead."""
 
 Status = Literal["finished", "partial", "failed", "terminated", "died", "unfinished"]
-"""The status of a sync. `died`: it ended without a report. `unfinished`: it may still be running."""
+"""The status of a sync. `died` means that the sync ended without a report. `unfinished` means that there is no report
+yet, and the sync may still be running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A sync, as described by its report or, if there is no report, by the object written at its start."""
+    """A sync, as described by its report or, if there is no report, by the object that it wrote at its start."""
 
     sync: ReportLine
     streams: tuple[ReportLine, ...] = ()
@@ -60,7 +61,7 @@ class Run:
 
     @property
     def has_report(self) -> bool:
-        """Whether the sync ended with a report. If not, the lines of its streams contain no figures."""
+        """Whether the sync wrote a report at its end. If not, the lines of its streams contain no figures."""
         return self.sync.status != "started"
 
     @property
@@ -81,9 +82,10 @@ class _Erased(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """A request of `delete-rows`, as described by its ledger and by the report of its last complete attempt.
+    """An erasure request of `delete-rows`, as described by its ledger and by the report of its last attempt that ended.
 
-    `found` is the number of objects that the second search found. If there is no report, no attempt was complete.
+    `rows` is the number of removed rows. `found` is the number of objects in which the second search still found rows.
+    If `has_report` is false, no attempt at the request has ended yet.
     """
 
     request: RequestRecord
@@ -101,10 +103,10 @@ class Erasure:
 
 
 def erasures(s3: S3Client, folder: str, limit: int) -> list[Erasure]:
-    """Return the last `limit` requests in the erasure ledger, newest first.
+    """Return the last `limit` erasure requests in the ledger, newest first.
 
-    `folder` is the S3 URI of the ledger, without a trailing slash. Raises the errors of S3, and ValueError for an
-    invalid ledger.
+    `folder` is the S3 URI of the ledger, without a trailing slash. Raises the errors of S3, and ValueError if the
+    ledger is not valid.
     """
     with ThreadPoolExecutor(_THREADS, "erasures") as pool:
         return [*pool.map(lambda request: _erasure(s3, folder, request), [*requests(folder, s3)][: -limit - 1 : -1])]
@@ -120,7 +122,10 @@ def _erasure(s3: S3Client, folder: str, request: RequestRecord) -> Erasure:
 
 
 class Reports:
-    """The reports in the folder `root`, an S3 URI without a trailing slash. `now` is the current time."""
+    """Reads the reports of syncs.
+
+    `root` is the S3 URI of the folder that contains the reports, without a trailing slash. `now` is the current time.
+    """
 
     def __init__(self, s3: S3Client, root: str, now: datetime | None = None) -> None:
         self._s3 = s3
@@ -128,12 +133,12 @@ class Reports:
         self._now = now or datetime.now(UTC)
 
     def each(self, days: int) -> Iterator[Run]:
-        """Yield the runs of the last `days` days, including today, newest first. Raises the errors of S3."""
+        """Yield the syncs of the last `days` days, including today, newest first. Raises the errors of S3."""
         first = (self._now - timedelta(days=days - 1)).date().isoformat()
         later: set[str] = set()
         days_read = [day for day in reversed(self._days()) if day >= first]
         with ThreadPoolExecutor(_CONCURRENT_DAYS, "days") as pool:
-            # The newest day is read first and alone, because it often contains all the syncs that the caller needs.
+            # Read the newest day on its own, because it often contains all syncs that the caller needs.
             for start in range(1 - _CONCURRENT_DAYS, len(days_read), _CONCURRENT_DAYS):
                 for runs in pool.map(self._of_day, days_read[max(0, start) : start + _CONCURRENT_DAYS]):
                     for run in sorted(runs, key=lambda run: run.sync.start_time, reverse=True):
@@ -141,11 +146,11 @@ class Reports:
                         later.add(run.sync.connection_id)
 
     def newest_day(self) -> str | None:
-        """Return the last day with reports in ISO 8601, or None if there are no reports. Raises the errors of S3."""
+        """Return the last day with reports as YYYY-MM-DD, or None if there are no reports. Raises the errors of S3."""
         return max(self._days(), default=None)
 
     def _with_status(self, run: Run, later: set[str]) -> Run:
-        """Return the run with its status. `later` contains the connections that have a later run."""
+        """Return the run with its status. `later` contains the IDs of connections that have a later run."""
         status = run.sync.status
         if status != "started":
             return Run(run.sync, run.streams, status)
@@ -165,7 +170,7 @@ class Reports:
         lines = dict(_by_run(self._combined(day))) if self._is_over(day, _LONGEST) else {}
         if not lines or not self._is_over(day, _LATE):
             all_keys = self._keys(day)
-            # A run may have ended after the objects of the day were combined.
+            # Some runs may have ended only after the objects of the day were combined.
             keys = {run: key for run, key in all_keys.items() if run not in lines or _has_ended(run, key, lines)}
             with ThreadPoolExecutor(_THREADS, "reports") as pool:
                 for content in pool.map(self._content, keys.values()):
@@ -180,7 +185,7 @@ class Reports:
         return runs
 
     def _keys(self, day: str) -> dict[str, str]:
-        """Return the key of each run's report, or else of the object written at the run's start, by run ID."""
+        """Return, by run ID, the key of the run's report or, without a report, of the object written at its start."""
         keys: dict[str, str] = {}
         prefix = f"{self._address.key}/day={day}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._address.bucket, Prefix=prefix)
@@ -196,20 +201,20 @@ class Reports:
         return get(self._s3, str(S3Address(self._address.bucket, key)))
 
     def _combined(self, day: str) -> Iterator[ReportLine]:
-        """Yield the lines of a day's combined object. Yields nothing if the object does not exist or is damaged."""
+        """Yield the report lines in a day's combined object. Yield nothing if the object is missing or damaged."""
         try:
             key = f"{self._address.key}/day={day}/{_COMBINED}"
             content = get_or_none(self._s3, str(S3Address(self._address.bucket, key)))
             yield from () if content is None else decode(unzipped(content, key, MAX_FILE_BYTES))
-        except (OSError, EOFError, OversizedFile):  # A foreign or truncated object.
+        except (OSError, EOFError, OversizedFile):  # The object is truncated, or another program wrote it.
             return
 
     def _is_over(self, day: str, longest: timedelta) -> bool:
-        """Return whether all syncs that started on a day have ended, if none takes more than `longest`."""
+        """Return whether all syncs that started on `day` have ended, provided that none takes longer than `longest`."""
         return day < (self._now - longest).date().isoformat()
 
     def _combine(self, day: str, lines: Iterable[ReportLine]) -> None:
-        """Write the lines of a day to one object. A failure is only logged."""
+        """Write the report lines of a day to one combined object. Only log a failure."""
         uri = str(S3Address(self._address.bucket, f"{self._address.key}/day={day}/{_COMBINED}"))
         try:
             put(self._s3, uri, gzip.compress(encode(lines), 1))
@@ -218,7 +223,7 @@ class Reports:
 
 
 def _has_ended(run: str, key: str, lines: Mapping[str, Sequence[ReportLine]]) -> bool:
-    """Return whether the run has a report, while `lines` only contains the lines written at its start."""
+    """Return whether `key` is a report of the run, while `lines` only contains the lines written at the run's start."""
     return key.endswith(REPORT) and all(line.status == "started" for line in lines[run])
 
 
@@ -237,7 +242,10 @@ def _by_run(lines: Iterable[ReportLine]) -> Mapping[str, list[ReportLine]]:
 
 
 def by_table(runs: Iterable[Run]) -> dict[str, list[tuple[Run, ReportLine]]]:
-    """Return the runs of each table, in the given order, and the line of each run about the table."""
+    """Return, for each table, the runs that wrote to it, each with the run's report line about the table.
+
+    The runs of a table keep the order of `runs`.
+    """
     tables: dict[str, list[tuple[Run, ReportLine]]] = {}
     for run in runs:
         for line in run.streams:
@@ -246,16 +254,17 @@ def by_table(runs: Iterable[Run]) -> dict[str, list[tuple[Run, ReportLine]]]:
 
 
 # --- Health -----------------------------------------------------------------------------------------------------------
-# The health of tables according to the reports of their syncs. Each finding has a remedy.
+# Determine the health of tables from the reports of their syncs. Each finding includes a remedy.
 #
-# Usual values are medians of earlier syncs. They are not used for tables with fewer than `_ENOUGH` earlier syncs.
+# The last sync is compared with usual values, which are medians of earlier syncs or, for durations, the 95th
+# percentile. Tables with fewer than `_ENOUGH` earlier syncs are not compared.
 
 
 Kind = Literal["failing", "stalled", "rows", "rejects", "small files", "snapshots", "pending rows", "slow"]
 
 _ENOUGH = 5
 _COMPARED = 30
-"""The maximum number of earlier syncs that the last one is compared with."""
+"""The maximum number of earlier syncs that the last sync is compared with."""
 
 _STALLED = 3
 """A table is stalled if the time since its last sync exceeds this multiple of the usual interval."""
@@ -272,7 +281,7 @@ _MANY_SNAPSHOTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem of a table: what was observed, and the remedy."""
+    """A problem with a table: its kind, what was observed, and the remedy."""
 
     kind: Kind
     seen: str
@@ -281,7 +290,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """The health of a table: the number of examined syncs, figures of the last successful sync, and the findings."""
+    """The health of a table: the number of syncs examined, figures about the last successful sync, and the findings."""
 
     table: str
     syncs: int
@@ -297,7 +306,7 @@ _History = Sequence[tuple[Run, ReportLine]]
 
 
 def health(runs: Sequence[Run], now: datetime) -> list[TableHealth]:
-    """Return the health of each table to which one of the runs wrote. The runs are ordered newest first."""
+    """Return the health of each table that occurs in the runs. `runs` must be in order from newest to oldest."""
     return [_of_table(table, history, now) for table, history in by_table(runs).items()]
 
 
@@ -326,7 +335,7 @@ def _of_table(table: str, history: _History, now: datetime) -> TableHealth:
 
 
 def failures_in_a_row(history: _History) -> int:
-    """Return the number of consecutive failures up to now. Terminated and unfinished syncs are ignored."""
+    """Return the number of failed syncs since the last successful sync. Terminated and unfinished syncs are ignored."""
     count = 0
     for run, line in history:
         if run.status == "died" or line.status == "failed":
@@ -363,7 +372,7 @@ def _stalled(last: datetime, usual: float | None, now: datetime) -> Iterator[Fin
 
 
 def _total_loss(finished: _History) -> list[Finding]:
-    """Return a finding if the last successful sync rejected every record. This does not require any earlier syncs."""
+    """Return a finding if the last successful sync rejected every record. It needs no earlier syncs to compare with."""
     lost = finished[0][1].total_loss if finished else None
     advice = "Query the table airbyte_rejects, correct the source or its schema, and refresh the stream."
     return [] if lost is None else [Finding("rejects", f"no row was written: {lost}", advice)]
@@ -402,7 +411,7 @@ def _unusual(finished: _History) -> Iterator[Finding]:
 
 
 def _rejects(line: ReportLine) -> float:
-    """Return the number of rejects per record. Records suppressed by `delete-rows --suppress` are not counted."""
+    """Return the number of rejects per received record, without records that `delete-rows --suppress` suppressed."""
     suppressed = sum(reject.count for reject in line.rejects if _is_suppressed(reject))
     return (line.rows_rejected + line.values_rejected - suppressed) / max(1, line.rows_received)
 

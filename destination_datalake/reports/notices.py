@@ -1,4 +1,4 @@
-"""Notify users about syncs through Amazon SNS, and send events about them to OpenLineage."""
+"""Notify users about failed and recovered syncs through Amazon SNS, and send events about syncs to OpenLineage."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ if TYPE_CHECKING:
 
 
 # --- Notices ----------------------------------------------------------------------------------------------------------
-# Notices to Amazon SNS about failed syncs and about recoveries. `notify.after` lists the numbers of consecutive
-# failures at which a notice is sent.
+# Send notices about failed syncs and about recoveries to Amazon SNS. The option `notify.after` lists the numbers of
+# consecutive failures at which a notice is sent.
 #
-# The number of failures is read from the connection's reports. Notices contain names and messages, but no records.
+# The number of consecutive failures is determined from the connection's reports. Notices contain names and messages,
+# but no records.
 
 _DAYS = 90
 _FAILED = ("failed", "partial")
 _MAX_STREAMS = 20
 _MAX_CHARACTERS = 100
-"""The maximum length of a notice's subject (SNS API: Publish)."""
+"""The maximum number of characters in a notice's subject (SNS API: Publish)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message to publish. `kind` is "failed" or "recovered". `failures` is the number of consecutive failures."""
+    """A message to publish to Amazon SNS.
+
+    `kind` is "failed" or "recovered". `failures` is the number of consecutive failures of the connection's syncs.
+    """
 
     kind: str
     failures: int
@@ -43,9 +47,10 @@ class Notice:
 
 
 def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequence[int]) -> Notice | None:
-    """Return the notice for the report `lines`, or None if no notice is due.
+    """Return the notice about the sync whose report is `lines`, or None if no notice must be sent.
 
-    `earlier` yields the earlier runs of the connection, newest first. It is only read as far as needed.
+    `earlier` yields the earlier runs of the connection, newest first. It is read only until the failures are counted.
+    `after` lists the numbers of consecutive failures at which a notice is sent.
     """
     sync, *streams = lines
     if sync.status not in (*_FAILED, "finished"):
@@ -68,7 +73,9 @@ def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequen
 
 
 def notify(config: Config, access: AwsAccess, root: str, lines: Sequence[ReportLine]) -> None:
-    """Publish the notice for the report `lines`, if one is due. `root` is the S3 URI of the folder of all reports.
+    """Publish the notice about the sync whose report is `lines`, unless no notice must be sent.
+
+    `root` is the S3 URI of the folder that contains all reports.
 
     Raises AWS errors.
     """
@@ -116,7 +123,7 @@ def _text(subject: str, sync: ReportLine, streams: Sequence[ReportLine]) -> str:
 
 
 # --- Lineage ----------------------------------------------------------------------------------------------------------
-# OpenLineage events for the start and the end of a sync, with its streams as inputs and its tables as outputs.
+# Send OpenLineage events about the start and the end of a sync. Its streams are inputs, and its tables are outputs.
 #
 # Names follow OpenLineage's rules (https://openlineage.io/docs/spec/naming): Glue tables have the namespace
 # `arn:aws:glue:{region}:{account}` and the name `table/{database}/{table}`. The library takes half a second to import,
@@ -127,13 +134,15 @@ PRODUCER = "https://github.com/destination-datalake"
 _TIMEOUT = 5.0
 
 Columns = Mapping[str, Mapping[str, str]]
-"""For each table by its name, the types of its columns by their names."""
+"""A mapping from the names of tables to their columns, and from the names of columns to their types."""
 
 
 def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> None:
-    """Send the OpenLineage events for the report `lines`, without retries. Raises the errors of the transport.
+    """Send the OpenLineage events about the sync whose report is `lines`, without retries.
 
-    `account` is the ID of the Data Catalog.
+    Raises the errors of the transport.
+
+    `account` is the ID of the Data Catalog. `columns` contains the columns of the sync's tables.
     """
     from openlineage.client import OpenLineageClient
     from openlineage.client.transport.file import FileConfig, FileTransport
@@ -156,7 +165,7 @@ def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Col
 
 
 def events(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> list[RunEvent]:
-    """Return the event START, followed by COMPLETE, FAIL or ABORT."""
+    """Return two events about the sync whose report is `lines`: START, and then COMPLETE, FAIL or ABORT."""
     from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run
 
@@ -174,7 +183,7 @@ def events(config: Config, account: str, lines: Sequence[ReportLine], columns: C
         failed["errorMessage"] = error_message_run.ErrorMessageRunFacet(sync.error, "PYTHON", producer=PRODUCER)
     kind = job_type_job.JobTypeJobFacet("BATCH", "AIRBYTE", "SYNC", producer=PRODUCER)
     job = Job(f"s3://{config.bucket_name}", f"{config.key() or 'lake'}.{sync.connection_id}", {"jobType": kind})
-    # Derived from the run's ID, so it is the same in every process.
+    # The UUID is derived from the run's ID, so it is the same in every process.
     run = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}/{sync.run_id}"))
     inputs = [InputDataset("airbyte", line.stream) for line in streams]
     outputs = [_output(config, account, line, columns.get(line.table, {})) for line in streams]

@@ -1,7 +1,8 @@
-"""The page that `report --html` writes about the syncs: one file, without scripts or external resources.
+"""The HTML page that `report --html` writes about syncs: one file, without scripts or external resources.
 
-Charts are SVG without text, stretched to the available width. Their labels are HTML, so that they keep their size on
-small screens. Each chart's values are also in a collapsed table, for accessibility.
+Charts are SVG images without text, which are stretched to the available width. Labels are HTML instead of SVG, so that
+they keep their size on small screens. For accessibility, a collapsed table next to each chart contains the chart's
+values.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
     from destination_datalake.reports.report import ReportLine
 
 MAX_BARS = 120
-"""The maximum number of bars in a chart. If there are more syncs, each bar stands for all syncs of one day."""
+"""The maximum number of bars in a chart for which each bar represents one sync. If there are more syncs, each bar
+represents all syncs of one day."""
 
 MAX_ERASURES = 25
 _MAX_ROWS = 25
-"""The maximum number of rows per table on the page. A lake may contain thousands of streams."""
+"""The maximum number of rows in each HTML table of the page. A lake may contain thousands of streams."""
 
 _MAX_NAMES = 10
-"""The maximum number of table names in one finding."""
+"""The maximum number of table names that are listed with one finding."""
 
 PALETTE: Mapping[str, tuple[str, str]] = {
     "page": ("#f5f6f8", "#0f1216"),
@@ -52,10 +54,11 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "stage4": ("#80609e", "#fdbbd9"),
     "stage5": ("#a37fbf", "#fdf0f1"),
 }
-"""The colours of light and dark pages. The contrast of texts and marks with `card` is AA (WCAG 2.2).
+"""The colours of the light and the dark page, by name. Texts and marks contrast with the background `card` as level AA
+requires (WCAG 2.2).
 
-Stages have their own colours, because they are neither good nor bad. Each of these is lighter than the previous one,
-which is visible with any colour vision.
+The stages of a sync have colours of their own, because stages are neither good nor bad. Each stage's colour is lighter
+than the previous one. This difference is visible with any kind of colour vision.
 """
 
 _CLASSES = {
@@ -65,9 +68,9 @@ _CLASSES = {
 
 
 class Bar(NamedTuple):
-    """A bar of a chart, with its label and text.
+    """A bar of a chart, with its label and a text that describes it.
 
-    Each of its parts, from the bottom up, is a colour class and a value.
+    `parts` contains the colour class and the value of each part of the bar, from the bottom up.
     """
 
     label: str
@@ -77,11 +80,12 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A bar chart.
+    """The data from which the page's template renders a bar chart.
 
-    `rectangles` contains x, y, width and height in percent of the chart's size, the colour class and the text of each
-    rectangle. `top` and `middle` are the values at the upper edge and in the middle, as text. `labels` are the labels
-    of the first, the middle and the last bar. `rows` contains the label and the text of each bar.
+    `rectangles` contains a tuple for each rectangle: x, y, width and height in percent of the chart's size, the colour
+    class, and the text. `top` and `middle` are the values at the upper edge and in the middle of the vertical axis, as
+    text. `labels` are the labels of the first, the middle and the last bar. `rows` contains the label and the text of
+    each bar.
     """
 
     title: str
@@ -94,9 +98,10 @@ class Chart:
 
 
 class Change(NamedTuple):
-    """A change of a table's columns, and the number of syncs that reported it.
+    """A change to a table's columns, and the number of syncs that reported the change.
 
-    `columns` contains the columns with their types or, for redirected values, with the columns that receive them.
+    `columns` contains pairs of a column and its type or, if a column's values were redirected, pairs of the column and
+    the column that receives its values.
     """
 
     first: str
@@ -115,7 +120,7 @@ def page(
     now: datetime,
     erasures: Sequence[Erasure] = (),
 ) -> str:
-    """Return the page about these runs and erasures, both newest first, and about the health of the tables.
+    """Return the HTML page about runs and erasures, both newest first, and about the health of tables.
 
     `place` is the S3 URI of the lake. `days` is the number of days that the runs cover.
     """
@@ -152,7 +157,10 @@ def page(
 
 
 def templates(*folders: Path) -> Environment:
-    """Return the templates in these folders and in the folder of this module, whose `frame.html` frames every page."""
+    """Return an environment with the templates in these folders and in this module's folder.
+
+    The template `frame.html` in this module's folder is the frame of every page.
+    """
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -181,7 +189,7 @@ def _cell(run: Run) -> tuple[str, str]:
 
 
 def _kpis(runs: Sequence[Run], ended: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
-    """Yield the label, the value and the note of each main figure."""
+    """Yield the label, the value and a note for each main figure at the top of the page."""
     successful = sum(run.status == "finished" for run in ended)
     seconds = [run.sync.seconds for run in ended if run.sync.seconds is not None]
     rejected = sum(run.sync.rows_rejected + run.sync.values_rejected for run in runs)
@@ -195,14 +203,14 @@ def _kpis(runs: Sequence[Run], ended: Sequence[Run]) -> Iterator[tuple[str, str,
 
 
 def _sentence(text: str) -> str:
-    """Return a text with a capital first letter and a final period, unless it already ends like a sentence."""
+    """Return the text with a capital first letter. Add a final period unless the text already ends like a sentence."""
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "…")) else ".")
 
 
 def _findings(tables: Iterable[TableHealth]) -> list[tuple[Finding, list[str]]]:
-    """Return each distinct finding with the tables that it applies to, failures first.
+    """Return each distinct finding with the names of the tables that it applies to. Findings about failures come first.
 
-    The same failure often affects all tables.
+    Findings are grouped because the same failure often affects all tables.
     """
     tables_of: dict[Finding, list[str]] = {}
     for table in tables:
@@ -229,7 +237,7 @@ def _throughput(run: Run) -> float:
 
 
 def _groups(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """Return the label and the runs of each bar: a single run, or a day's runs if there are more than MAX_BARS runs."""
+    """Return the label and the runs of each bar: one run, or all runs of a day if there are more than MAX_BARS runs."""
     if len(runs) <= MAX_BARS:
         return [(run.sync.start_time[:16], [run]) for run in runs]
     days: dict[str, list[Run]] = {}
@@ -260,7 +268,7 @@ def _chart(
 
 
 def chart(title: str, bars: Sequence[Bar], show: Callable[[float], str], unit: str = "", scale: float = 1.0) -> Chart:
-    """Return a bar chart whose axis uses multiples of `scale`. Values other than 0 are always visible."""
+    """Return a bar chart. Its top is a round multiple of `scale`. Bars of values other than 0 are always visible."""
     heights = [sum(value for _, value in bar.parts) for bar in bars]
     top = scale * nice(max(heights, default=0.0) / scale)
     wide = 100 / max(1, len(bars))
@@ -301,7 +309,7 @@ def nice(value: float) -> float:
 
 
 def _stages(runs: Sequence[Run]) -> list[tuple[str, float, float, float]]:
-    """Return each stage with its seconds, its CPU seconds in the connector, and its share of the total seconds."""
+    """Return each stage with its seconds, its CPU seconds in the connector, and its fraction of all stages' seconds."""
     seconds: dict[str, list[float]] = {}
     for run in runs:
         for stage in run.sync.stages:
@@ -313,7 +321,7 @@ def _stages(runs: Sequence[Run]) -> list[tuple[str, float, float, float]]:
 
 
 def _streams(lines: Iterable[ReportLine]) -> list[dict[str, Any]]:
-    """Return the tables with their totals, and their rows per sync as SVG points, in descending order of rows."""
+    """Return the tables in descending order of rows, each with its totals and its rows per sync as SVG points."""
     tables: dict[str, list[ReportLine]] = {}
     for line in lines:
         tables.setdefault(line.table, []).append(line)
@@ -348,7 +356,7 @@ def _points(values: Sequence[int]) -> str:
 
 
 def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, float]]:
-    """Return the number of rejects by table, column and reason, as a count and as a fraction of the maximum count."""
+    """Return the number of rejects for each table, column and reason, and its ratio to the largest of these numbers."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for line in lines:
         for reject in line.rejects:
@@ -358,7 +366,7 @@ def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, floa
 
 
 def _changes(runs: Iterable[Run]) -> list[Change]:
-    """Return the schema changes, newest first. Changes of one table that the same syncs reported are combined."""
+    """Return the changes to columns, newest first. Changes to one table by the same syncs are combined."""
     times: dict[tuple[str, str, str, str], list[str]] = {}
     for run in runs:
         for line in run.streams:
@@ -376,7 +384,7 @@ def _changes(runs: Iterable[Run]) -> list[Change]:
 
 
 def _files(lines: Iterable[ReportLine]) -> list[tuple[str, int, int, int, int, int]]:
-    """For each table, return the number and sizes of the files that its last sync with files wrote."""
+    """Return, for each table, the number and sizes of the files from the last sync that wrote files."""
     entries: dict[str, tuple[str, int, int, int, int, int]] = {}
     for line in lines:
         if line.files and line.table not in entries:

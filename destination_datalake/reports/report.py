@@ -1,4 +1,4 @@
-"""The report of a sync: its lines, and the writer that stores it in S3."""
+"""The report of a sync: the lines that it consists of, and the writer that stores the report in S3."""
 
 from __future__ import annotations
 
@@ -24,33 +24,34 @@ if TYPE_CHECKING:
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
-# The report of a sync consists of a line for the sync, and a line for each of its streams.
+# The report of a sync consists of one line about the sync, and one line about each of its streams.
 #
-# Where possible, names and meanings are those of Segment's sync reports (Segment data lakes: sync reports), in which a
-# `source` is a sync and an `event` is a stream. docs/operating/reports.md describes each member. The lines are rows of
-# a Glue table. Therefore every line contains all members, and times have the format of Hive's JSON SerDes, in UTC.
+# Where possible, members have the same names and meanings as in Segment's sync reports (Segment data lakes: sync
+# reports). There, a `source` is a sync, and an `event` is a stream. docs/operating/reports.md describes each member.
+# The lines are also rows of a Glue table. Therefore, every line contains all members, and times are in UTC, in the
+# format of Hive's JSON SerDes.
 
 VERSION = 1
-"""The version of the report's schema. It increases when a member is removed or changes its meaning."""
+"""The version of the report's schema. The version increases when a member is removed or changes its meaning."""
 
 Status = Literal["started", "finished", "partial", "failed", "terminated"]
-"""The outcome of a sync. `started` is written at its start. `partial` means that some streams failed and others did
-not."""
+"""The outcome of a sync. `started` is the status in the object that is written at the start of a sync. `partial` means
+that some streams failed and others did not."""
 
 _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""The range of non-negative values of Glue's bigint. A line with a number outside its range is not valid."""
+"""A non-negative number within the range of Glue's bigint. A line with a number outside this range is not valid."""
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
-    """A column and its type, or, for a redirected column, the column that receives its values."""
+    """A column, and its type or, for a redirected column, the name of the column that receives its values."""
 
     name: str
     type: str
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """The number of rejects of a column (None: of whole records) for a reason."""
+    """The number of rejects for one reason in one column. For rejects of whole records, the column is None."""
 
     column_name: str | None
     reason: str
@@ -58,7 +59,7 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stage(msgspec.Struct, frozen=True, gc=False):
-    """The duration of a stage on all threads, and its CPU seconds in the connector, without Spark's."""
+    """The seconds that all threads spent in one stage of a sync, and the connector's CPU seconds, excluding Spark's."""
 
     stage: str
     seconds: float
@@ -66,15 +67,16 @@ class Stage(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A line about a sync (`source`) or one of its streams (`event`). Unknown values are null."""
+    """A line of a report, about a sync (`source`) or about one of its streams (`event`). Unknown values are null."""
 
     version: int = VERSION
     type: Literal["source", "event"]
     run_id: str
     connection_id: str
-    """The ID of the connection: equal for syncs of the same streams to the same location, and only for those."""
+    """The ID of the connection. Two syncs have the same ID if and only if they have the same streams and the same
+    location."""
     sync_id: _Number | None = None
-    """Airbyte's number of the job, as in `_airbyte_meta.sync_id`."""
+    """The number of Airbyte's job, as in `_airbyte_meta.sync_id`."""
     status: Status
     start_time: str
     finish_time: str | None = None
@@ -95,16 +97,17 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     streams_failed: _Count | None = None
     rows_received: _Count = 0
     row_count: _Count = 0
-    """Rows in committed files."""
+    """The number of rows in committed files."""
     rows_rejected: _Count = 0
-    """Records that were rejected as a whole."""
+    """The number of records that were rejected as a whole."""
     rows_skipped: _Count = 0
-    """Received records that may not be committed, because their stream failed."""
+    """The number of received records that may not be committed, because their stream failed."""
     values_rejected: _Count = 0
     rows_merged: _Count = 0
-    """Pending rows that were merged into the table, including rows of earlier syncs."""
+    """The number of pending rows (committed, but not yet merged) that were merged into the table, including rows from
+    earlier syncs."""
     rows_deduplicated: _Count = 0
-    """Rows of the table that merges replaced."""
+    """The number of the table's rows that merges replaced."""
     rows_deleted: _Count = 0
     bytes_received: _Count = 0
     bytes_written: _Count = 0
@@ -127,12 +130,13 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     peak_memory_bytes: _Count | None = None
     executor_peak_memory_bytes: _Count | None = None
     aws_calls: dict[str, int] = {}
-    """Requests to AWS by service and operation, including retries, and those of executors that Spark reported."""
+    """The number of requests to AWS by service and operation, including retries. Requests from executors are included
+    if Spark reported them."""
     merges: _Count = 0
     merge_pending_bytes: _Count = 0
     merge_written_bytes: _Count = 0
     write_amplification: float | None = None
-    """The number of bytes written by merges per merged byte."""
+    """The number of bytes that merges wrote, per byte of merged rows."""
     snapshot_id: _Number | None = None
     table_snapshots: _Count | None = None
     table_files: _Count | None = None
@@ -151,14 +155,14 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def stream(self) -> str:
-        """The name of the stream, with its namespace if it has one."""
+        """The name of the stream, preceded by its namespace if it has one."""
         return ".".join(part for part in (self.stream_namespace, self.stream_name) if part)
 
     @property
     def total_loss(self) -> str | None:
-        """A message if every record of the stream was rejected, or None.
+        """A message that every record of the stream was rejected, or None if this is not the case.
 
-        Also None if `delete-rows --suppress` is the only reason for the rejects.
+        The value is also None if all rejects were caused by `delete-rows --suppress`.
         """
         reason = next((reject.reason for reject in self.rejects if reject.reason != RECORD_SUPPRESSED), None)
         if not self.rows_received or self.rows_rejected < self.rows_received or reason is None:
@@ -167,7 +171,7 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def table(self) -> str:
-        """The name of the table, with its database."""
+        """The name of the table, preceded by the name of its database."""
         return f"{self.database}.{self.table_name or ''}"
 
 
@@ -176,12 +180,12 @@ _decoder = msgspec.json.Decoder(ReportLine)
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a time in the format of report lines, with milliseconds."""
+    """Return a time as text in the format of report lines, with milliseconds."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")
 
 
 def encode(lines: Iterable[ReportLine]) -> bytes:
-    """Return the lines of a report as JSON lines. Unpaired surrogates in names become `?`."""
+    """Return the lines of a report encoded as JSON lines. Replace unpaired surrogates in names by `?`."""
     try:
         return _encoder.encode_lines(lines)
     except UnicodeEncodeError:
@@ -201,24 +205,24 @@ def _encodable(value: Any) -> Any:
 
 
 def decode(content: bytes) -> Iterator[ReportLine]:
-    """Yield the lines in the content of reports.
+    """Yield the lines in `content`, which consists of one or more reports.
 
-    Lines that are not valid, for example those of another version, are skipped.
+    Lines that are not valid, such as lines of another schema version, are skipped.
     """
     for line in content.splitlines():
         try:
             decoded = _decoder.decode(line)
             _ = decoded.started
-            msgspec.msgpack.encode(decoded)  # Fails for integers beyond 64 bits.
+            msgspec.msgpack.encode(decoded)  # Raises an error for integers of more than 64 bits.
         except (msgspec.DecodeError, OverflowError, RecursionError, ValueError):
             continue
         yield decoded
 
 
 def connection_id(config: Config, streams: Iterable[StreamId]) -> str:
-    """Return the ID of a connection, which is a hash of its location and its streams.
+    """Return the ID of a connection: a hash of the lake's location and of the connection's streams.
 
-    The order of the streams is irrelevant.
+    The order of the streams does not affect the ID.
     """
     names = sorted((stream.namespace or "", stream.name) for stream in streams)
     location = (config.bucket_name, config.key(), config.lakeformation_database_name, config.table_prefix)
@@ -226,7 +230,7 @@ def connection_id(config: Config, streams: Iterable[StreamId]) -> str:
 
 
 def sizes_of_files(sizes: Sequence[int]) -> dict[str, int]:
-    """Return the minimum, median, 90th percentile and maximum of file sizes, as members of a report line.
+    """Return the minimum, median, 90th percentile and maximum of file sizes, by their names in a report line.
 
     Returns an empty dict if there are no files.
     """
@@ -279,26 +283,30 @@ def glue_columns() -> dict[str, str]:
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
-# Write the report of a sync: one object at its start, and one at its end. Failures do not affect the sync.
+# Write the report of a sync to S3: one object at the start of the sync, and one at its end. A failed write does not
+# affect the sync.
 #
-# The name of the first object begins with `_`, so readers of the table do not see it. If a sync has only this object,
-# it has died or is still running.
+# The name of the first object begins with `_`, so readers of the Glue table ignore it. If only this object exists, the
+# sync has died or is still running.
 
 
 _logger = logging.getLogger(__name__)
 
 SECONDS = 2.0
-"""The maximum time in seconds that a sync waits for its report. Up to half of it is spent at the start."""
+"""The maximum time in seconds that a sync waits for the writes of its report: at most half of it at the start, and the
+rest at the end."""
 
 REPORT = "report.jsonl"
 STARTED = "_started.json"
 
 
 class ReportWriter:
-    """Write the two objects of a sync's report on background threads.
+    """Writes the two objects of a sync's report on background threads.
 
-    `day` is the day on which the sync started, as YYYY-MM-DD. `catalog` contains the table of reports, or is None if
-    there is no such table.
+    A sync calls `start` and `wait` at its start, and `finish` at its end.
+
+    `day` is the day on which the sync started, as YYYY-MM-DD. `run` is the ID of the sync. `catalog` contains the table
+    of reports, or is None if there is no such table.
     """
 
     def __init__(self, config: Config, access: AwsAccess, catalog: TableCatalog | None, day: str, run: str) -> None:
@@ -315,18 +323,18 @@ class ReportWriter:
         self._remaining = SECONDS
 
     def start(self, lines: Sequence[ReportLine]) -> None:
-        """Start to write the first object in the background."""
+        """Start to write the first object of the report in the background."""
         self._starting = self._in_background(lambda: self._put(STARTED, lines))
 
     def wait(self) -> None:
-        """Wait until the first object is written, for at most half of `SECONDS`."""
+        """Wait for at most half of `SECONDS` until the first object is written."""
         if self._starting is not None:
             self._join(self._starting, SECONDS / 2)
 
     def finish(self, lines: Sequence[ReportLine]) -> None:
-        """Write the report. Further calls do nothing.
+        """Write the final object of the report. Only the first call has an effect.
 
-        Returns when the report is written, or when the sync has waited for `SECONDS` in total.
+        Returns when the object is written, or when the sync has waited for the report for `SECONDS` in total.
         """
         with self._lock:
             if self._finished:
@@ -341,7 +349,7 @@ class ReportWriter:
             self._warn(f"was not written within {SECONDS:.0f} s and may be missing", None)
 
     def _join(self, thread: threading.Thread, seconds: float) -> None:
-        """Wait for a thread, for at most `seconds` and at most the time that remains of `SECONDS`."""
+        """Wait until a thread ends, for at most `seconds`, and without exceeding `SECONDS` in total."""
         began = time.monotonic()
         thread.join(min(seconds, self._remaining))
         self._remaining = max(0.0, self._remaining - (time.monotonic() - began))
@@ -352,7 +360,7 @@ class ReportWriter:
     def _register(self, catalog: TableCatalog) -> None:
         """Register the day as a partition of the table of reports.
 
-        If it is already registered, this needs a single request.
+        If the partition is already registered, this requires only one request.
         """
         from destination_datalake.tables.glue.catalog import LinesTable, LinesTableKind
 
@@ -373,7 +381,7 @@ class ReportWriter:
         return thread
 
     def _warn(self, problem: str, error: Exception | None) -> None:
-        """Log a warning, but only once, because both objects usually fail for the same reason."""
+        """Log a warning on the first call only, because both objects usually fail for the same reason."""
         with self._lock:
             warned, self._warned = self._warned, True
         if not warned:
@@ -390,7 +398,7 @@ _NOT_SENT = "The %s of this sync was not sent (%s). The sync itself is not affec
 
 
 def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
-    """Run each task on its own thread. Return after at most `seconds`, even if tasks are still running.
+    """Run each task on its own thread. Return when all tasks have ended, or after `seconds`.
 
     Warnings about failures and timeouts name a task by its key in `tasks`.
     """

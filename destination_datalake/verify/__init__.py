@@ -1,1 +1,1 @@
-"""The `verify` command: scan tables in full, and check the result against their metadata."""
+"""The `verify` command: read all rows of tables, and check the result against the tables' metadata."""

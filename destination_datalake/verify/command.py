@@ -1,4 +1,4 @@
-"""`destination-datalake verify`: full scan of tables, compared with their metadata."""
+"""`destination-datalake verify`: read all rows of tables, and check the result against the tables' metadata."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ _FILES_PER_JOB = 2_000
 """The maximum number of files per Spark job, which limits the memory of the driver."""
 
 _SECOND = timedelta(seconds=1)
-"""The resolution of times in the erasure ledger."""
+"""The resolution of times in the erasure ledger, which stores whole seconds."""
 
 _TASKS_PER_SLOT = 4
 _ATTEMPTS = 5
 _MAX_SHOWN = 100
-"""The maximum number of problems per table that are printed on the terminal. The JSON output contains all problems."""
+"""The maximum number of problems per table that are printed as text. The JSON output contains all problems."""
 
 
 @dataclass(slots=True)
 class TableResult:
-    """The result of verifying a table, as printed by `--json`.
+    """The result of verifying one table, as printed by `--json`.
 
-    `notes` contains remarks that are not problems, for example about skipped comparisons.
+    `notes` contains remarks that are not problems, for example about comparisons that were skipped.
     """
 
     table: str
@@ -130,7 +130,7 @@ def _verify(config: Config, options: argparse.Namespace, termination: Terminatio
             results.append(verify_table(name, catalog, reported.get(name, ()), engine, lists_folder=lists_folder))
             for note in () if options.json else results[-1].notes:
                 terminal.note(f"{name}: {note}")
-    if termination.requested:  # The last table may have failed because of the termination.
+    if termination.requested:  # The termination may have caused the last table's problems.
         return EXIT_TERMINATED
     if options.json:
         terminal.write(json.dumps({"tables": [asdict(result) for result in results]}, ensure_ascii=False))
@@ -158,7 +158,7 @@ def _tables(config: Config, catalog: TableCatalog, options: argparse.Namespace) 
 def _reported(
     reports: Reports, days: int, names: Iterable[TableName], erasures: Sequence[_Erasure]
 ) -> dict[TableName, list[Reported]]:
-    """Return the figures about each table in the reports of syncs, newest first."""
+    """Return, for each table, the figures that the reports of syncs contain about it, newest first."""
     tables, now = {str(name): name for name in names}, datetime.now(UTC)
     changes_by_table: dict[TableName, _Changes] = {}
     reported: dict[TableName, list[Reported]] = {}
@@ -198,7 +198,7 @@ def _reported(
 
 @dataclass(slots=True)
 class _Changes:
-    """The changes that a sync and all newer syncs made to a table."""
+    """The changes that a sync and all newer syncs made to a table, collected from report lines."""
 
     overwrites: bool = False
     widens: bool = False
@@ -225,9 +225,10 @@ class _Report(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Erasure:
-    """A request of `delete-rows`, with its tables and the time of its end.
+    """An erasure request of `delete-rows`: its tables, and the time at which it finished.
 
-    `rows` is the number of removed rows by the sync that wrote them, or None if the request has no report.
+    `finished` is None if the request is unfinished. `rows` maps the ID of each sync to the number of its rows that were
+    removed, or is None if the request has no report.
     """
 
     tables: Collection[str]
@@ -246,7 +247,7 @@ def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
         report = msgspec.json.decode(content, type=_Report)
         rows: Counter[str] = Counter()
         for object_ in (object_ for target in report.places for object_ in target.objects):
-            run = object_.uri.rpartition("/")[2].partition("-")[0]  # Names of files begin with the run.
+            run = object_.uri.rpartition("/")[2].partition("-")[0]  # File names begin with the run ID.
             rows[run] += max(0, object_.rows_removed)
         yield _Erasure(request.tables.keys(), finished, rows)
 
@@ -259,10 +260,10 @@ def verify_table(
     *,
     lists_folder: bool,
 ) -> TableResult:
-    """Verify a table and return the result. Failures to read the table are reported as problems.
+    """Verify a table and return the result. If the table cannot be read, the result contains a problem.
 
-    If another writer has changed the table in the meantime, verifies the objects with problems again. Raises the error
-    if a resource of this machine is exhausted.
+    If problems were found and another writer has changed the table since, verify the objects with problems again.
+    Raises the error if a resource of this machine is exhausted.
     """
     first = TableResult(str(name))
     suspects: set[str] | None = None
@@ -280,7 +281,7 @@ def verify_table(
             table.conclude(totals if suspects is None else None, reported)
             first = result if suspects is None else first
             changed = bool(result.problems) and table.has_changed()
-        except Exception as error:  # Other tables are still verified.
+        except Exception as error:  # The other tables are still verified.
             is_expected = isinstance(error, FileNotFoundError | TableConflict)
             problem = f"cannot be loaded: {error}" if is_expected else unreadable(error, str(name))
             metadata = "" if entry is None else entry.get("Parameters", {}).get("metadata_location")
@@ -289,7 +290,7 @@ def verify_table(
         first.problems = result.problems
         if not changed:
             break
-        # Only files with problems are read again, because files are immutable.
+        # Files are immutable, so only files with problems are read again.
         suspects = {finding.where for finding in result.problems}
     return first
 
@@ -301,7 +302,7 @@ def _read_files(
     engine: Callable[[], Engine],
     access: AwsAccess,
 ) -> dict[str, Total]:
-    """Read all files, or only the URIs in `suspects` if it is not None. Return the totals of each group of files."""
+    """Read all files of the table, or only the URIs in `suspects`. Return the totals of each group of files."""
     totals: dict[str, Total] = {}
     files = (file for file in table.expected_files() if suspects is None or file.source.uri in suspects)
     without_duckdb = 0
