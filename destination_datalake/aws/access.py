@@ -1,4 +1,4 @@
-"""Access to AWS on the driver and on executors: sessions, masking of secrets, and resource usage."""
+"""Access AWS on the driver and on executors: create clients and sessions, mask secrets, and count requests."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 # --- Secrets ----------------------------------------------------------------------------------------------------------
-# Mask the secrets of this process, and secrets in URLs, in all output.
+# Mask the secrets of this process, and secrets in URLs, in all of its output.
 #
-# The secrets are those in the options, and the credentials that sign requests, including every generation of renewed
-# temporary credentials. Error texts may contain them: AWS quotes canonical requests, which contain the session token,
-# and a server may quote the request.
+# The secrets are the secret options, and all credentials that sign requests, including each renewal of temporary
+# credentials. Error texts may contain these secrets: AWS quotes canonical requests, which contain the session token,
+# and other servers may quote the whole request.
 
 _MASK = "****"
 _MIN_LENGTH = 6
-"""The minimum length of a secret, which is the minimum length of passwords in Java's key tool."""
+"""The minimum length of a secret. Shorter texts are not masked. Java's key tool has the same minimum for passwords."""
 
 _ORDINARY = re.compile(
     r"[-+.,:\d]{1,15}\s?[a-z]{0,3}"  # numbers and durations, shorter than any key
@@ -46,15 +46,16 @@ _ORDINARY = re.compile(
     r"|(?-i:[a-z]\w*(\.[a-z]\w*)+\.[A-Z][\w$]*)",  # a Java class
     re.IGNORECASE,
 )
-"""Values that are never secrets, even in settings whose name suggests one. Masking them would make messages
+"""Values that are never secrets, even if the name of their setting suggests it. Masking such values would make messages
 unreadable."""
 
-# AWS's error texts may quote requests of other processes, such as executors, with tokens that are not registered here.
+# AWS's error texts may quote requests that other processes sent, such as executors. Their tokens are not registered
+# here.
 _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
 
 _URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s/?#\"<>]*@)?([^\s?#\"<>]*)(\?[^\s#\"<>]*)?", re.IGNORECASE)
-"""A URL's scheme, user, host with path, and query. S3 addresses are excluded: `@` and `?` are ordinary characters
-there."""
+"""The groups are a URL's scheme, user, host with path, and query. S3 addresses are excluded, because `@` and `?` are
+ordinary characters in S3 keys."""
 
 _PARAMETER = re.compile(r"([?&])([^=&]*=)?[^&]*")
 
@@ -64,23 +65,23 @@ _spellings: tuple[str, ...] = ()
 
 
 def register_secrets(*secrets: str | None) -> None:
-    """Mask these secrets in all output from now on, in every spelling. Thread-safe. Ignores short and common texts."""
+    """Mask these secrets in all further output, in every spelling. Ignore short and common texts. Thread-safe."""
     global _secrets, _spellings
     new = {secret for secret in secrets if secret is not None and _may_be_secret(secret)}
     if new.issubset(_secrets):
         return
     with _secrets_lock:
         _secrets = _secrets | new
-        # Longest first, because a secret may contain another one.
+        # Replace the longest spelling first, because one secret may contain another one.
         spellings = {spelling for secret in _secrets for spelling in _spelled(secret)}
         _spellings = tuple(sorted(spellings, key=lambda spelling: (-len(spelling), spelling)))
 
 
 def mask_secrets(text: str) -> str:
-    """Return the text with secrets replaced by `****`.
+    """Return the text with each secret replaced by `****`.
 
-    Masks registered secrets, session tokens that follow their header name, and users, passwords and parameter values in
-    URLs.
+    Masks registered secrets, session tokens that follow the name of their header, and in URLs users, passwords and
+    parameter values.
     """
     for spelling in _spellings:
         text = text.replace(spelling, _MASK)
@@ -99,7 +100,7 @@ def _may_be_secret(text: str) -> bool:
 
 
 def _spelled(secret: str) -> Iterator[str]:
-    """Yield the ways in which texts may spell a secret: plain, in JSON, as a Python literal, and in a URL."""
+    """Yield the spellings of a secret that texts may contain: plain, in JSON, as a Python literal, and in a URL."""
     yield secret
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]
@@ -108,15 +109,15 @@ def _spelled(secret: str) -> Iterator[str]:
 
 
 # --- Sessions ---------------------------------------------------------------------------------------------------------
-# The botocore session of an `AwsAccess`: assumed roles, session credentials for other processes, and request hooks.
+# Configure botocore sessions: assumed roles, session credentials for other processes, and request hooks.
 #
-# Hooks are registered on the session, so they also apply to clients that libraries create from it.
+# Hooks are registered on a session, so they also apply to the clients that libraries create from this session.
 
 
 _SESSION_NAME = "airbyte-destination-datalake"
 _MEMBERS = ("CatalogId", "TableCatalogId")
 _CATALOG_ITSELF = "CatalogResource"
-"""The name of Lake Formation's structure whose `Id` member is the catalog ID."""
+"""The name of the structure in Lake Formation's API whose member `Id` is the catalog ID."""
 _CREATING = ("PutObject", "CreateMultipartUpload", "CopyObject")
 _SESSION_SECONDS = 3600
 _RENEWED_BEFORE_SECONDS = 15 * 60
@@ -124,9 +125,9 @@ _RENEWED_BEFORE_SECONDS = 15 * 60
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """An IAM role that is assumed with the environment's credentials.
+    """An IAM role that the connector assumes with the credentials of its environment.
 
-    Its credentials are renewed before they expire.
+    The credentials of the role are renewed before they expire.
     """
 
     arn: str
@@ -135,15 +136,16 @@ class Role:
 
     @property
     def renewed_before_seconds(self) -> int:
-        """How long before expiry the role's credentials are renewed: a third of their lifetime, at most 15 minutes."""
+        """The time before expiry at which the role's credentials are renewed: 15 minutes or a third of their lifetime,
+        whichever is shorter."""
         return min(self.session_duration_seconds // 3, 15 * 60)
 
 
 def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], session: Session) -> None:
-    """Make `session` use the credentials of `role`, which is assumed with the credentials of `source`.
+    """Make `session` use the credentials of `role`, which is assumed with the credentials of the session `source`.
 
-    The session renews these credentials. `make_client` accepts the name of a service, and the source credentials as
-    keyword arguments. Raises NoCredentialsError (botocore) if `source` has no credentials.
+    `session` renews the credentials of the role before they expire. `make_client` accepts the name of a service, and
+    the source credentials as keyword arguments. Raises NoCredentialsError (botocore) if `source` has no credentials.
     """
     from botocore.credentials import (
         AssumeRoleCredentialFetcher,
@@ -168,7 +170,8 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
         METHOD = "assume-role"
 
         def load(self) -> RefreshableCredentials:
-            # botocore's fixed limit of 15 minutes would renew a session that lasts 15 minutes for every request.
+            # botocore renews credentials 15 minutes before expiry. A session that lasts 15 minutes would be renewed for
+            # every request.
             return RefreshableCredentials.create_from_metadata(
                 fetcher.fetch_credentials(),
                 fetcher.fetch_credentials,
@@ -181,10 +184,10 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
 
 
 def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Credentials:
-    """Return session credentials that can be passed to other processes, and that are renewed when they are read.
+    """Return session credentials that can be passed to other processes. The credentials are renewed when they are read.
 
-    If `session` uses session credentials, returns those. If it uses the keys of an IAM user, which must not leave this
-    process, creates a session of one hour from them. Creating that session does not need a permission
+    If `session` uses session credentials, returns them. If `session` uses the keys of an IAM user, which must not leave
+    this process, creates a session of one hour with these keys. No permission is needed to create such a session
     (https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_getsessiontoken.html). Raises
     NoCredentialsError (botocore) if `session` has no credentials, and errors of STS.
     """
@@ -216,11 +219,11 @@ def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Cre
 
 
 def name_catalog(session: Session, catalog_id: str) -> None:
-    """Add this Data Catalog's ID to the requests of the session's future Glue and Lake Formation clients.
+    """Add the ID of a Data Catalog to requests of the Glue and Lake Formation clients that are created from `session`.
 
-    Sets every top-level member for the catalog ID that the request leaves unset. In Lake Formation's requests, also
-    sets it in nested resources. Glue's nested structures stay unchanged: their catalog ID belongs to another object,
-    such as the target of a resource link.
+    Sets each top-level member of a request that contains the catalog ID, unless the caller has set the member. In
+    requests to Lake Formation, also sets the catalog ID of nested resources. Nested structures in requests to Glue are
+    not changed, because their catalog ID belongs to another object, such as the target of a resource link.
     """
 
     def name_in_input(**event: Any) -> None:
@@ -229,7 +232,7 @@ def name_catalog(session: Session, catalog_id: str) -> None:
 
     def name_everywhere(**event: Any) -> None:
         if (shape := event["model"].input_shape) is not None:
-            # Only `params` itself may be modified: the caller owns the nested structures.
+            # Only `params` itself may be modified, because the caller owns the nested structures.
             event["params"].update(_with_catalog_id(event["params"], shape, catalog_id))
 
     session.register("before-parameter-build.glue", name_in_input)
@@ -237,9 +240,9 @@ def name_catalog(session: Session, catalog_id: str) -> None:
 
 
 def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
-    """Return a copy of `value` with the catalog ID added to each structure that has a member for it."""
+    """Return a copy of `value`, in which each structure with a member for the catalog ID contains the ID."""
     if isinstance(value, dict) and shape.type_name == "structure":
-        # Keep unknown members, so that botocore rejects them with a message.
+        # Keep unknown members, so that botocore rejects them with an error message.
         members = {
             name: _with_catalog_id(member, shape.members[name], catalog_id) if name in shape.members else member
             for name, member in value.items()
@@ -251,7 +254,7 @@ def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
 
 
 def _members(shape: Any) -> tuple[str, ...]:
-    """Return the names of the members of a structure that contain the catalog ID."""
+    """Return the names of those members of a structure that contain the catalog ID."""
     if shape.name == _CATALOG_ITSELF:
         return ("Id",)
     return tuple(name for name in _MEMBERS if name in shape.members)
@@ -259,9 +262,9 @@ def _members(shape: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """The encryption of new objects: with the KMS key `key_arn` (SSE-KMS), or with S3's keys if it is None (SSE-S3).
+    """The encryption of new objects: SSE-KMS with the KMS key `key_arn`, or SSE-S3 if `key_arn` is None.
 
-    With `bucket_key`, S3 requests one key per bucket from KMS instead of one per object.
+    With `bucket_key`, S3 requests one key per bucket from KMS, instead of one key per object.
     """
 
     key_arn: str | None = None
@@ -269,9 +272,10 @@ class Encryption:
 
 
 def encrypt_objects(session: Session, encryption: Encryption) -> None:
-    """Encrypt the objects that the session's future S3 clients create.
+    """Encrypt the objects that are created by S3 clients of `session`. Call `encrypt_objects` before the clients are
+    created.
 
-    The parts of a multipart upload inherit its encryption.
+    The parts of a multipart upload inherit the encryption of the upload.
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/specifying-kms-encryption.html
     """
     arguments: dict[str, Any] = {"ServerSideEncryption": "AES256"}
@@ -290,7 +294,7 @@ def encrypt_objects(session: Session, encryption: Encryption) -> None:
 
 
 # --- Usage ------------------------------------------------------------------------------------------------------------
-# Resource usage of a process, on driver and executors: requests to AWS by operation, CPU time and memory.
+# Measure the resource usage of a process, on the driver and on executors: requests to AWS, CPU time and memory.
 
 
 _Result = TypeVar("_Result")
@@ -298,10 +302,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Resource usage of one or more processes.
+    """The resource usage of one or more processes.
 
     `calls` maps operations, such as `s3.PutObject`, to the number of requests, including retries. `peak_bytes` is the
-    maximum resident memory of a single process.
+    maximum resident memory of a single process, in bytes.
     """
 
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -310,7 +314,7 @@ class Usage:
 
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
-        """Return the sum of the parts. `peak_bytes` is the maximum instead of the sum."""
+        """Return the sum of several usages. Its `peak_bytes` is their maximum instead of their sum."""
         calls: Counter[str] = Counter()
         seconds, peak = 0.0, 0
         for part in parts:
@@ -326,7 +330,8 @@ _reported_cpu_seconds = 0.0
 
 
 def _forget_after_fork() -> None:
-    """Reset the counters and the lock in a forked child, because a thread of the parent may have held the lock."""
+    """Reset the counters and the lock in a forked child process, because a thread of the parent may have held the
+    lock."""
     global _usage_lock, _reported_cpu_seconds
     _usage_lock = threading.Lock()
     _reported_cpu_seconds = 0.0
@@ -337,7 +342,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def count_calls(session: Session) -> None:
-    """Count every request that the clients of a session send."""
+    """Count every request that clients of the session send, including retries."""
 
     def count(*, event_name: str = "", **_: object) -> None:
         with _usage_lock:
@@ -347,7 +352,7 @@ def count_calls(session: Session) -> None:
 
 
 def take_usage() -> Usage:
-    """Return the usage of this process since the last call of this function, or since the process started."""
+    """Return the resource usage of this process since the last call of `take_usage`, or since the process started."""
     global _reported_cpu_seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     with _usage_lock:
@@ -359,7 +364,7 @@ def take_usage() -> Usage:
 
 
 def metered(work: Callable[..., Iterable[_Result]], *arguments: Any) -> Iterator[_Result | Usage]:
-    """Run `work` on an executor. Yield its results, and then the usage of the process since it was last reported."""
+    """Call `work` on an executor. Yield its results, and then the process's resource usage since the last report."""
     yield from work(*arguments)
     yield take_usage()
 
@@ -367,8 +372,8 @@ def metered(work: Callable[..., Iterable[_Result]], *arguments: Any) -> Iterator
 # --- Access -----------------------------------------------------------------------------------------------------------
 # Clients and sessions for AWS, on the driver and on executors.
 #
-# An `AwsAccess` is a small value that can be pickled. It creates clients in the process that uses it. The first client
-# imports boto3.
+# An `AwsAccess` is a small value that can be pickled and sent to executors. Each process that uses the value creates
+# its own clients. boto3 is only imported when the first client is created.
 
 
 Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
@@ -376,7 +381,8 @@ Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
-    """The keys of an IAM user or, with a token, of a session. They are not renewed, and `repr` does not show them."""
+    """The keys of an IAM user or, with a token, of a session. The keys are not renewed, and `repr` does not show
+    them."""
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
@@ -384,34 +390,35 @@ class AccessKeys:
 
     @classmethod
     def of(cls, credentials: Credentials) -> Self:
-        """Return the current keys of credentials returned by `AwsAccess.delegable_credentials`.
+        """Return the current keys of `credentials`, which `AwsAccess.delegable_credentials` returned.
 
-        Raises errors of their renewal.
+        Raises the errors of renewing the credentials.
         """
         frozen = credentials.get_frozen_credentials()
         keys = cls(str(frozen.access_key), str(frozen.secret_key), str(frozen.token))
-        # Executors sign with these keys, and error messages of AWS may quote them.
+        # Executors sign requests with these keys, and AWS's error messages may quote them.
         register_secrets(keys.access_key_id, keys.secret_access_key, keys.session_token)
         return keys
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """AWS's default credential chain: environment, profile, container or instance role, web identity."""
+    """The identity that AWS's default credential chain finds: environment variables, profile, container or instance
+    role, or web identity."""
 
 
 Identity = Role | AccessKeys | Environment
 
 MAX_CONNECTIONS = 256
-"""The maximum number of connections per client. With fewer connections than threads, urllib3 often opens new ones and
-logs a warning."""
+"""The maximum number of connections per client. If threads use a client concurrently and there are more threads than
+connections, urllib3 often opens new connections and logs a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwsAccess:
-    """The identity, regions, endpoint and settings of AWS requests.
+    """The identity, regions, endpoint and settings with which requests are sent to AWS.
 
-    Equal values share their clients within a process.
+    Equal instances share their clients within a process.
     """
 
     region: str
@@ -422,9 +429,10 @@ class AwsAccess:
     glue_region: str | None = None
     """The region of Glue and Lake Formation, or None for the bucket's region."""
     glue_catalog_id: str | None = None
-    """The ID of the Data Catalog in Glue and Lake Formation, or None for the Data Catalog of the identity's account."""
+    """The ID of the Data Catalog for Glue and Lake Formation, or None for the Data Catalog of the identity's
+    account."""
     attempts: int = 10
-    """The maximum number of times that botocore sends a request, with exponential backoff."""
+    """The maximum number of times that botocore sends a request. It waits with exponential backoff between attempts."""
     connect_timeout_seconds: int = 10
 
     @property
@@ -445,7 +453,7 @@ class AwsAccess:
     @overload
     def client(self, service: Literal["s3tables"]) -> BaseClient: ...
     def client(self, service: Service) -> Any:
-        """Return this process's client for `service`, which is thread-safe.
+        """Return the client of this process for `service`. Clients are thread-safe.
 
         Raises NoCredentialsError (botocore) if a role must be assumed and the environment has no credentials.
         """
@@ -456,28 +464,28 @@ class AwsAccess:
                 client = self._boto_session().client(
                     service, self._region(service), endpoint_url=self.endpoint_url, config=self._client_config(service)
                 )
-                # botocore creates a client's exception classes on first use. If two threads created them at the same
-                # time, an `except` with one thread's class would not catch the other's. The lock ensures that one
-                # thread creates them.
+                # botocore creates the exception classes of a client on first use. If two threads created these classes
+                # at the same time, `except` with the class of one thread would not catch the exception of the other.
+                # The lock prevents this.
                 _ = client.exceptions
                 _clients[key] = client
             return _clients[key]
 
     def session(self) -> boto3.Session:
-        """Return this process's session, for libraries that create their own Glue clients from it."""
+        """Return the session of this process, from which libraries can create their own Glue clients."""
         with _clients_lock:
             return self._boto_session()
 
     def delegable_credentials(self) -> Credentials:
-        """Return session credentials of this identity that can be passed to other processes.
+        """Return session credentials for this identity that can be passed to other processes.
 
-        See the function of the same name. Raises NoCredentialsError (botocore) if there are no credentials, and errors
-        of STS.
+        The function `delegable_credentials` describes the credentials. Raises NoCredentialsError (botocore) if there
+        are no credentials, and the errors of STS.
         """
         return delegable_credentials(self._session(), lambda: self.client("sts"))
 
     def _boto_session(self) -> boto3.Session:
-        """Return the session of this process. Creating one is not thread-safe: the caller must hold `_clients_lock`."""
+        """Return the session of this process. Its creation is not thread-safe: the caller must hold `_clients_lock`."""
         if self not in _sessions:
             import boto3
 
@@ -506,7 +514,7 @@ class AwsAccess:
         return session
 
     def _source_client(self, source: Session, service: str, **credentials: Any) -> BaseClient:
-        """Return a client that assumes the role with the credentials of `source`."""
+        """Return a client with the credentials of `source`, for the request that assumes the role."""
         return source.create_client(
             service,
             region_name=self.region,
@@ -529,7 +537,8 @@ class AwsAccess:
             user_agent_extra="destination-datalake",
         )
         if service == "s3" and self.endpoint_url is not None:
-            # Other S3 stores and emulators lack a host name per bucket, and many do not support trailing checksums.
+            # Other S3 stores and emulators do not have a host name per bucket, and many do not support trailing
+            # checksums.
             compatible = Config(
                 s3={"addressing_style": "path"},
                 request_checksum_calculation="when_required",
@@ -545,11 +554,12 @@ _clients: dict[tuple[AwsAccess, Service], object] = {}
 
 
 _MAX_DELEGATED_SESSIONS = 2
-"""The maximum number of delegated sessions that keep clients: other tasks may still use the previous session."""
+"""The maximum number of delegated sessions whose clients are kept. There is more than one because other tasks may still
+use the previous session."""
 
 
 def _forget_ended_sessions() -> None:
-    """Drop the clients of replaced delegated sessions, each of which uses megabytes.
+    """Drop the clients of delegated sessions that were replaced, because each client uses megabytes of memory.
 
     The caller must hold `_clients_lock`.
     """
@@ -561,9 +571,9 @@ def _forget_ended_sessions() -> None:
 
 
 def _clear_after_fork() -> None:
-    """Discard the connections that a forked child shares with its parent, and replace the lock.
+    """In a forked child process, discard the connections that are shared with the parent, and replace the lock.
 
-    A thread of the parent may have held the lock.
+    The lock is replaced because a thread of the parent may have held it.
     """
     global _clients_lock
     _clients_lock = threading.Lock()
@@ -575,13 +585,14 @@ os.register_at_fork(after_in_child=_clear_after_fork)
 
 
 def _forget_missing_profile(session: Session) -> None:
-    """Ignore the configured AWS profile if it does not exist on this machine: its credentials are not needed."""
+    """Ignore the configured AWS profile if it does not exist on this machine, because its credentials are not
+    needed."""
     if session.get_config_variable("profile") not in (None, *session.available_profiles):
         session.session_var_map["profile"] = (None, None, None, None)
 
 
 def _with_hooks(session: Session) -> Session:
-    """Register hooks that mask credentials of signed requests, count requests, and reject truncated responses."""
+    """Register hooks on the session that mask signing credentials, count requests, and reject truncated responses."""
 
     def register_credentials(**_: object) -> None:
         credentials = session.get_credentials()
@@ -597,9 +608,9 @@ def _with_hooks(session: Session) -> Session:
 
 
 def _require_content(**call: Any) -> None:
-    """Raise ResponseParserError if a response contains no member of the operation's output.
+    """Raise ResponseParserError if a response contains none of the members that its operation returns.
 
-    botocore parses a truncated response as an empty one, for example as a table without properties.
+    botocore parses a truncated response as if it were empty, for example as a table without properties.
     """
     from botocore.parsers import ResponseParserError
 
@@ -614,8 +625,8 @@ _SESSION_ARN = re.compile(r"arn:(?P<partition>[a-z-]+):sts::(?P<account>\d+):ass
 def caller_arn(access: AwsAccess) -> str:
     """Return the ARN of the caller's IAM user or role, for use in grants. Raises errors of STS.
 
-    If the options name no role and the caller is a session of a role with a path, the returned ARN lacks the path,
-    because the session's ARN does. Users must then add it.
+    If the options contain no role, and the caller uses a session of a role with a path, the returned ARN lacks the
+    path, because the session's ARN does not contain the path. Users must then add the path.
     """
     if isinstance(access.identity, Role):
         return access.identity.arn
@@ -623,11 +634,12 @@ def caller_arn(access: AwsAccess) -> str:
 
 
 def catalog_id(access: AwsAccess) -> str:
-    """Return the ID of the Data Catalog: the configured one, or the caller's account. Raises errors of STS."""
+    """Return the ID of the Data Catalog: the configured ID, or else the caller's account ID. Raises the errors of
+    STS."""
     return access.glue_catalog_id or caller_arn(access).split(":")[4]
 
 
 def role_of_session(arn: str) -> str:
-    """Return the ARN of the role of a session, without the role's path. Any other ARN is returned unchanged."""
+    """Return the ARN of a session's role, without the path of the role. Return any other ARN unchanged."""
     match = _SESSION_ARN.fullmatch(arn)
     return f"arn:{match['partition']}:iam::{match['account']}:role/{match['role']}" if match else arn

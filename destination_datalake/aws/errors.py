@@ -1,7 +1,7 @@
-"""User-facing messages for AWS errors: the failed operation, the resource, the cause and the remedy.
+"""Create user-facing messages for AWS errors. They state the failed operation, the resource, the cause and the remedy.
 
-botocore reports the operation and an error code. `explain` adds the service, the purpose, the remedy, and Airbyte's
-failure type, which tells the platform whether to retry.
+botocore's errors contain an operation and an error code. `explain` adds the service, the purpose of the request, the
+remedy, and Airbyte's failure type, from which the platform determines whether to retry the sync.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """How to report an error code: its reason and remedy, Airbyte's failure type, and the denied permission."""
+    """The rule for an error code: its reason and remedy, Airbyte's failure type, and the denied permission."""
 
     reason: str
     remedy: str
@@ -38,12 +38,13 @@ class _Rule:
 
 
 def explain(error: BaseException, *, doing: str, resource: str) -> Failure | None:
-    """Return the failure to report for an error, or None if its cause is unknown.
+    """Return the failure to report for an error, or None if the cause of the error is unknown.
 
-    The cause is known if AWS, or an exhausted resource of this machine, caused the error. `doing` and `resource`
-    complete the sentence "Cannot …", such as "write to" and "s3://lake/raw", or "create" and "table shop.orders". The
-    causes of other libraries' exceptions are examined too. If a cause is a ConnectorError, its failure is returned. The
-    detail of the failure contains AWS's error code and text, with credentials masked.
+    The cause is known if the error comes from AWS, or from an exhausted resource of this machine. `doing` and
+    `resource` complete the sentence "Cannot …", such as "write to" and "s3://lake/raw", or "create" and "table
+    shop.orders". If another library raised the error, the chain of its causes is examined too. If a cause is a
+    ConnectorError, the failure of the ConnectorError is returned. The detail of the failure contains AWS's error code
+    and text, with credentials masked.
     """
     if not any(_call(cause) for cause in _causes(error)) and (exhausted := exhaustion(error)) is not None:
         return Failure(f"Cannot {doing} {resource}. {exhausted}", trace_of(error), "transient_error")
@@ -58,14 +59,14 @@ def explain(error: BaseException, *, doing: str, resource: str) -> Failure | Non
 def is_expired(error: BaseException) -> bool:
     """Return whether AWS rejected a request because its credentials have expired.
 
-    Cannot detect this for HEAD requests.
+    For HEAD requests, the function returns False, because their responses contain no error code.
     """
     calls = (call for cause in _causes(error) if (call := _call(cause)) is not None)
     return any(_SYNONYMS.get(call.code, call.code) == "ExpiredToken" for call in calls)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its chain of causes. Stops at a cycle."""
+    """Yield the error, and then its chain of causes. Stop at a cycle."""
     yielded: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in yielded:
@@ -114,7 +115,7 @@ _CODES: Mapping[str, _Rule] = {
         "the account's quota in the Glue Data Catalog is reached", "Raise the quota or delete tables."
     ),
     "RequestTimeTooSkewed": _Rule("this machine's clock differs from AWS's by more than 15 minutes", "Set the clock."),
-    # S3 reports why KMS cannot use a key (KMS API: GenerateDataKey, Decrypt).
+    # S3 passes on the reason why KMS cannot use a key (KMS API: GenerateDataKey, Decrypt).
     "KMS.NotFoundException": _Rule(
         "the KMS key does not exist", "Correct kms_key_arn; the key must be in the bucket's region."
     ),
@@ -123,7 +124,7 @@ _CODES: Mapping[str, _Rule] = {
         "the KMS key cannot be used in its current state",
         "Cancel the deletion of the key, import its key material, or set another key.",
     ),
-    # The response to HEAD has no body, and therefore no error code (S3 API: HeadObject).
+    # The response to a HEAD request has no body, and therefore no error code (S3 API: HeadObject).
     "400": _Rule(
         "S3 rejected the request without a reason, often because of expired credentials",
         "Use credentials that are renewed or do not expire: an IAM role or an IAM user.",
@@ -132,7 +133,7 @@ _CODES: Mapping[str, _Rule] = {
         "STS is disabled in this region", "Activate the region in the account's settings."
     ),
 }
-# STS returns the code of any invalid parameter (STS API: AssumeRole).
+# STS returns the same error code for any invalid parameter (STS API: AssumeRole).
 _SESSION_TOO_LONG = _Rule(
     "session_duration_seconds exceeds the role's maximum session duration",
     "Lower session_duration_seconds to that maximum, or to 3600 if the role is assumed with another role's "
@@ -195,7 +196,8 @@ _SERVER_ERRORS = frozenset(
 
 
 def _rule(call: _Call) -> _Rule:
-    # Glue's responses contain denials of Lake Formation. So do S3's if Lake Formation vends the credentials.
+    # Glue's responses contain denials by Lake Formation. S3's responses do too, if Lake Formation vends the
+    # credentials.
     if "lake formation" in call.text.lower() and (call.code in _DENIED or "permission" in call.text.lower()):
         missing = _missing_grant(call.operation, call.text)
         return _Rule(
@@ -223,7 +225,7 @@ def _denied(call: _Call) -> _Rule:
     missing = denied_by_iam(call.operation, call.text)
     action, resource = missing.action, missing.resource or "it"
     if (explicit := _EXPLICIT.search(call.text)) is not None:
-        # Granting permissions cannot override an explicit deny.
+        # Additional permissions cannot override an explicit deny.
         return _Rule(
             f"access denied, {explicit[1].strip()}",
             f"Remove the explicit deny of {action} on {resource} for the connector's identity.",
@@ -291,16 +293,17 @@ def _granted_on(missing: MissingPermission) -> str:
 
 
 def _required(text: str) -> str:
-    """Return the "Required Create Table on shop" part of Lake Formation's text, or the whole text if it has none."""
+    """Return the part of Lake Formation's text such as "Required Create Table on shop", or else the whole text."""
     match = re.search(r"[Rr]equired [^.;)]+", text)
     return (match[0] if match else text).strip()
 
 
 # --- The missing permission of a denied call: from AWS's text or, if the text lacks it, from the operation.
 #
-# IAM's texts contain the action, the resource and the kind of policy (IAM: Troubleshoot access denied error messages,
-# https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html). S3 omits them for requests across
-# accounts and in responses without a body. Lake Formation's texts contain its own permission and resource.
+# IAM's error texts contain the action, the resource and the kind of policy (IAM: Troubleshoot access denied error
+# messages, https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html). S3 omits these details
+# for requests across accounts, and in responses without a body. Lake Formation's error texts contain Lake Formation's
+# permission and resource.
 
 _S3 = re.compile(r"(Object|Objects|ObjectsV2|Bucket|Multipart\w*|UploadPart\w*|\w*MultipartUploads?)$")
 _STS = frozenset({"GetCallerIdentity", "AssumeRole"})
@@ -325,7 +328,7 @@ _S3_ACTIONS: Mapping[str, str] = {
     "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
 }
 # Lake Formation: Lake Formation permissions reference (docs, lf-permissions-reference). Operations on a table's
-# location also need DATA_LOCATION_ACCESS. If that is missing, Lake Formation's text names it.
+# location also need DATA_LOCATION_ACCESS. If this permission is missing, Lake Formation's text names it.
 _GLUE_GRANTS: Mapping[str, str] = {
     "CreateDatabase": "CREATE_DATABASE",
     "GetDatabase": "DESCRIBE",
@@ -356,7 +359,7 @@ _RESOURCE_POLICIES: Mapping[str, str] = {
 
 
 def _service_of(operation: str) -> str:
-    """Return the service of an operation. Covers the services that the connector uses."""
+    """Return the service to which an operation belongs, among the services that the connector uses."""
     if operation in _STS:
         return "STS"
     if _LAKE_FORMATION_OPERATIONS.search(operation):
@@ -365,23 +368,24 @@ def _service_of(operation: str) -> str:
 
 
 def denied_by_iam(operation: str, text: str) -> MissingPermission:
-    """Return the permission that IAM denied, according to AWS's text, or else the one that the operation needs.
+    """Return the permission that IAM denied: the one in AWS's text or, if there is none, the one that `operation`
+    needs.
 
-    For an S3 operation, the denied permission may be kms:GenerateDataKey.
+    For an S3 operation, the denied permission can also be one of KMS, such as kms:GenerateDataKey.
     """
     match = _DENIED_TEXT.search(text)
     return MissingPermission(match["action"], match["resource"]) if match else MissingPermission(_action(operation))
 
 
 def resource_policy(action: str, text: str) -> str | None:
-    """Return the kind of resource policy that must allow an action, or None if AWS's text names no such policy."""
+    """Return the kind of resource policy that must allow `action`, or None if AWS's text names no resource policy."""
     if "no resource-based policy allows" not in text:
         return None
     return _RESOURCE_POLICIES.get(action.partition(":")[0], "the resource's policy")
 
 
 def _missing_grant(operation: str, text: str) -> MissingPermission:
-    """Return the permission that Lake Formation denied, such as CREATE_TABLE or DATA_LOCATION_ACCESS."""
+    """Return the Lake Formation permission that is missing, such as CREATE_TABLE or DATA_LOCATION_ACCESS."""
     if (location := _LOCATION.search(text)) is not None:
         return MissingPermission("DATA_LOCATION_ACCESS", location["resource"])
     if (required := _REQUIRED.search(text)) is not None:

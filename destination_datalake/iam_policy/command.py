@@ -1,5 +1,4 @@
-"""`destination-datalake iam-policy`: print the permissions that a configuration requires, without calling any
-service."""
+"""`destination-datalake iam-policy`: print the permissions that a configuration requires. It calls no services."""
 
 from __future__ import annotations
 

@@ -84,8 +84,7 @@ def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
 
 
 def _numbered(statement: Statement) -> Sequence[Statement]:
-    """Return the statement, or its pieces if it is too long. Each piece has its own Sid, because Sids must be
-    unique."""
+    """Return the statement, or its pieces if it is too long. Each piece gets its own Sid; Sids must be unique."""
     pieces = [*_pieces(replace(statement, sid=f"{statement.sid}{_SID_ROOM}"))]
     if len(pieces) == 1:
         return [statement]
@@ -127,8 +126,7 @@ _TAGGED = "LF-Tags on databases and tables that others created"
 
 
 def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
-    """Yield the grants that the connector's principal needs if Lake Formation governs the catalog and the data
-    location.
+    """Yield the grants that the connector's principal needs if Lake Formation governs its catalog and data location.
 
     If no LF-Tags are configured, DROP is not required: only `check` drops a table, which it has created, and the
     creator of a table has all permissions on it

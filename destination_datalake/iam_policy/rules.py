@@ -73,8 +73,7 @@ class Scope:
         return (self.warehouse, *self.outside)
 
     def replaced(self) -> tuple[str, ...]:
-        """Return the names of folders and databases in which the policy replaces unsupported characters by
-        wildcards."""
+        """Return the names of folders and databases in which the policy replaces characters by wildcards."""
         names = (*(folder.key for folder in self.folders), *self.databases)
         return tuple(name for name in names if _in_policy(name) != name)
 
@@ -122,8 +121,7 @@ class Scope:
         return f"arn:{self.partition}:s3tables:{region}:{self.account}:bucket/{self._federated()[-1]}"
 
     def tables(self, databases: Sequence[str], *names: str) -> tuple[str, ...]:
-        """Return the ARNs of tables with these names or patterns in each database, and of the resources that contain
-        them."""
+        """Return the ARNs of tables with these names or patterns in each database, and of the resources above them."""
         in_databases = [f"database/{database}" for database in databases]
         return self.catalog(*in_databases, *(f"table/{database}/{name}" for database in databases for name in names))
 

@@ -1,4 +1,4 @@
-"""Governance by Lake Formation: data location, LF-Tags, grants and opt-ins.
+"""Governance of the lake by Lake Formation: the data location, LF-Tags, grants and opt-ins.
 
-Settings are applied idempotently. The connector never revokes any.
+The connector applies settings idempotently, and never revokes or removes a setting.
 """

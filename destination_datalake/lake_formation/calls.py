@@ -1,6 +1,6 @@
-"""Calls of the Lake Formation API: read the present state of the settings that are desired, and apply changes.
+"""Call the Lake Formation API: read the present state of the desired settings, and apply changes.
 
-Lists are read up to their last page, unless noted otherwise. All changes are idempotent.
+Lists are read to their last page, unless a docstring states otherwise. All changes are idempotent.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 
 class ReadError(Exception):
-    """A read of a resource's property has failed.
+    """A property of a resource could not be read.
 
-    Contains AWS's operation, error code and text. The cause is botocore's error.
+    The exception contains AWS's operation, error code and text. Its cause is botocore's error.
     """
 
     def __init__(self, property_name: str, resource: Resource, operation: str, code: str, text: str) -> None:
@@ -56,28 +56,28 @@ class ReadError(Exception):
 
 
 _MAX_PAGE_SIZE = 1000
-"""The maximum number of entries in one response of Lake Formation."""
+"""The maximum number of entries that Lake Formation returns in one response."""
 _MAX_PAGES = 5
-"""The maximum number of pages that are read of a list that can be as long as the catalog."""
+"""The maximum number of pages that are read of a list that may contain every table of the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectivePermissions:
-    """The permissions of a principal on a resource. `grantable` contains those with the grant option."""
+    """The permissions of a principal on a resource. `grantable` contains the permissions with the grant option."""
 
     permissions: frozenset[str]
     grantable: frozenset[str]
 
     def missing(self, permissions: Iterable[str], *, grantable: bool) -> frozenset[str]:
-        """Return the elements of `permissions` that the principal lacks. ALL includes every other permission."""
+        """Return the elements of `permissions` that the principal lacks. The permission ALL includes all others."""
         effective = self.grantable if grantable else self.permissions
         return frozenset() if ALL in effective else frozenset(permissions) - effective
 
 
 def read(desired: Desired, client: LakeFormationClient) -> Present:
-    """Return the present state of the kinds of settings that are desired. Other kinds are not read.
+    """Return the present state of Lake Formation, as far as `desired` requires it.
 
-    Raises ReadError and the errors of botocore.
+    Only the kinds of settings that `desired` contains are read. Raises ReadError and the errors of botocore.
     """
     tagged = {containing_table(tag.resource) for tag in desired.tags}
     granted = {containing_table(grant.resource) for grant in desired.grants}
@@ -92,11 +92,11 @@ def read(desired: Desired, client: LakeFormationClient) -> Present:
 
 
 def effective_permissions(principal: str, resource: Resource, client: LakeFormationClient) -> EffectivePermissions:
-    """Return the permissions of a principal on a resource, no matter how they were granted.
+    """Return the permissions of a principal on a resource, no matter how the permissions were granted.
 
-    Raises the errors of `read`.
+    Raises the same errors as `read`.
 
-    ListPermissions returns these permissions if a request contains both a principal and a resource
+    ListPermissions returns all of these permissions if the request contains both a principal and a resource
     (https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissions.html). The implicit permissions
     of administrators are not included.
     """
@@ -112,9 +112,9 @@ def effective_permissions(principal: str, resource: Resource, client: LakeFormat
 
 
 def tables_granted_to(principal: str, database: str, client: LakeFormationClient) -> list[Resource]:
-    """Return the tables of a database on which a principal has permissions. The result can contain AllTables.
+    """Return the tables of a database on which a principal has permissions. The result may include AllTables.
 
-    Only the first pages of a long list are read.
+    Only the first pages of the list of permissions are read.
     """
     resources: dict[Resource, None] = {}
     with _reading("the permissions on tables", Database(database)):
@@ -139,9 +139,9 @@ def _definitions(keys: Iterable[str], client: LakeFormationClient) -> Iterator[t
 
 
 def _tags(resource: Resource, client: LakeFormationClient) -> Iterator[Tag]:
-    """Yield the LF-Tags that are assigned to a database, or to a table and its columns.
+    """Yield the LF-Tags that are assigned directly to a database, or to a table and its columns.
 
-    Inherited LF-Tags are left out.
+    LF-Tags that are inherited are not included.
     """
     with _reading("the LF-Tags", resource):
         answer = client.get_resource_lf_tags(Resource=to_request(resource), ShowAssignedLFTags=True)
@@ -161,9 +161,9 @@ def _assigned(resource: Resource, pairs: Iterable[Any]) -> Iterator[Tag]:
 def _grants(resource: Resource, client: LakeFormationClient) -> Iterator[Grant]:
     """Yield the grants on a resource.
 
-    For a table, also yield the grants on its columns (Lake Formation API: ListPermissions).
+    For a table, also yield the grants on the table's columns (Lake Formation API: ListPermissions).
 
-    Yields nothing for a data location that is not registered, for which AWS raises EntityNotFoundException.
+    Yields nothing if AWS raises EntityNotFoundException, as it does for data locations that are not registered.
     """
     with _reading("the permissions", resource), suppress(client.exceptions.EntityNotFoundException):
         for page in _pages(client.list_permissions, {"Resource": to_request(resource)}):
@@ -184,7 +184,7 @@ def _opt_ins(resource: Resource, client: LakeFormationClient) -> Iterator[OptIn]
 
 
 def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
-    """Yield the pages of a response. For most of these operations, botocore has no paginator."""
+    """Yield the pages of a response. botocore provides no paginator for most of these operations."""
     token: dict[str, str] = {}
     while True:
         page = operation(**request, MaxResults=_MAX_PAGE_SIZE, **token)
@@ -196,7 +196,7 @@ def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
 
 @contextmanager
 def _reading(property_name: str, resource: Resource) -> Iterator[None]:
-    """Convert errors of AWS to ReadError."""
+    """Convert AWS errors in the body of the `with` block to ReadError."""
     from botocore.exceptions import ClientError
 
     try:
@@ -208,13 +208,15 @@ def _reading(property_name: str, resource: Resource) -> Iterator[None]:
 
 
 _MAX_VALUES = 50
-"""The maximum number of values of an LF-Tag in one call (Lake Formation API: LFTag)."""
+"""The maximum number of an LF-Tag's values that one call may contain (Lake Formation API: LFTag)."""
 
 
 class ChangeError(Exception):
-    """A change has failed. Contains AWS's operation, error code and text. The cause is botocore's error.
+    """AWS rejected a change.
 
-    Changes that were applied before it remain.
+    The exception contains AWS's operation, error code and text. Its cause is botocore's error.
+
+    Changes that were applied before the rejected one remain.
     """
 
     def __init__(self, operation: str, change: Change, code: str, text: str) -> None:
@@ -227,9 +229,9 @@ class ChangeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the API, and the change that it makes.
+    """One call of the Lake Formation API, and the change that the call makes.
 
-    If it combines several changes, `change` is the first of them.
+    If the call combines several changes, `change` is the first of them.
     """
 
     operation: str
@@ -238,15 +240,16 @@ class Call:
 
 
 def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
-    """Apply the changes in order. Raises ChangeError, and the errors of botocore for requests without a response."""
+    """Apply the changes in order. Raises ChangeError and, for requests without a response, the errors of botocore."""
     for call in calls(changes):
         _send(call, client)
 
 
 def calls(changes: Iterable[Change]) -> list[Call]:
-    """Return the calls that make the changes, in order.
+    """Return the API calls that make the changes, in order.
 
-    A single call grants all permissions of a principal on a resource, or assigns an LF-Tag to all columns of a table.
+    Changes are combined where possible: a single call grants several permissions to a principal on a resource, or
+    assigns an LF-Tag to several columns of a table.
     """
     groups: dict[object, list[Change]] = defaultdict(list)
     for change in changes:
@@ -297,9 +300,9 @@ def _additions(key: str, values: Sequence[str], change: Change) -> Iterator[Call
 
 
 def _combined(changes: Iterable[Change]) -> Any:
-    """Return the resource of these changes for a request.
+    """Return the resource of these changes in the form that requests use.
 
-    If there are several resources, they are columns of one table.
+    If the changes have different resources, these must be columns of one table.
     """
     resources = list(dict.fromkeys(change.resource for change in changes if isinstance(change, Tag | Grant)))
     names = tuple(name for columns in resources if isinstance(columns, Columns) for name in columns.names)

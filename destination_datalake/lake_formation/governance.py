@@ -1,4 +1,4 @@
-"""Govern the tables of a sync with Lake Formation, and explain its denials."""
+"""Apply the Lake Formation options to the tables of a sync, and explain requests that Lake Formation denies."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 # --- Messages ---------------------------------------------------------------------------------------------------------
-# User-facing messages about Lake Formation: warnings, denials with the missing permission, and commands of the AWS CLI.
+# User-facing messages about Lake Formation: warnings, errors that name the missing permission, and AWS CLI commands.
 
 ROLE_PLACEHOLDER = "<ROLE_ARN>"
 """A placeholder for the ARN of a role that the user chooses."""
@@ -60,14 +60,17 @@ _SERVICE_LINKED = ":role/aws-service-role/lakeformation.amazonaws.com/"
 
 @dataclass(frozen=True, slots=True)
 class CommandLines:
-    """Command lines of the AWS CLI for one Data Catalog. `catalog_id` None is the catalog of the caller's account."""
+    """Creates command lines of the AWS CLI for one Data Catalog.
+
+    If `catalog_id` is None, the commands apply to the Data Catalog of the caller's account.
+    """
 
     region: str
     catalog_id: str | None = None
 
     @classmethod
     def of(cls, access: AwsAccess) -> Self:
-        """Return the command lines for the Data Catalog of `access`."""
+        """Return an instance for the Data Catalog that `access` uses."""
         return cls(access.glue_region or access.region, access.glue_catalog_id)
 
     def grant(self, principal: str, permissions: Iterable[str], resource: Resource, *, grantable: bool) -> str:
@@ -82,9 +85,9 @@ class CommandLines:
         return self._line("revoke-permissions", *_to(principal), "--permissions", *names, *_on(resource))
 
     def opt_in(self, principal: str, resource: Resource) -> str:
-        """Return the command that opts a principal in on a resource.
+        """Return the command that opts a principal in to Lake Formation permissions on a resource.
 
-        The catalog ID is part of the resource instead of a separate argument.
+        In this command, the catalog ID is part of the resource instead of a separate argument.
         """
         catalog = {} if self.catalog_id is None else {"CatalogId": self.catalog_id}
         named = {kind: {**catalog, **names} for kind, names in to_request(resource).items()}
@@ -92,7 +95,7 @@ class CommandLines:
         return _joined(["aws", "lakeformation", *words, "--region", self.region])
 
     def assign(self, tag: Tag) -> str:
-        """Return the command that assigns an LF-Tag to a resource, and replaces its previous value."""
+        """Return the command that assigns an LF-Tag to a resource, replacing any previous value of the LF-Tag."""
         tags = [{"TagKey": tag.key, "TagValues": [tag.value]}]
         return self._line("add-lf-tags-to-resource", *_on(tag.resource), "--lf-tags", _json(tags))
 
@@ -107,7 +110,8 @@ class CommandLines:
     def register_again(self, registration: Registration) -> str:
         """Return the command that deregisters and registers a data location.
 
-        This is necessary if the registered role is service-linked, as such a registration cannot be changed.
+        This is necessary if the location is registered with a service-linked role, because such a registration cannot
+        be changed.
         """
         region = ["--region", self.region]
         deregister = ["aws", "lakeformation", "deregister-resource", "--resource-arn", registration.arn, *region]
@@ -117,7 +121,7 @@ class CommandLines:
         hybrid = "--hybrid-access-enabled" if registration.hybrid else "--no-hybrid-access-enabled"
         role = registration.role_arn or ROLE_PLACEHOLDER
         location = ["--resource-arn", registration.arn, "--role-arn", role, hybrid]
-        # These commands have no catalog ID, because a location is registered in the caller's account.
+        # These commands have no catalog ID, because a location is always registered in the caller's account.
         return _joined(["aws", "lakeformation", command, *location, "--region", self.region])
 
     def _line(self, command: str, *arguments: str) -> str:
@@ -126,7 +130,7 @@ class CommandLines:
 
 
 def warning(deviation: Deviation, lines: CommandLines) -> str:
-    """Return the warning about a deviation, which states the command that corrects it."""
+    """Return a warning about a deviation from the options, with the command that corrects the deviation."""
     match deviation:
         case LocationNotRegistered(desired):
             return (
@@ -137,7 +141,7 @@ def warning(deviation: Deviation, lines: CommandLines) -> str:
         case RegisteredDifferently(present, desired):
             changed = replace(desired, arn=present.arn, role_arn=desired.role_arn or present.role_arn)
             if present.arn != desired.arn:
-                # The role of a registered parent folder is kept, because it also applies to other locations.
+                # The role of a registered parent folder is kept, because it applies to other locations too.
                 changed = replace(changed, role_arn=present.role_arn)
             # https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html
             is_fixed = _SERVICE_LINKED in (present.role_arn or "")
@@ -178,15 +182,15 @@ _INVALID = frozenset({"InvalidInputException", "EntityNotFoundException", "Alrea
 _HYBRID = "https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html"
 
 # The permissions required to tag a resource, in addition to ASSOCIATE on the LF-Tag. The creator of the resource has
-# them (https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html).
+# these permissions (https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html).
 TO_TAG_DATABASE = frozenset({"DESCRIBE", "CREATE_TABLE", "ALTER", "DROP"})
 TO_TAG_TABLE = frozenset({"DESCRIBE", "ALTER", "DROP", "INSERT", "SELECT", "DELETE"})
 
 
 def user_error(error: ChangeError | ReadError, access: AwsAccess) -> ConnectorError:
-    """Return the user-facing error.
+    """Return the user-facing error for a failed change or a failed read.
 
-    For a denial, it names the missing permission, the resource, the caller and the remedy.
+    If AWS denied the request, the message names the missing permission, the resource, the caller and the remedy.
     """
     if isinstance(error, ReadError):
         doing, resource = f"read {error.property_name} of", str(error.resource)
@@ -208,11 +212,11 @@ def user_error(error: ChangeError | ReadError, access: AwsAccess) -> ConnectorEr
 
 @contextmanager
 def explaining_denials(database: str, table: str, access: AwsAccess, location: str | None = None) -> Iterator[None]:
-    """Explain denials by Lake Formation in the responses of other services to requests about a table.
+    """Convert denials by Lake Formation, in other services' responses to requests about a table, to ConnectorError.
 
-    The message contains the command that grants the missing permission. `location` is the ARN of the folder of all
-    tables, on which access is granted instead of the table's folder. Raises ConnectorError for such a denial, and any
-    other exception unchanged.
+    The error's message contains the command that grants the missing permission. Any other exception of the body is
+    raised unchanged. If `location` is set, it is the ARN of the folder that contains all tables, and the command grants
+    access to this folder instead of the table's own folder.
     """
     try:
         yield
@@ -237,9 +241,9 @@ def explaining_denials(database: str, table: str, access: AwsAccess, location: s
 
 
 def _of_table(permission: str, named: str | None, database: str, table: str) -> Resource:
-    """Return the resource of a permission that the writer of a table lacks.
+    """Return the resource on which the writer of a table lacks a permission.
 
-    `named` is the resource that AWS's text names, or None.
+    `named` is the resource that AWS's error text names, or None.
     """
     match permission:
         case "CREATE_DATABASE":
@@ -251,13 +255,13 @@ def _of_table(permission: str, named: str | None, database: str, table: str) -> 
         case _ if named == database:
             return Database(database)
         case "DESCRIBE":
-            # AWS does not reveal whether the table exists, and grants on a missing table fail.
+            # AWS does not reveal whether the table exists, and permissions on a missing table cannot be granted.
             return AllTables(database)
     return Table(database, table)
 
 
 def expected_denial(change: Change, access: AwsAccess) -> ConnectorError:
-    """Return the error for a change that AWS would deny because permissions are missing."""
+    """Return the error for a change that was not attempted, because AWS would deny it."""
     return user_error(ChangeError(calls([change])[0].operation, change, "AccessDeniedException", ""), access)
 
 
@@ -270,7 +274,7 @@ def _correction(error: ChangeError | ReadError) -> str:
 
 
 def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[MissingPermission, str]:
-    """Return the permission that the caller lacks, and the remedy."""
+    """Return the permission that the caller lacks, and the remedy as text."""
     caller = _caller(access)
     needed = None if "not authorized to perform" in error.text else _required_permissions(error, access)
     if needed is not None:
@@ -306,7 +310,7 @@ def _caller(access: AwsAccess) -> str:
 
 
 class RequiredPermissions(NamedTuple):
-    """The permissions of Lake Formation for a call, on a resource, with or without the grant option."""
+    """The Lake Formation permissions that a call requires on a resource, with or without the grant option."""
 
     permissions: frozenset[str]
     resource: Resource
@@ -317,7 +321,7 @@ def _required_permissions(error: ChangeError | ReadError, access: AwsAccess) -> 
     if isinstance(error, ReadError):
         about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
         return RequiredPermissions(frozenset({"DESCRIBE"}), error.resource, grantable=False) if about_tags else None
-    # An expected denial has no text, because ASSOCIATE was checked before.
+    # The error of an expected denial has no text, because the check has already checked ASSOCIATE.
     if isinstance(error.change, Tag) and error.text:
         tag = LfTag(error.change.key, (error.change.value,))
         if not _may_associate(tag, access):
@@ -328,7 +332,7 @@ def _required_permissions(error: ChangeError | ReadError, access: AwsAccess) -> 
 def required_permissions(change: Change) -> RequiredPermissions | None:
     """Return the Lake Formation permissions that a change requires, except ASSOCIATE on an LF-Tag.
 
-    Returns None if the change requires other permissions than those of Lake Formation.
+    Returns None if the change requires permissions outside Lake Formation.
     https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
     """
     match change:
@@ -345,9 +349,9 @@ def required_permissions(change: Change) -> RequiredPermissions | None:
 
 
 def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
-    """Return whether the caller has ASSOCIATE on an LF-Tag, or False if this is unknown.
+    """Return whether the caller has the permission ASSOCIATE on an LF-Tag, or False if this is unknown.
 
-    This is checked because AWS's text does not name the permission.
+    A separate request is necessary, because AWS's error text does not name the missing permission.
     """
     from botocore.exceptions import BotoCoreError
 
@@ -359,20 +363,22 @@ def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
 
 
 # --- Governance -------------------------------------------------------------------------------------------------------
-# Govern the tables of a sync: read the present state, compare it with the options, and apply the difference.
+# Apply the governance options to the tables of a sync: read the present state of Lake Formation, compare it with the
+# options, and apply the difference.
 
 
 _logger = logging.getLogger(__name__)
 
 _RETRIED = frozenset({"ConcurrentModificationException", "OperationTimeoutException"})
-"""Error codes of requests that may succeed if they are retried."""
+"""The error codes of failed requests that may succeed if they are retried."""
 
 
 class Governance:
-    """Apply the governance options to the locations, databases and tables of one sync. Thread-safe.
+    """Applies the governance options to the data location, databases and tables of one sync. Thread-safe.
 
-    Makes no calls if no such options are set. Settings that were applied are not read again in the same sync. Methods
-    raise ConnectorError for denied changes, and otherwise the errors of botocore.
+    Each method reads the present state, compares it with the options, and applies the settings that are missing. No
+    calls are made if no governance options are set. Settings that a sync has applied are not read again in the same
+    sync. The methods raise ConnectorError for denied changes, and otherwise the errors of botocore.
     """
 
     def __init__(self, policy: Policy, access: AwsAccess) -> None:
@@ -385,14 +391,14 @@ class Governance:
 
     @property
     def database_settings(self) -> Mapping[str, Any]:
-        """The members of DatabaseInput (Glue API) for databases that the connector creates.
+        """The governance settings for databases that the connector creates, as members of DatabaseInput (Glue API).
 
-        See `Policy.database_settings`.
+        `Policy.database_settings` describes them.
         """
         return self._policy.database_settings
 
     def govern_location(self) -> None:
-        """Register the data location, define the LF-Tags, and grant access to the location. Raises ConnectorError."""
+        """Register the data location, grant access to it, and define the LF-Tags. Raises ConnectorError."""
         for note in self._policy.notes():
             _logger.info("%s", note)
         try:
@@ -404,10 +410,10 @@ class Governance:
             raise ConnectorError(failure) from error
 
     def govern_database(self, name: str, created_by_connector: Callable[[], bool]) -> None:
-        """Apply the LF-Tags and grants of a database, once per sync.
+        """Apply the configured LF-Tags and grants to a database, once per sync.
 
-        `created_by_connector` returns whether the connector created the database. It is only called if the result
-        matters.
+        `created_by_connector` returns whether the connector created the database. The function is only called if the
+        result matters.
         """
         with self._database_lock:
             if name not in self._databases:
@@ -423,11 +429,12 @@ class Governance:
         added: Collection[str] = (),
         incarnation: Hashable = None,
     ) -> None:
-        """Apply those LF-Tags and grants of a table and its columns that are not applied yet.
+        """Apply the LF-Tags and grants for a table and its columns, unless this sync has already applied them.
 
-        `columns` contains all columns of the table, in its spelling. `added` contains new columns. They are governed
-        even if earlier columns had the same names, because dropping a column drops its LF-Tags and grants. For the same
-        reason, `incarnation` distinguishes the table from earlier tables with the same name.
+        `columns` contains the names of all columns, spelled as in the table. `added` contains the names of new columns.
+        LF-Tags and grants of new columns are always applied, even if earlier columns had the same names, because
+        dropping a column drops its LF-Tags and grants. For the same reason, `incarnation` distinguishes the table from
+        earlier tables with the same name.
         """
         missing = self._ungoverned(database, table, columns, added, incarnation)
         if missing:
@@ -444,7 +451,10 @@ class Governance:
         added: Collection[str] = (),
         incarnation: Hashable = None,
     ) -> bool:
-        """Return whether all LF-Tags and grants of the table are already applied."""
+        """Return whether this sync has already applied all LF-Tags and grants for the table.
+
+        The parameters have the same meaning as for `govern_table`.
+        """
         return not self._ungoverned(database, table, columns, added, incarnation)
 
     def _ungoverned(
@@ -455,10 +465,10 @@ class Governance:
         return self._policy.table(database, table, columns).without(applied.outside(database, table, added))
 
     def _converge(self, desired: Desired) -> None:
-        """Apply the settings that are missing. Log each change and each deviation.
+        """Apply the desired settings that are missing. Log each change and each deviation.
 
-        Another sync may apply the same changes concurrently, and a response may be lost. After an error, the state is
-        therefore read again, and the error is only raised if the change is still missing.
+        Another sync may apply the same changes concurrently, or the response to a successful request may be lost. After
+        an error, the present state is therefore read again. The error is only raised if the change is still missing.
         """
         if not desired:
             return
@@ -498,7 +508,7 @@ class Governance:
 
 
 def _may_succeed_on_retry(failure: ChangeError, desired: Desired) -> bool:
-    """Return whether a retry may succeed, for example because the resource has only just been created."""
+    """Return whether a failed change may succeed on a retry, for example because its resource was just created."""
     match failure.change:
         case Tag():
             just_made = failure.code == "EntityNotFoundException"

@@ -1,4 +1,4 @@
-"""The desired state of Lake Formation according to the options: location, databases and tables. Performs no I/O."""
+"""Determine the desired state of Lake Formation from the options. Performs no I/O."""
 
 from __future__ import annotations
 
@@ -40,23 +40,25 @@ ORIGINALS = frozenset({"rawdata", "column_value"})
 """The columns of the table of rejects that contain original records and values."""
 
 MIXED = "airbyte_mixed"
-"""The value of an LF-Tag on ORIGINALS if the LF-Tag has different values on other tables and columns. No grant uses it
-yet."""
+"""The value of an LF-Tag on the columns ORIGINALS if the LF-Tag has different values on other tables and columns.
+Existing grants do not refer to this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The governance options, which are empty by default. Names of databases and tables are in lower case.
+    """Determines the desired state of Lake Formation from the governance options, which are empty by default.
 
-    `location_arn` is the ARN of the bucket and prefix, without a trailing slash. `default_tag` contains the key and the
-    values of the LF-Tag for databases that the connector creates.
+    Names of databases and tables are in lower case.
+
+    `location_arn` is the ARN of the data location (bucket and prefix), without a trailing slash. `default_tag` contains
+    the key and the values of the LF-Tag for databases that the connector creates.
     """
 
     location_arn: str
     options: LakeFormationOptions = field(default_factory=LakeFormationOptions)
     default_tag: tuple[str, tuple[str, ...]] | None = None
     governed_tables: bool = False
-    """Whether the options request the table type GOVERNED, which AWS has retired."""
+    """Whether the options request governed tables, a type of tables that AWS has retired."""
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -72,8 +74,8 @@ class Policy:
     def database_settings(self) -> Mapping[str, Any]:
         """The members of DatabaseInput (Glue API) for databases that the connector creates.
 
-        In mode managed, IAM_ALLOWED_PRINCIPALS gets no permissions on new tables, whatever the account's default is
-        (https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html).
+        In mode managed, the group IAM_ALLOWED_PRINCIPALS gets no permissions on new tables, whatever the default of the
+        account is (https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html).
         """
         return {"CreateTableDefaultPermissions": []} if self.options.mode == "managed" else {}
 
@@ -94,7 +96,7 @@ class Policy:
                 )
 
     def location(self) -> Desired:
-        """Return the state to apply once per sync: registration, LF-Tag definitions, and grants on the location."""
+        """Return the desired registration of the data location, its grants, and the definitions of all LF-Tags."""
         location = DataLocation(self.location_arn)
         registration = None
         if self.options.mode != "none":
@@ -108,7 +110,7 @@ class Policy:
         return Desired(registration, self._tag_values(), grants=frozenset(grants))
 
     def database(self, name: str, *, created_by_connector: bool) -> Desired:
-        """Return the desired state of a database, and of AllTables in it."""
+        """Return the desired state of a database, and of the resource AllTables in the database."""
         tags: Values = self.options.tags
         if created_by_connector and self.default_tag is not None:
             tags = {**_lowered(dict([self.default_tag])), **_lowered(tags)}
@@ -121,12 +123,12 @@ class Policy:
         return self._desired([(Database(name), tags)], grants)
 
     def table(self, database: str, table: str, columns: Collection[str]) -> Desired:
-        """Return the desired state of a table, and of those of its columns that the options name in any letter case."""
+        """Return the desired state of a table, and of the columns that the options name, in any letter case."""
         tags = [*self._of_originals(database, table, columns)]
         for tagged in self.options.table_tags:
             if _is_about(tagged, database, table):
                 tags += [(resource, tagged.tags) for resource in _resources(tagged, database, table, columns)]
-                # Redirected values are as sensitive as the values of the column itself.
+                # Redirected values of a column are as sensitive as the values in the column itself.
                 tags += [(resource, tagged.tags) for resource in _redirected(tagged, database, table, columns)]
         grants = [
             grant
@@ -139,9 +141,10 @@ class Policy:
         return self._desired(tags, grants)
 
     def _of_originals(self, database: str, table: str, columns: Collection[str]) -> Iterator[tuple[Resource, Values]]:
-        """Yield the LF-Tags of ORIGINALS in the table of rejects.
+        """Yield the LF-Tags for the columns ORIGINALS in the table of rejects.
 
-        These columns get the LF-Tags of all tables and columns whose values they can contain.
+        These columns contain original values, so they get the LF-Tags of all tables and columns whose values they can
+        contain.
         """
         if table != REJECTS_TABLE:
             return
@@ -153,9 +156,9 @@ class Policy:
                 yield Columns(database, table, (column,)), tags
 
     def _record_tags(self) -> dict[str, str]:
-        """Return the LF-Tags of individual tables and columns, by key.
+        """Return the values of the LF-Tags that the options assign to individual tables and columns, by key.
 
-        The value is MIXED if they have different values.
+        If tables and columns have different values for a key, the value is MIXED.
         """
         record_tags: dict[str, str] = {}
         for tagged in self.options.table_tags:
@@ -200,7 +203,7 @@ class Policy:
         return merged
 
     def _sources(self) -> list[Values]:
-        """Return all LF-Tags in the options, with their values."""
+        """Return all LF-Tags in the options, each with its values."""
         default = [] if self.default_tag is None else [dict([self.default_tag])]
         sources: list[Values] = [self.options.tags, *(tagged.tags for tagged in self.options.table_tags), *default]
         return [_lowered(tags) for tags in sources]
@@ -216,7 +219,7 @@ def _is_about(option: Grant | TableTags, database: str, table: str) -> bool:
 
 
 def _resources(option: Grant | TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
-    """Return the table or, if the option names columns, the named columns that exist, in the table's spelling."""
+    """Return the table or, if the option names columns, those of these columns that exist, spelled as in the table."""
     if option.columns is None:
         return [Table(database, table)]
     named = {name.lower() for name in option.columns}
@@ -224,7 +227,7 @@ def _resources(option: Grant | TableTags, database: str, table: str, columns: Co
 
 
 def _redirected(option: TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
-    """Return the columns to which values of the option's columns are redirected."""
+    """Return the columns to which values of the columns named in the option are redirected."""
     named = {name.lower() for name in option.columns or ()}
     return [Columns(database, table, (column,)) for column in columns if redirected_from(column.lower()) in named]
 

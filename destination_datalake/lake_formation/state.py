@@ -1,4 +1,4 @@
-"""The state of Lake Formation, and the changes from the present state to the desired one. Performs no I/O."""
+"""Describe the desired and the present state of Lake Formation, and the changes between them, without I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, assert_never
 
 # --- Resources --------------------------------------------------------------------------------------------------------
-# The resources of Lake Formation, and their desired and present states: registration, LF-Tags, grants and opt-ins.
+# The resources of Lake Formation, and their desired and present state: registration, LF-Tags, grants and opt-ins.
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,7 +20,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DataLocation:
-    """A bucket, or a prefix in it. `arn` is its ARN without a trailing slash."""
+    """A bucket, or a prefix in a bucket. `arn` is the ARN without a trailing slash."""
 
     arn: str
 
@@ -61,9 +61,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Columns:
-    """Some columns of a table.
+    """One or more columns of a table.
 
-    In states and changes, a resource is a single column. Requests combine several columns.
+    In states and changes, an instance always contains a single column. Requests combine several columns.
     """
 
     database: str
@@ -77,9 +77,9 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class ColumnsExcept:
-    """All columns of a table except some (Lake Formation API: ColumnWildcard).
+    """All columns of a table except the named ones (Lake Formation API: ColumnWildcard).
 
-    The connector does not grant permissions on such resources, but others may.
+    The connector does not grant permissions on such resources, but other tools and users may.
     """
 
     database: str
@@ -90,7 +90,7 @@ class ColumnsExcept:
         return f"columns of table {self.database}.{self.table} except {', '.join(sorted(self.excluded))}"
 
     def includes(self, columns: Columns) -> bool:
-        """Return whether all these columns are included. Their names must be in lower case."""
+        """Return whether this resource includes all of `columns`, whose names must be in lower case."""
         same_table = (self.database, self.table) == (columns.database, columns.table)
         return same_table and self.excluded.isdisjoint(columns.names)
 
@@ -113,7 +113,7 @@ _ALL_TABLES = "ALL_TABLES"
 
 
 def to_request(resource: Resource) -> Any:
-    """Return the resource in the form that requests use."""
+    """Return the resource in the form that requests to Lake Formation use."""
     match resource:
         case Catalog():
             return {"Catalog": {}}
@@ -136,7 +136,7 @@ def to_request(resource: Resource) -> Any:
 
 
 def with_lowercase_columns(resource: Resource) -> Resource:
-    """Return the resource with column names in lower case, because the letter case in Glue is not reliable."""
+    """Return the resource with column names in lower case, because their letter case in Glue is not reliable."""
     if isinstance(resource, Columns):
         return Columns(resource.database, resource.table, tuple(name.lower() for name in resource.names))
     return resource
@@ -148,7 +148,7 @@ def containing_table(resource: Resource) -> Resource:
 
 
 def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
-    """Return the resources in a response, with names of columns in lower case. Each column is a separate resource.
+    """Return the resources in a response. Each column is a separate resource, with its name in lower case.
 
     Returns an empty list for other kinds of resources. AWS returns all columns as a table with a column wildcard, and
     all tables as a table with the name ALL_TABLES.
@@ -176,12 +176,12 @@ def _table(table: Mapping[str, Any]) -> Table | AllTables:
 
 
 ALL = "ALL"
-"""The permission that includes all others. The console calls it Super."""
+"""The permission that includes all other permissions. The AWS console calls it Super."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A registered data location: its ARN, the role that Lake Formation uses, and whether access is hybrid."""
+    """A registered data location: its ARN, the role that Lake Formation uses for it, and whether access is hybrid."""
 
     arn: str
     role_arn: str | None
@@ -204,7 +204,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tag:
-    """The value of an LF-Tag on a resource. A resource has one value for each key."""
+    """An LF-Tag that is assigned to a resource: its key and value. A resource has one value for each key."""
 
     resource: Resource
     key: str
@@ -223,7 +223,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OptIn:
-    """The opt-in of a principal: for this principal, Lake Formation's permissions apply to a hybrid resource."""
+    """The opt-in of a principal on a hybrid resource: Lake Formation's permissions apply to this principal."""
 
     principal: str
     resource: Resource
@@ -231,9 +231,10 @@ class OptIn:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The desired state of some resources. `tag_values` contains the values that the definitions of LF-Tags must have.
+    """The desired state of some resources in Lake Formation.
 
-    A registration without a role cannot be applied. It results in a warning.
+    `tag_values` contains the values that the definitions of LF-Tags must contain. A registration without a role cannot
+    be applied, and results in a warning.
     """
 
     registration: Registration | None = None
@@ -246,13 +247,13 @@ class Desired:
         return bool(self.registration or self.tag_values or self.tags or self.grants or self.opt_ins)
 
     def without(self, other: Desired) -> Desired:
-        """Return the state without the tags, grants and opt-ins that `other` contains."""
+        """Return this state without the tags, grants and opt-ins that `other` contains."""
         return replace(
             self, tags=self.tags - other.tags, grants=self.grants - other.grants, opt_ins=self.opt_ins - other.opt_ins
         )
 
     def outside(self, database: str, table: str, columns: Collection[str]) -> Desired:
-        """Return the state without the tags and grants of these columns."""
+        """Return this state without the tags and grants of the table's `columns`."""
         inside = {Columns(database, table, (column,)) for column in columns}
         tags = frozenset(tag for tag in self.tags if tag.resource not in inside)
         return replace(
@@ -260,7 +261,7 @@ class Desired:
         )
 
     def union(self, other: Desired) -> Desired:
-        """Return the state with the additional tags, grants and opt-ins of `other`."""
+        """Return this state with the tags, grants and opt-ins of `other` added."""
         return replace(
             self, tags=self.tags | other.tags, grants=self.grants | other.grants, opt_ins=self.opt_ins | other.opt_ins
         )
@@ -270,8 +271,8 @@ class Desired:
 class Present:
     """The present state of Lake Formation, as far as a desired state requires it.
 
-    `tag_values` contains the definitions of LF-Tags. `tags` are assigned to a resource directly, and not inherited.
-    Names of columns are in lower case.
+    `tag_values` contains the values in the definitions of LF-Tags. `tags` contains only LF-Tags that are assigned to a
+    resource directly, not inherited ones. Names of columns are in lower case.
     """
 
     registrations: frozenset[Registration] = frozenset()
@@ -281,7 +282,7 @@ class Present:
     opt_ins: frozenset[OptIn] = frozenset()
 
     def covering_registration(self, arn: str) -> Registration | None:
-        """Return the registration with the longest path that applies to the location, or None."""
+        """Return the registration that applies to the location at `arn` and has the longest path, or None."""
         covering = [registration for registration in self.registrations if registration.covers(arn)]
         return max(covering, key=lambda registration: len(registration.arn), default=None)
 
@@ -294,13 +295,13 @@ class Present:
         return frozenset(value.lower() for values in definitions for value in values) if definitions else None
 
     def assigned_value(self, resource: Resource, key: str) -> str | None:
-        """Return the LF-Tag's value that is assigned to the resource directly, or None."""
+        """Return the value of an LF-Tag that is assigned directly to a resource, or None."""
         resource = with_lowercase_columns(resource)
         values = (tag.value for tag in self.tags if tag.resource == resource and tag.key.lower() == key.lower())
         return next(values, None)
 
     def is_granted(self, grant: Grant) -> bool:
-        """Return whether the permission is granted: itself, as part of ALL, or on the table with the column."""
+        """Return whether a permission is granted: directly, as part of ALL, or on the table of the column."""
         resources = [with_lowercase_columns(grant.resource)]
         if isinstance(resources[0], Columns):
             column = resources[0]
@@ -320,13 +321,13 @@ class Present:
 # --- Difference -------------------------------------------------------------------------------------------------------
 # The difference between the desired and the present state of Lake Formation. Performs no I/O.
 #
-# The difference consists of changes, and of deviations, which are not changed. Changes only add settings. They never
-# revoke, remove or replace any.
+# The difference consists of changes and of deviations. Changes only add settings; they never revoke, remove or replace
+# a setting. Deviations are differences that the connector only reports.
 
 
 @dataclass(frozen=True, slots=True)
 class CreateLfTag:
-    """A change that defines an LF-Tag with its values."""
+    """A change that creates the definition of an LF-Tag, with its values."""
 
     key: str
     values: tuple[str, ...]
@@ -345,10 +346,10 @@ Change = Registration | CreateLfTag | AddLfTagValues | Tag | Grant | OptIn
 
 
 class ChangeDescription(NamedTuple):
-    """Texts about a change.
+    """Texts that describe a change.
 
     `outcome` is a clause for the log about the state after the change. `doing` and `resource` complete the sentence
-    "Cannot …" about its failure.
+    "Cannot …" if the change fails.
     """
 
     outcome: str
@@ -357,7 +358,7 @@ class ChangeDescription(NamedTuple):
 
 
 def describe_change(change: Change) -> ChangeDescription:
-    """Return the texts about a change."""
+    """Return the texts that describe a change."""
     match change:
         case Registration(arn, role):
             location = f"data location {arn}"
@@ -390,7 +391,7 @@ class LocationNotRegistered:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredDifferently:
-    """A deviation: the location is registered with another role or kind of access, which is not changed."""
+    """A deviation: the location is registered with another role or kind of access. The registration is kept."""
 
     present: Registration
     desired: Registration
@@ -398,7 +399,7 @@ class RegisteredDifferently:
 
 @dataclass(frozen=True, slots=True)
 class OtherValueAssigned:
-    """A deviation: the LF-Tag has another value on the resource, which is not changed."""
+    """A deviation: the LF-Tag has another value on the resource. The value is kept."""
 
     tag: Tag
     present: str
@@ -409,14 +410,14 @@ Deviation = LocationNotRegistered | RegisteredDifferently | OtherValueAssigned
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The changes, in an order in which they can be applied, and the deviations, which are not changed."""
+    """The changes, in an order in which they can be applied, and the deviations, which are only reported."""
 
     changes: tuple[Change, ...]
     deviations: tuple[Deviation, ...]
 
 
 def difference(desired: Desired, present: Present) -> Difference:
-    """Return the difference between the desired and the present state."""
+    """Return the changes and deviations between the desired and the present state of Lake Formation."""
     items = [*_registration(desired, present), *_tag_values(desired, present), *_tags(desired, present)]
     items += [grant for grant in sorted(desired.grants, key=str) if not present.is_granted(grant)]
     items += sorted(desired.opt_ins - present.opt_ins, key=str)
@@ -434,7 +435,7 @@ def _registration(desired: Desired, present: Present) -> Iterator[Change | Devia
     if existing is None:
         yield LocationNotRegistered(required) if required.role_arn is None else required
         return
-    # The role of a registered parent folder also applies to other locations, so it is not compared.
+    # The role of a registered parent folder is not compared, because it applies to other locations too.
     has_other_role = existing.arn.rstrip("/") == required.arn and required.role_arn not in (None, existing.role_arn)
     if has_other_role or existing.hybrid != required.hybrid:
         yield RegisteredDifferently(existing, required)
