@@ -1,1 +1,1 @@
-"""AWS: clients from a serialisable value, user-facing errors, uploads, backoff."""
+"""Access to AWS: clients and sessions, user-facing error messages, and reads and writes of objects in S3."""

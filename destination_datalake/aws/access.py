@@ -136,8 +136,10 @@ class Role:
 
     @property
     def renewed_before_seconds(self) -> int:
-        """The time before expiry at which the role's credentials are renewed: 15 minutes or a third of their lifetime,
-        whichever is shorter."""
+        """The time in seconds before expiry at which the credentials of the role are renewed.
+
+        This is 15 minutes or a third of their lifetime, whichever is shorter.
+        """
         return min(self.session_duration_seconds // 3, 15 * 60)
 
 
@@ -272,8 +274,7 @@ class Encryption:
 
 
 def encrypt_objects(session: Session, encryption: Encryption) -> None:
-    """Encrypt the objects that are created by S3 clients of `session`. Call `encrypt_objects` before the clients are
-    created.
+    """Encrypt all objects that are written by S3 clients created from `session` after this call.
 
     The parts of a multipart upload inherit the encryption of the upload.
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/specifying-kms-encryption.html
@@ -330,8 +331,7 @@ _reported_cpu_seconds = 0.0
 
 
 def _forget_after_fork() -> None:
-    """Reset the counters and the lock in a forked child process, because a thread of the parent may have held the
-    lock."""
+    """Reset the counters and the lock in a forked child: a thread of the parent process may have held the lock."""
     global _usage_lock, _reported_cpu_seconds
     _usage_lock = threading.Lock()
     _reported_cpu_seconds = 0.0
@@ -381,8 +381,7 @@ Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
-    """The keys of an IAM user or, with a token, of a session. The keys are not renewed, and `repr` does not show
-    them."""
+    """The keys of an IAM user or, with a token, of a session. They are not renewed, and `repr` does not show them."""
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
@@ -403,8 +402,10 @@ class AccessKeys:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The identity that AWS's default credential chain finds: environment variables, profile, container or instance
-    role, or web identity."""
+    """The identity that AWS's default credential chain finds.
+
+    Its sources are environment variables, a profile, a container or instance role, and web identity.
+    """
 
 
 Identity = Role | AccessKeys | Environment
@@ -585,8 +586,7 @@ os.register_at_fork(after_in_child=_clear_after_fork)
 
 
 def _forget_missing_profile(session: Session) -> None:
-    """Ignore the configured AWS profile if it does not exist on this machine, because its credentials are not
-    needed."""
+    """Ignore the AWS profile if it does not exist on this machine, because its credentials are not needed."""
     if session.get_config_variable("profile") not in (None, *session.available_profiles):
         session.session_var_map["profile"] = (None, None, None, None)
 
@@ -634,8 +634,7 @@ def caller_arn(access: AwsAccess) -> str:
 
 
 def catalog_id(access: AwsAccess) -> str:
-    """Return the ID of the Data Catalog: the configured ID, or else the caller's account ID. Raises the errors of
-    STS."""
+    """Return the configured ID of the Data Catalog, or else the ID of the caller's account. Raises errors of STS."""
     return access.glue_catalog_id or caller_arn(access).split(":")[4]
 
 

@@ -368,8 +368,7 @@ def _service_of(operation: str) -> str:
 
 
 def denied_by_iam(operation: str, text: str) -> MissingPermission:
-    """Return the permission that IAM denied: the one in AWS's text or, if there is none, the one that `operation`
-    needs.
+    """Return the permission that IAM denied: the one that AWS's text names, or else the one for `operation`.
 
     For an S3 operation, the denied permission can also be one of KMS, such as kms:GenerateDataKey.
     """

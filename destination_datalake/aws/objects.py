@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 # --- Addresses --------------------------------------------------------------------------------------------------------
-# Addresses of objects and folders in S3, regions, and partitions in ARNs.
+# Addresses of objects and folders in S3, AWS regions, and the AWS partitions in ARNs.
 
 _SCHEMES = ("s3", "s3a", "s3n")
 
@@ -42,7 +42,7 @@ _PARTITIONS = (
     ("us-isob-", "aws-iso-b"),
     ("us-isof-", "aws-iso-f"),
 )
-"""Prefixes of region codes, and the AWS partitions of these regions, if not `aws`."""
+"""Prefixes of region codes, and the AWS partitions of these regions. The partition of all other regions is `aws`."""
 
 _DIRECTIONS = frozenset(
     ("central", "east", "north", "northeast", "northwest", "south", "southeast", "southwest", "west")
@@ -51,7 +51,7 @@ _DIRECTIONS = frozenset(
 
 
 def partition_of(region: str) -> str:
-    """Return the AWS partition of a region, which is the second part of ARNs in that region."""
+    """Return the AWS partition of a region, such as aws or aws-cn, as contained in the region's ARNs."""
     return next((name for prefix, name in _PARTITIONS if region.startswith(prefix)), "aws")
 
 
@@ -61,7 +61,7 @@ def is_misspelt(region: str) -> bool:
 
 
 def known_regions() -> Sequence[str]:
-    """Return the regions of all partitions."""
+    """Return the codes of all regions that botocore knows, in all partitions."""
     from botocore.loaders import create_loader
 
     partitions = create_loader().load_data("partitions")["partitions"]
@@ -69,7 +69,7 @@ def known_regions() -> Sequence[str]:
 
 
 def nearest_region(region: str) -> str:
-    """Return the known region whose code is most similar. Letters in the wrong order count as similar."""
+    """Return the known region whose code is most similar to `region`. Letters in the wrong order count as similar."""
 
     def similarity(candidate: str) -> float:
         in_order = SequenceMatcher(None, region, candidate).ratio()
@@ -81,7 +81,7 @@ def nearest_region(region: str) -> str:
 class S3Address(NamedTuple):
     """The bucket and key of an object or folder.
 
-    A folder's key may end with a slash. The key of a whole bucket is empty.
+    The key of a folder may end with a slash. The key of a whole bucket is empty.
     """
 
     bucket: str
@@ -117,17 +117,17 @@ class S3Address(NamedTuple):
 
 
 # --- Retries ----------------------------------------------------------------------------------------------------------
-# Retries with exponential backoff and jitter.
+# Retry calls with exponential backoff and jitter.
 #
-# Most of them handle conflicts of optimistic concurrency: read, plan, and write if nothing has changed since the read.
-# botocore retries throttled and failed requests itself (`AwsAccess.attempts`).
+# Most of these retries handle conflicts of optimistic concurrency: an attempt reads, plans, and writes only if nothing
+# has changed since the read. botocore retries throttled and failed requests itself (`AwsAccess.attempts`).
 
 
 _Result = TypeVar("_Result")
 
 _SCHEDULE: dict[str, Any] = {
     "stop": stop_after_attempt(8),
-    # The first wait is 0.1 to 0.2 s. Each further wait is twice as long: 13 to 25 s in total.
+    # The first wait takes 0.1 to 0.2 s. Each further wait is twice as long. All waits together take 13 to 25 s.
     "wait": wait_exponential(multiplier=0.1) + wait_random_exponential(multiplier=0.1),
 }
 
@@ -135,7 +135,7 @@ _SCHEDULE: dict[str, Any] = {
 def retry_on(failure: type[Exception] | tuple[type[Exception], ...], attempt: Callable[[], _Result]) -> _Result:
     """Call `attempt` and return its result. If it raises `failure`, call it again, up to eight times in total.
 
-    Raises the failure of the last call. Raises any other exception immediately.
+    After the last call, raises its failure. Raises any exception other than `failure` immediately.
     """
     return Retrying(retry=retry_if_exception_type(failure), reraise=True, **_SCHEDULE)(attempt)
 
@@ -143,7 +143,7 @@ def retry_on(failure: type[Exception] | tuple[type[Exception], ...], attempt: Ca
 def retry_until_done(attempt: Callable[[], bool]) -> bool:
     """Call `attempt` until it returns True, up to eight times. Return whether it returned True.
 
-    Raises an exception of `attempt` immediately.
+    If `attempt` raises an exception, raises it immediately.
     """
     is_false = retry_if_result(lambda result: not result)
     retrying = Retrying(retry=is_false, retry_error_callback=lambda _: False, **_SCHEDULE)
@@ -151,29 +151,31 @@ def retry_until_done(attempt: Callable[[], bool]) -> bool:
 
 
 # --- Objects ----------------------------------------------------------------------------------------------------------
-# Objects in S3 by URI: reads, deletions, and uploads that can be published later or discarded.
+# Read, write and delete objects in S3 by URI. Uploads can be published later or discarded.
 #
-# A large object is uploaded in parts: one part is sent while the next is encoded. With `deferred=True`, the object
-# stays an incomplete multipart upload, invisible to readers, until `PendingUpload.publish` completes it (S3:
-# CompleteMultipartUpload). Tables without snapshots need this, because their readers see every file in their folder. If
-# the publisher shares the local disk, a small object stays there instead (`DeferredUpload`), which needs one request
-# instead of three. Uncommitted files are deleted.
+# A large object is uploaded in parts: one part is sent while the next part is encoded. With `deferred=True`, the object
+# stays an incomplete multipart upload, which readers do not see, until `PendingUpload.publish` completes the upload
+# (S3: CompleteMultipartUpload). Tables without snapshots need deferred uploads, because their readers see every file in
+# the table's folder. If the process that publishes an object shares the local disk, a small object is kept there until
+# it is published (`DeferredUpload`), which requires one request instead of three. Files that are not committed are
+# deleted.
 
 
 PART_BYTES = 8 * 1024 * 1024
-"""The size of a part in bytes. S3 requires at least 5 MiB, except for the last part, and accepts at most 10,000 parts,
-which is enough for 80 GB. An upload uses twice this memory, because it fills one part while it sends another."""
+"""The size in bytes of the parts of an upload. S3 requires at least 5 MiB, except for the last part, and accepts at
+most 10,000 parts, which is enough for 80 GB. An upload needs memory for two parts, because it fills one part while it
+sends another."""
 
 CONCURRENT_CALLS = 8
 """The maximum number of uploads that are published concurrently."""
 
 MEMBER_BYTES = 16 * 1024 * 1024
-"""The size in bytes of a gzip member before compression. A member starts with a line, so readers can split a file
-there."""
+"""The size in bytes of a gzip member before compression. A new member starts at the beginning of a line, so readers can
+split a file between members."""
 
 MAX_DEFERRED_BYTES = 1024 * 1024
-"""The maximum size in bytes of an object that waits on the shared disk. A larger object is sent while others are
-encoded."""
+"""The maximum size in bytes of an object that is kept on the shared local disk until it is published. Larger objects
+are sent to S3 while other objects are encoded."""
 
 
 def get(
@@ -187,11 +189,12 @@ def get(
 ) -> bytes:
     """Return the bytes of an object from offset `begin` up to, but not including, offset `end`.
 
-    By default, returns the whole object. `version` selects a version ID. Raises OversizedFile if there are more than
-    `limit` bytes. If `etag` is set and the object has a different one, raises a ClientError with status 412.
+    By default, returns the whole object. `version` is the ID of a version of the object. Raises OversizedFile if there
+    are more than `limit` bytes. If `etag` is set and the object has a different ETag, raises a ClientError with status
+    412.
 
-    botocore retries failed requests. This function also retries responses that end early, are reset or stall, and
-    raises the last error.
+    botocore retries failed requests. In addition, `get` retries if a response ends early, is reset or stalls, and
+    raises the error of the last attempt.
     """
     address = S3Address.parse(uri)
     conditions: dict[str, Any] = {} if etag is None else {"IfMatch": etag}
@@ -202,12 +205,12 @@ def get(
 
     def read() -> bytes:
         response = s3.get_object(Bucket=address.bucket, Key=address.key, **conditions)
-        # Used as a context manager, the body would return the underlying stream, which does not detect an early end.
+        # As a context manager, the body would return the underlying stream, which does not detect an early end.
         with contextlib.closing(response["Body"]) as body:
             content = body.read(limit and limit + 1)
             if limit is not None and len(content) > limit:
                 raise OversizedFile(uri, limit)
-            return content + body.read()  # Only a read to the end detects an early end.
+            return content + body.read()  # Only this second read, up to the end, detects a truncated body.
 
     return retry_on(body_errors(), read)
 
@@ -225,9 +228,9 @@ def get_or_none(s3: S3Client, uri: str) -> bytes | None:
 def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
     """Return whether a request failed because the object does not exist.
 
-    S3 returns 403 for a missing object unless the identity may list the whole bucket. The policy that `iam-policy`
-    prints only allows listing folders. For status 403, this function therefore lists the object's folder, and raises
-    errors of that request.
+    S3 returns status 403 for a missing object, unless the caller may list the whole bucket. The policy that
+    `iam-policy` prints only allows listing certain folders. If the status is 403, this function therefore lists the
+    object's folder to find out whether the object exists. Raises the errors of this request.
     """
     code = getattr(error, "response", {}).get("Error", {}).get("Code")
     if code in ("NoSuchKey", "404", "NotFound"):
@@ -240,9 +243,9 @@ def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
 
 
 class OversizedFile(ConfigError):
-    """A file is larger than the limit for reads into memory, possibly when uncompressed.
+    """A file is too large to be read into memory, before or after decompression.
 
-    Another program may have written it.
+    Another program may have written the file.
     """
 
     def __init__(self, uri: str, limit: int) -> None:
@@ -253,13 +256,14 @@ class OversizedFile(ConfigError):
 
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""The maximum uncompressed size in bytes of a metadata file, a manifest list, a manifest or a report."""
+"""The maximum uncompressed size in bytes of metadata files, manifest lists, manifests and reports that are read into
+memory."""
 
 
 def body_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that reading a response's body can raise.
+    """Return the types of exceptions that reading the body of a response can raise.
 
-    They are imported on the first call, because botocore is imported only with the first client.
+    The types are imported on the first call, because botocore is only imported when the first client is created.
     """
     from botocore.exceptions import HTTPClientError, IncompleteReadError
     from urllib3.exceptions import HTTPError
@@ -279,10 +283,10 @@ def put(
     """Write a small object with one request, and return its ETag.
 
     With `if_none_match`, write only if the object does not exist. With `if_match`, write only if the existing object
-    has this ETag. If the condition fails, raise a ClientError for which `is_changed` returns True.
+    has this ETag. If the condition is not met, raise a ClientError for which `is_changed` returns True.
 
-    The body is sent as a bytearray. botocore would convert bytes to a file, and wait for HTTP status 100 (Continue)
-    before it sends a file, which doubles the time.
+    The body is sent as a bytearray. botocore would convert a bytes object to a file, and wait for HTTP status 100
+    (Continue) before it sends the file, which doubles the time.
     """
     address = S3Address.parse(uri)
     body = content if isinstance(content, bytearray) else bytearray(content)
@@ -305,13 +309,13 @@ def is_changed(error: Exception) -> bool:
 
 
 def _status(error: Exception) -> int:
-    """Return the HTTP status of AWS's response, or 0 if the error has no response."""
+    """Return the HTTP status of the AWS response in an error, or 0 if the error contains no response."""
     status: int = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return status
 
 
 def delete(s3: S3Client, uri: str) -> None:
-    """Delete an object. Does nothing in Amazon S3 Tables, which deletes unreferenced objects itself. Idempotent."""
+    """Delete an object. Do nothing in Amazon S3 Tables, which deletes unreferenced objects itself. Idempotent."""
     address = S3Address.parse(uri)
     if address.is_of_s3_tables:
         return
@@ -319,7 +323,7 @@ def delete(s3: S3Client, uri: str) -> None:
 
 
 def listed(s3: S3Client, folder: str) -> Iterator[tuple[str, ObjectTypeDef]]:
-    """Yield each object in a folder and its subfolders: its URI and its entry in S3's listing.
+    """Yield the URI of each object in a folder and its subfolders, and the object's entry in S3's listing.
 
     `folder` is an S3 URI without a trailing slash.
     """
@@ -347,7 +351,7 @@ def delete_folder(s3: S3Client, uri: str) -> None:
 class PendingUpload:
     """A multipart upload whose parts are complete, but whose object is not visible yet.
 
-    With `if_match`, the upload is published only if the existing object has this ETag.
+    If `if_match` is set, the upload is only published if the existing object has this ETag.
     """
 
     bucket: str
@@ -357,9 +361,10 @@ class PendingUpload:
     if_match: str | None = None
 
     def publish(self, s3: S3Client) -> None:
-        """Make the object visible. Idempotent.
+        """Make the object visible to readers. Idempotent.
 
-        Raises a ClientError for which `is_changed` returns True if the existing object does not match `if_match`.
+        If the existing object does not have the ETag `if_match`, raises a ClientError for which `is_changed` returns
+        True.
         """
         conditions: dict[str, Any] = {} if self.if_match is None else {"IfMatch": self.if_match}
         parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(self.etags, start=1)]
@@ -372,7 +377,7 @@ class PendingUpload:
                 **conditions,
             )
         except s3.exceptions.NoSuchUpload:
-            # The response to an earlier attempt was lost: the upload no longer exists because its object does.
+            # If the object exists, the upload no longer exists because an earlier request has published it.
             s3.head_object(Bucket=self.bucket, Key=self.key)
 
     def abort(self, s3: S3Client) -> None:
@@ -383,7 +388,7 @@ class PendingUpload:
 
 @dataclass(frozen=True, slots=True)
 class DeferredUpload:
-    """A small object that is not in S3 yet. Its content is the local file at `path`, which nothing else uses."""
+    """A small object that is not in S3 yet. Its content is in the local file at `path`, which nothing else uses."""
 
     bucket: str
     key: str
@@ -391,11 +396,11 @@ class DeferredUpload:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def publish(self, s3: S3Client) -> None:
-        """Make the object visible. Idempotent."""
+        """Make the object visible to readers. Idempotent."""
         try:
             content = Path(self.path).read_bytes()
         except FileNotFoundError:
-            s3.head_object(Bucket=self.bucket, Key=self.key)  # It was already published.
+            s3.head_object(Bucket=self.bucket, Key=self.key)  # If the object exists, it was already published.
             return
         put(s3, str(S3Address(self.bucket, self.key)), content, self.metadata)
         Path(self.path).unlink()
@@ -406,27 +411,27 @@ class DeferredUpload:
 
 
 Pending = PendingUpload | DeferredUpload
-"""An object that is not visible yet."""
+"""An upload whose object readers do not see yet."""
 
 
 def publish_all(uploads: Iterable[Pending], s3: S3Client) -> None:
     """Publish all uploads, several at a time.
 
-    If some fail, raises one of the failures; other uploads may be published.
+    If some publications fail, raises one of the failures. The other uploads may have been published.
     """
     with ThreadPoolExecutor(CONCURRENT_CALLS, "publish") as pool:
         list(pool.map(lambda upload: upload.publish(s3), uploads))
 
 
 def abort_all(uploads: Iterable[Pending], s3: S3Client) -> None:
-    """Abort every upload, even if aborting another one fails. Raises one of the failures, if any."""
+    """Abort all uploads. If some cannot be aborted, still abort the others, and then raise one of the failures."""
     with contextlib.ExitStack() as steps:
         for upload in uploads:
             steps.callback(upload.abort, s3)
 
 
 class Uncommitted(Protocol):
-    """A file written to S3 that a table may not reference yet."""
+    """A file in S3 that a task has written, but that no table may reference yet."""
 
     @property
     def uri(self) -> str:
@@ -434,18 +439,18 @@ class Uncommitted(Protocol):
 
     @property
     def pending_upload(self) -> Pending | None:
-        """The upload of the file, published or not, or None if the object was visible immediately."""
+        """The upload of the file, published or not, or None if the file was visible as soon as it was written."""
 
 
 def pending_uploads(files: Iterable[Uncommitted]) -> list[Pending]:
-    """Return the uploads of the files that were not visible immediately."""
+    """Return the uploads of those files that must be published to become visible."""
     return [file.pending_upload for file in files if file.pending_upload is not None]
 
 
 def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
-    """Delete files that no table references, published or not. Continue if a deletion fails. Idempotent.
+    """Delete files that no table references, whether published or not. Idempotent.
 
-    Raises one of the failures, if any.
+    If some files cannot be deleted, still delete the others, and then raise one of the failures.
     """
     with contextlib.ExitStack() as steps:
         for file in files:
@@ -456,10 +461,11 @@ def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
 
 @contextlib.contextmanager
 def rollback_on_error(*steps: Callable[[], None]) -> Iterator[None]:
-    """If the body raises, run every step and re-raise the body's error. Add a note to that error for each failed step.
+    """If the body of the `with` block raises an error, run every step, and then raise this error again.
 
-    A failed step does not replace the error: if S3 rejects the parts of an upload, it usually also rejects the request
-    to abort the upload.
+    If a step fails, a note about its failure is added to the error of the body. The failure does not replace this
+    error, because it often has the same cause: if S3 rejects the parts of an upload, S3 usually rejects the request to
+    abort the upload too.
     """
     try:
         yield
@@ -473,7 +479,7 @@ def rollback_on_error(*steps: Callable[[], None]) -> Iterator[None]:
 
 
 class ObjectFailed(Exception):
-    """A failed read or write of an object. `__cause__` is the error; `doing` and `uri` are arguments for `explain`."""
+    """An object could not be read or written. `__cause__` is the error. `explain` accepts `doing` and `uri`."""
 
     def __init__(self, doing: str, uri: str) -> None:
         super().__init__(uri)
@@ -483,7 +489,7 @@ class ObjectFailed(Exception):
 
 @contextlib.contextmanager
 def naming_object(doing: str, uri: str) -> Iterator[None]:
-    """Convert an error of the body to ObjectFailed, unless the error already has a user-facing message."""
+    """Convert an error in the body of the `with` block to ObjectFailed, unless it already has a user-facing message."""
     try:
         yield
     except ConnectorError:
@@ -493,7 +499,7 @@ def naming_object(doing: str, uri: str) -> Iterator[None]:
 
 
 class Upload:
-    """A write-only file object. `close` stores its content as one object in S3, and `abort` discards it."""
+    """A write-only file object. `close` stores the written bytes as one object in S3, and `abort` discards them."""
 
     def __init__(
         self,
@@ -507,9 +513,10 @@ class Upload:
     ) -> None:
         """Create an upload without sending requests.
 
-        With `deferred`, `close` does not make the object visible, and sets `pending_upload`. With `held_in`, a local
-        folder that need not exist, `close` keeps a small object in that folder and sets `pending_upload`. With
-        `if_match`, the upload only replaces an object that has this ETag.
+        With `deferred`, `close` does not make the object visible. It sets `pending_upload`, with which the object can
+        be published later. If `held_in` is set to a local folder, `close` keeps a small object in this folder and sets
+        `pending_upload`. The folder is created if necessary. If `if_match` is set, the upload only replaces an object
+        that has this ETag.
         """
         self.s3 = s3
         self.uri = uri
@@ -518,13 +525,13 @@ class Upload:
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
         self._held_in = held_in
-        # Two buffers alternate: one is filled while the other is sent. The first grows on demand, as most objects are
-        # small.
+        # Two buffers alternate: one is filled while the other is sent. The first buffer grows on demand, because most
+        # objects are small.
         self._part, self._sent = bytearray(), bytearray()
         self._filled = 0
         self._upload_id: str | None = None
         self._etags: list[str] = []
-        self._sender = ThreadPoolExecutor(1, "upload")  # Its thread starts with the first part.
+        self._sender = ThreadPoolExecutor(1, "upload")  # The thread starts when the first part is sent.
         self._in_flight: Future[None] | None = None
         self._may_exist = False
         self.closed = False
@@ -537,15 +544,15 @@ class Upload:
         return self._filled
 
     def writable(self) -> bool:
-        """Return True. Arrow calls this."""
+        """Return True. Arrow calls `writable`."""
         return True
 
     def readable(self) -> bool:
-        """Return False. Arrow calls this."""
+        """Return False. Arrow calls this method."""
         return False
 
     def seekable(self) -> bool:
-        """Return False. Arrow calls this."""
+        """Return False. Arrow calls this method."""
         return False
 
     def tell(self) -> int:
@@ -556,7 +563,7 @@ class Upload:
         """Do nothing, because the parts of an upload have a minimum size."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Buffer `data`, and send each full part in the background. Raises the error of the part sent before."""
+        """Buffer `data`, and send each full part in the background. Raises the error of sending the previous part."""
         remaining = memoryview(data).cast("B")  # Arrow's buffers consist of signed bytes.
         while len(remaining) >= (space := PART_BYTES - self._filled):
             self._fill(remaining[:space])
@@ -570,7 +577,7 @@ class Upload:
         return len(data)
 
     def close(self) -> None:
-        """Send the remaining bytes. Afterwards, the object is visible or `pending_upload` is set."""
+        """Send the remaining bytes. Afterwards, either the object is visible or `pending_upload` is set."""
         if self.closed:
             return
         self.closed = True
@@ -584,7 +591,8 @@ class Upload:
             try:
                 put(self.s3, self.uri, self._take(), self._metadata, if_match=self._if_match)
             except Exception as error:
-                # A replaced object need not be restored. A new object may exist although the request failed.
+                # A new object may exist even if the request failed, and must then be deleted. A replaced object need
+                # not be restored.
                 self._may_exist = self._if_match is None and not 400 <= _status(error) < 500
                 raise
             return
@@ -600,7 +608,7 @@ class Upload:
     def abort(self) -> None:
         """Discard the buffered bytes, and abort the multipart upload if it was started.
 
-        If the request to store the object failed but S3 may have stored it, deletes the object.
+        If the request to store the object failed, but S3 may have stored the object nevertheless, deletes the object.
         """
         self.closed = True
         self._take()
@@ -626,7 +634,7 @@ class Upload:
         return taken
 
     def _write_to_disk(self, folder: Path) -> DeferredUpload | None:
-        """Write the whole object to the local disk. Return None if that fails, for example because the disk is full."""
+        """Write the whole object to the local disk. Return None if that fails, for example if the disk is full."""
         path = folder / secrets.token_hex(16)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -639,7 +647,7 @@ class Upload:
         return DeferredUpload(self._bucket, self._key, str(path), self._metadata)
 
     def _wait_for_part(self) -> None:
-        """Wait until the part in flight is sent, if there is one. Raises the error of sending it."""
+        """Wait until the part that is being sent, if any, is complete. Raises the error of sending the part."""
         if self._in_flight is not None:
             part, self._in_flight = self._in_flight, None
             part.result()
@@ -659,10 +667,10 @@ class Upload:
 
 
 class GzipUpload:
-    """A write-only file object that compresses its input with gzip and writes the result to an upload.
+    """A write-only file object that compresses bytes with gzip, and writes the compressed bytes to an upload.
 
-    With `member_bytes`, starts a new gzip member after this number of uncompressed bytes (RFC 1952, 2.2). gzip.GzipFile
-    is not used because its finaliser would write the rest of an aborted upload.
+    If `member_bytes` is set, a new gzip member starts after this number of uncompressed bytes (RFC 1952, 2.2).
+    gzip.GzipFile is not used, because its finaliser would write the remaining bytes of an aborted upload.
     """
 
     def __init__(self, upload: Upload, member_bytes: int | None = None) -> None:
@@ -682,7 +690,7 @@ class GzipUpload:
         self._member += len(data)
 
     def finish(self) -> None:
-        """End the current gzip member. Further bytes start a new one (RFC 1952, 2.2). The upload stays open."""
+        """End the current gzip member. Later bytes start a new member (RFC 1952, 2.2). The upload stays open."""
         if self._compressor is not None:
             self._upload.write(self._compressor.flush())
             self._compressor = None
@@ -696,11 +704,13 @@ class GzipUpload:
 _GZIP_WBITS = 31
 
 _INPUT_BYTES = 256 * 1024
-"""The number of compressed bytes per call. The output of a call stays in the processor's cache until it is copied."""
+"""The number of compressed bytes that one call decompresses. It is small enough that the output of a call stays in the
+processor's cache until it is copied."""
 
 
 _MAX_INFLATED = 16 * 1024 * 1024
-"""The maximum number of bytes that a call returns. A gzip file may expand to a thousand times its size."""
+"""The maximum number of bytes that one call returns. The limit is needed because a gzip file may expand to a thousand
+times its size."""
 
 
 def _gzip() -> Any:
@@ -717,7 +727,7 @@ def _gzip() -> Any:
 def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[bytearray]:
     """Yield the uncompressed content of each member of a gzip file. `pieces` are the bytes of the file.
 
-    Raises BadGzipFile if a member has more than `limit` bytes. Raises the errors of `inflated`.
+    Raises BadGzipFile if a member has more than `limit` uncompressed bytes. Also raises the errors of `inflated`.
     """
     member = bytearray()
     for part, is_end in _inflated(pieces):
@@ -738,11 +748,12 @@ def inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""The size in bytes of the pieces in which lines are requested and processed. A piece is larger if a line is longer."""
+"""The size in bytes of the pieces in which the lines of a file are requested and processed. If a single line is longer,
+its piece is larger."""
 
 
 def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Combine parts of a file into pieces that end with a whole line. The file's last newline may be missing."""
+    """Combine parts of a file into pieces that end with a whole line. The newline at the file's end may be missing."""
     buffer = bytearray()
     for part in parts:
         searched = len(buffer)
@@ -757,8 +768,8 @@ def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
 def unzipped(content: bytes, uri: str, limit: int) -> bytes:
     """Return the uncompressed content of a gzip file. Content that is not gzip is returned unchanged.
 
-    Raises OversizedFile if the uncompressed content of a gzip file has more than `limit` bytes. Raises the errors of
-    `inflated`.
+    Raises OversizedFile if the uncompressed content of a gzip file has more than `limit` bytes. Also raises the errors
+    of `inflated`.
     """
     if content[:2] != _GZIP_MAGIC:
         return content
@@ -774,7 +785,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield parts of the uncompressed content, and whether each part is the last of its member."""
+    """Yield the uncompressed parts of a gzip file, and for each part whether it is the last of its gzip member."""
     library = _gzip()
     inflate = library.decompressobj(wbits=_GZIP_WBITS)
     is_open = False

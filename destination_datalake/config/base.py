@@ -13,14 +13,14 @@ from pydantic_core import CoreSchema, core_schema
 
 ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"
-"""The patterns of an IAM role's ARN and of a region code."""
+"""`ROLE_ARN` is the pattern of an IAM role's ARN. `REGION` is the pattern of a region code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The entry of an option in `form.toml`: the option's texts in Airbyte's form, and a description of valid values.
+    """The entry of an option in `form.toml`: the texts that Airbyte's form shows, and a description of valid values.
 
-    The comments in `form.toml` explain the keys.
+    The comments in `form.toml` explain the keys of an entry.
     """
 
     description: str
@@ -36,18 +36,20 @@ class Form:
 class Options(BaseModel):
     """The base of option models: an immutable object with strict types."""
 
-    # `allow` instead of `forbid`, because only misspelt unknown options are rejected (`parsing.unknown_options`). The
-    # regex engine is Python's, because some patterns use look-ahead, which pydantic's own engine does not support.
+    # Use `allow` instead of `forbid`, because unknown options are only rejected if they are misspelt
+    # (`parsing.unknown_options`). Use Python's regex engine, because some patterns use look-ahead, which pydantic's own
+    # engine does not support.
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", regex_engine="python-re")
 
     fields_in_form: ClassVar[Sequence[str]] = ()
-    """The options that the form shows, in order. If empty, the form shows all options."""
+    """The names of the options that Airbyte's form shows, in order. If empty, the form shows all options of the
+    model."""
 
     @classmethod
     def form(cls, option: str) -> Form | None:
-        """Return an option's entry in `form.toml`, or None if it has none.
+        """Return an option's entry in `form.toml`, or None if there is no entry.
 
-        The constants that identify one model of a union have no entry.
+        Discriminators, the constants that identify one model of a union, have no entry.
         """
         tables = (form_tables().get(model.__name__, {}).get(option) for model in cls.__mro__)
         return next((Form(**table) for table in tables if table), None)
@@ -55,30 +57,31 @@ class Options(BaseModel):
 
 @cache
 def form_tables() -> Mapping[str, Mapping[str, Any]]:
-    """Return the entries of `form.toml`, by model and option."""
-    import tomllib  # Not needed for a valid configuration.
+    """Return the entries of `form.toml`, by the names of the model and the option."""
+    import tomllib  # The module is not needed for a valid configuration.
 
     return tomllib.loads(Path(__file__).with_name("form.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """An annotation for mappings that forms write as a list of `model`, which are objects with `name` and a value.
+    """An annotation for an option that is a mapping, but that Airbyte's form writes as a list.
 
-    Forms use a list because Airbyte's forms cannot express an object with arbitrary keys. Both an object and a list are
-    valid, unless the list repeats a name. The property is called `name` instead of `key` because Airbyte treats `key`
-    as a secret. Entries with `key` are also accepted.
+    Airbyte's forms cannot express an object with arbitrary keys. They write a list instead, whose items are objects of
+    `model`, with the property `name` and one other property for the value. Both an object and a list are valid, unless
+    the list repeats a name. The property is called `name` instead of `key`, because Airbyte treats `key` as a secret.
+    Entries with `key` are accepted too.
     """
 
     model: type[Options]
 
     @property
     def value(self) -> str:
-        """The name of the other option in an entry, beside `name`."""
+        """The name of the property that contains the value of an entry."""
         return next(name for name in self.model.model_fields if name != "name")
 
     def as_list(self, entries: object) -> object:
-        """Convert a mapping, or a list whose entries have `key`, to the list that forms write.
+        """Convert a mapping, or a list whose entries use `key`, to the form's list of entries with `name`.
 
         Any other value is returned unchanged.
         """
@@ -109,11 +112,11 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class AnyCase:
-    """An annotation of an option that also accepts upper-case letters where its pattern has lower-case ones."""
+    """An annotation for an option that also accepts upper-case letters where its pattern contains lower-case ones."""
 
 
 def secrets(options: Options) -> Iterator[str]:
-    """Yield the values of secret options, including those of nested objects."""
+    """Yield the values of all secret options, including options of nested objects."""
     for _, value in options:
         if isinstance(value, SecretStr):
             yield value.get_secret_value()

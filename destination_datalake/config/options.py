@@ -1,4 +1,4 @@
-"""The connector's options as one immutable, validated object.
+"""The connector's configuration: all options as one immutable, validated object.
 
 `spec.json`, the source of Airbyte's form, is generated from these models (`python -m docs.generator`).
 """
@@ -76,7 +76,7 @@ class Config(Options):
     bucket_name: Annotated[str, Field(pattern=r"^(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     bucket_prefix: Annotated[
         str | None,
-        # boto3 uses `.` and `..` in keys literally, while Arrow, Hadoop and others resolve them.
+        # boto3 interprets `.` and `..` in keys literally, while Arrow, Hadoop and other libraries resolve them.
         Field(pattern=r"^(?!s3[an]?:)(?!(.*/)?\.\.?(/|$))[^\x00-\x1f\x7f\\{}^%`\[\]\"<>#|?*]*$", max_length=512),
     ] = None
     lakeformation_database_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,255}$")]
@@ -135,8 +135,8 @@ class Config(Options):
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Validate options and return them as a configuration.
 
-        Raises ConfigError with one line per problem, including misspelt options. Each line names the option, the
-        problem and the expected value. Messages do not quote secrets.
+        Raises ConfigError if options are invalid or misspelt. The error's message contains one line per problem, which
+        names the option, the problem and the expected value. The message never quotes secrets.
         """
         try:
             normalised_options = normalised(options, cls)
@@ -160,7 +160,7 @@ class Config(Options):
 
     @property
     def has_table_options(self) -> bool:
-        """Whether any option is set that can make tables differ from those of AWS Datalake."""
+        """Whether any option is set that can make tables differ from those of Airbyte's destination AWS Datalake."""
         return not _TABLE_OPTIONS.isdisjoint(self._set_options)
 
     def unknown_options(self) -> tuple[UnknownOption, ...]:
@@ -168,10 +168,10 @@ class Config(Options):
         return self._unknown
 
     def of_stream(self, namespace: str | None, name: str) -> StreamOptions:
-        """Return the options of one stream. Options that no entry in `streams` sets are None.
+        """Return the options of one stream. An option is None if no entry in `streams` sets it for the stream.
 
-        An entry without a namespace applies to the streams with its name in all namespaces. The options of an entry
-        with the stream's namespace take precedence.
+        An entry without a namespace applies to the streams with its name in all namespaces. If there is also an entry
+        with the stream's namespace, the options of that entry take precedence.
         """
         options = StreamOptions(stream=name)
         for entry in sorted(self.streams, key=lambda entry: entry.namespace is not None):
@@ -185,11 +185,12 @@ class Config(Options):
         return own.nested or self.nested, own.flatten_max_depth or self.flatten_max_depth
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the values that must be masked in every output."""
+        """Return the secret values in the configuration, which must be masked in all output."""
         return (*secrets(self), *(value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)))
 
     def database_default_tag(self) -> tuple[str, tuple[str, ...]] | None:
-        """Return the key and values of the LF-Tag for databases that the connector creates, or None if not set."""
+        """Return the key and values of the LF-Tag for databases that the connector creates, or None if it is not
+        set."""
         values = [value.strip() for value in (self.lakeformation_database_default_tag_values or "").split(",")]
         key = self.lakeformation_database_default_tag_key
         return None if key is None else (key, tuple(dict.fromkeys(filter(None, values))))
@@ -216,7 +217,7 @@ _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORE
 
 
 def _contradictions(config: Config) -> Iterator[str]:
-    """Yield a message for each contradiction among valid options."""
+    """Yield a message for each contradiction between options that are valid on their own."""
     yield from _misspelt_regions(config)
     hive_only = {
         "path_layout": config.path_layout != "hive",
@@ -247,7 +248,7 @@ def _contradictions(config: Config) -> Iterator[str]:
 
 
 def _unsupported_by_catalog(config: Config) -> Iterator[str]:
-    """Yield a message for each option whose value the catalog does not support."""
+    """Yield a message for each option with a value that the configured catalog does not support."""
     limits, database = config.catalog.limits, config.lakeformation_database_name
     if not limits.is_valid_name(database):
         yield f"lakeformation_database_name {database} is not a valid name in this catalog: {limits.name_in_words}."
@@ -263,7 +264,7 @@ def _unsupported_by_catalog(config: Config) -> Iterator[str]:
 def _misspelt_regions(config: Config) -> Iterator[str]:
     """Yield a message for each misspelt AWS region.
 
-    S3-compatible stores can have other regions, and are not checked.
+    The regions of S3-compatible stores are not checked, because such stores can have regions of their own.
     """
     if config.endpoint_url is not None:
         return
@@ -278,11 +279,11 @@ _VARIANTS: Mapping[str, type[Options]] = {
     if isinstance(field.discriminator, str)
     for model in models(field.annotation)
 }
-"""The models of discriminated unions, by the value of the discriminator."""
+"""The models in discriminated unions, by the value of the discriminator that identifies them."""
 
 
 def aws_access(config: Config) -> AwsAccess:
-    """Return the AWS access that the options configure."""
+    """Return the AWS access (identity, regions and endpoint) that the options configure."""
     return AwsAccess(
         region=config.region,
         identity=_identity(config),

@@ -1,6 +1,6 @@
-"""Parse options: read files, convert values to canonical forms, set dependent defaults, and report invalid options.
+"""Parse options: read a file, convert values to canonical forms, set dependent defaults, and report invalid options.
 
-A message names the option, its value and the expected value. Messages never quote secrets.
+A message about an invalid option names the option, its value and the expected value. Messages never quote secrets.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from destination_datalake.errors import ConfigError
 
 
 def read_object(path: str, label: str) -> dict[str, Any]:
-    """Return the JSON object in the file at `path`. Messages call the file `label`.
+    """Return the JSON object in the file at `path`. Error messages call the file `label`.
 
-    Raises ConfigError. Its messages never quote the content, which may contain secrets.
+    Raises ConfigError if the file cannot be read or is not a JSON object. Messages never quote the content of the file,
+    which may contain secrets.
     """
     try:
         text = Path(path).read_bytes()
@@ -36,7 +37,7 @@ def read_object(path: str, label: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"The {label} file {path} cannot be read: {error.strerror}.") from error
     except json.JSONDecodeError as error:
-        # Use only `msg`, because `doc` is the content of the file.
+        # Use only `error.msg`, because `error.doc` is the content of the file.
         position = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(f"The {label} file {path} is not valid JSON: {position}: {error.msg}.") from None
     except UnicodeDecodeError as error:
@@ -51,9 +52,9 @@ def read_object(path: str, label: str) -> dict[str, Any]:
 
 
 def _object(pairs: Sequence[tuple[str, Any]], label: str) -> dict[str, Any]:
-    """Return a JSON object.
+    """Return a JSON object with these keys and values.
 
-    Raises ConfigError for a duplicate key, for which Python's parser would use the last value.
+    Raises ConfigError for a duplicate key. Python's parser would accept it and use the last value.
     """
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -63,23 +64,23 @@ def _object(pairs: Sequence[tuple[str, Any]], label: str) -> dict[str, Any]:
 
 
 def nesting_error(label: str) -> ConfigError:
-    """Return the error for JSON that is nested more deeply than Python's parser supports."""
+    """Return the error to raise for JSON that is nested more deeply than Python's parser supports."""
     return ConfigError(f"The {label} is nested too deeply: it has hundreds of levels of objects or arrays.")
 
 
 def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:
-    """Return the options that are set, in the canonical form of `spec.json`. `model` is the model of the options.
+    """Return the options that are set, in the canonical form that `spec.json` describes. `model` is their model.
 
-    Nulls and empty strings count as not set, also in nested objects, because forms send them for blank optional fields.
-    Spaces around values are removed. Spark's properties stay unchanged, except that nulls are removed. Enumeration
-    values are accepted in any letter case, lists of entries are also accepted as objects, and `spark` is accepted
-    without `mode`.
+    Options with the value null or an empty string count as not set, also in nested objects, because forms send these
+    values for blank optional fields. Spaces around values are removed. Spark's properties are not changed, except that
+    nulls are removed. Values of enumerations are converted from any letter case, mappings are converted to lists of
+    entries, and the `mode` of `spark` is added if it is missing.
     """
     result: dict[str, Any] = {}
     for key, raw in options.items():
         value = _stripped(raw)
         if key in ("lakeformation_database_name", "table_prefix") and isinstance(value, str):
-            # Glue stores names in lower case.
+            # Convert names to lower case, because Glue stores them in lower case.
             value = value.lower()
         elif key == "bucket_prefix" and isinstance(value, str) and "://" not in value:
             value = "/".join(folder for folder in value.split("/") if folder.strip()).strip()
@@ -99,7 +100,7 @@ def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, An
 
 
 def _settings(conf: Any) -> Any:
-    """Return Spark's properties without nulls, but otherwise unchanged."""
+    """Return Spark's properties without nulls and otherwise unchanged."""
     match conf:
         case dict():
             return {name: text for name, text in conf.items() if text is not None}
@@ -115,7 +116,7 @@ def _canonical_object(options: dict[str, Any], model: type[Options]) -> dict[str
 
 
 def _canonical(value: Any, field: FieldInfo) -> Any:
-    """Return a value in the canonical form of the option's type. Return an invalid value unchanged."""
+    """Return a value in the canonical form for the option's type. If the value is invalid, return it unchanged."""
     for item in field.metadata:
         if isinstance(item, Entries):
             return item.as_list(value)
@@ -150,7 +151,7 @@ def _choice(value: str, choices: Sequence[str]) -> str:
 
 
 def matching_model(options: dict[str, Any], candidates: list[type[Options]]) -> type[Options] | None:
-    """Return the candidate whose discriminator value the object contains, or None if no candidate matches."""
+    """Return the model in `candidates` whose discriminator value the object contains, or None if no model matches."""
     if len(candidates) == 1:
         return candidates[0]
     for model in candidates:
@@ -162,7 +163,7 @@ def matching_model(options: dict[str, Any], candidates: list[type[Options]]) -> 
 
 
 def _in_lower_case(entry: Any) -> Any:
-    """Return an entry with its database and table in lower case, as Glue stores them."""
+    """Return an entry with the names of its database and table in lower case, as Glue stores them."""
     if not isinstance(entry, dict):
         return entry
     lowered = {name: entry[name].lower() for name in ("database", "table") if isinstance(entry.get(name), str)}
@@ -183,9 +184,9 @@ def _stripped(value: Any) -> Any:
 
 
 def with_dependent_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the options, with the defaults that depend on other options.
+    """Return a copy of the options, completed by the defaults that depend on other options.
 
-    These are the defaults for types, partitions, `lake_formation.mode` and the codec.
+    These defaults concern types, partitions, `lake_formation.mode` and the codec.
     """
     options = {**options}
     format_ = options.setdefault("format", {"format_type": "Parquet"})
@@ -196,7 +197,7 @@ def with_dependent_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     )
     path_layout = options.get("path_layout", "hive")
     options.setdefault("partitioning", default_partitioning(str(path_layout)))
-    # The layouts of other lakes partition by time of arrival. AWS Datalake partitions by the cursor.
+    # The path layouts of other lakes partition by time of arrival. AWS Datalake partitions by the cursor.
     options.setdefault("partition_source", "cursor" if path_layout == "hive" else "extracted_at")
     if options.get("lakeformation_governed_tables") is True:
         lake_formation = options.setdefault("lake_formation", {})
@@ -243,9 +244,9 @@ def contradictions(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _has_tag_values(options: Mapping[str, Any]) -> bool:
-    """Return whether lakeformation_database_default_tag_values contains a value.
+    """Return whether the option lakeformation_database_default_tag_values contains a value.
 
-    Values of other types than text count as present, because the model rejects them.
+    A value that is not a text counts as present, because the model rejects it later.
     """
     values = options.get("lakeformation_database_default_tag_values")
     return any(value.strip() for value in values.split(",")) if isinstance(values, str) else values is not None
@@ -253,14 +254,15 @@ def _has_tag_values(options: Mapping[str, Any]) -> bool:
 
 _SIMILAR = 0.7
 _MISSPELT = 0.8
-"""The minimum similarities (`difflib`): for suggesting a known option, and for treating an unknown one as misspelt."""
+"""`_SIMILAR` is the minimum similarity (`difflib`) at which a known option is suggested for an unknown one. `_MISSPELT`
+is the minimum similarity at which the unknown option counts as misspelt."""
 
 
 class UnknownOption(NamedTuple):
-    """The dotted name of an unknown option, and a similar known option if there is one.
+    """An unknown option: its dotted name, and a known option with a similar name if there is one.
 
-    An unknown option is misspelt if it closely resembles a known option that is not set. Misspelt options are rejected,
-    because ignoring them would silently change the outcome.
+    An unknown option counts as misspelt if its name is very similar to a known option that is not set. Misspelt options
+    are rejected, because ignoring them would silently change the outcome of syncs.
     """
 
     name: str
@@ -273,9 +275,9 @@ class UnknownOption(NamedTuple):
 
 
 def unknown_options(options: Mapping[str, Any], model: type[Options], path: str = "") -> Iterator[UnknownOption]:
-    """Yield the options that `model` does not contain, also in nested objects.
+    """Yield the options that `model` does not contain, including options of nested objects.
 
-    `options` must have the canonical form.
+    `options` must be in canonical form (`normalised`).
     """
     fields = model.model_fields
     for name, value in options.items():
@@ -294,7 +296,7 @@ def _unknown(path: str, name: str, known: Sequence[str], options: Mapping[str, A
 
 
 def _objects(value: Any, field: FieldInfo, path: str) -> Iterator[tuple[str, dict[str, Any], type[Options]]]:
-    """Yield each object in an option's value, with its path and its model."""
+    """Yield each object in the value of an option, with the object's dotted path and its model."""
     entries = [item.model for item in field.metadata if isinstance(item, Entries)]
     candidates = entries or list(models(field.annotation))
     items = enumerate(value) if isinstance(value, list) else ()
@@ -307,9 +309,9 @@ def _objects(value: Any, field: FieldInfo, path: str) -> Iterator[tuple[str, dic
 def invalid_options(
     error: ValidationError, model: type[Options], variants: Mapping[str, type[Options]]
 ) -> Iterator[str]:
-    """Yield a message for each problem in pydantic's error about the input for `model`.
+    """Yield a message for each problem in `error`, which pydantic raised about the options for `model`.
 
-    `variants` contains the models of discriminated unions, by the value of the discriminator.
+    `variants` contains the models in discriminated unions, by the value of the discriminator that identifies them.
     """
     for problem in error.errors():
         yield _message(problem["type"], problem["loc"], problem.get("input"), model, variants)
@@ -334,9 +336,9 @@ _S3_DATA_LAKE_OPTIONS: Mapping[str, str] = {
 
 
 def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
-    """Return a message that translates the options of S3 Data Lake, or None if there are no such options.
+    """Return a message that lists the equivalents of S3 Data Lake's options, or None if there are no such options.
 
-    The message quotes no values except the type of the catalog.
+    The message quotes no values of options, except the type of the catalog.
     """
     if not {"warehouse_location", "catalog_type", "s3_bucket_name"} & options.keys():
         return None
@@ -356,17 +358,17 @@ def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
 
 
 _UNQUOTED = ("credentials", "spark", "endpoint_url", "catalog.", "lineage.", "notify.")
-"""Prefixes of options whose values may contain a secret or an account, and are therefore not quoted."""
+"""Prefixes of the options whose values are never quoted, because they may contain a secret or an account."""
 
 
 def quoted(name: str, value: object) -> str:
-    """Return an option's value after a space, for messages.
+    """Return the value of an option for messages, preceded by a space.
 
     Returns an empty text if the value may contain a secret, or if it is an object or a list.
     """
     if name.startswith(_UNQUOTED) or isinstance(value, dict | list):
         return ""
-    # JSON, as in the configuration: the quotes of "256" show that it is a string.
+    # Quote the value as JSON, as in the configuration: the quotes of "256" show that the value is a string.
     text = json.dumps(value, ensure_ascii=False)
     return f" {text}" if len(text) <= 80 else f" {text[:80]}…"
 
@@ -378,7 +380,8 @@ def _message(
     model: type[Options],
     variants: Mapping[str, type[Options]],
 ) -> str:
-    # Inside a union, pydantic's locations contain the variant's tag, which the user's configuration does not contain.
+    # For a value inside a union, pydantic's location contains the tag of the variant, which is not in the user's
+    # configuration.
     name = ".".join(str(step) for step in location if step not in variants)
     expected = _expectation(location, model, variants)
     must_be = f"It must be {expected}." if expected else "Correct it."
@@ -394,7 +397,7 @@ def _expectation(
 ) -> str | None:
     """Return a description of the expected value of the field at `location`.
 
-    If the field has no description, returns the one of its innermost ancestor that has one.
+    If the field has no description, return the description of the closest enclosing option that has one.
     """
     expected: str | None = None
     for step in location:
@@ -408,7 +411,7 @@ def _expectation(
             break
         form = model.form(step)
         expected = (form.expects if form is not None else None) or _choices_in_words(field) or expected
-        # An object, or a list of objects.
+        # The option is an object or a list of objects.
         for kind in (field.annotation, *get_args(field.annotation)):
             if isinstance(kind, type) and issubclass(kind, Options):
                 model = kind

@@ -1,4 +1,4 @@
-"""Options of the services that a sync uses: AWS, the catalog, Lake Formation, Spark, notices and lineage."""
+"""Options for the services that a sync uses: AWS, the catalog, Lake Formation, Spark, notices and lineage."""
 
 from __future__ import annotations
 
@@ -57,20 +57,21 @@ class SseKms(Options, title="SSE-KMS: Your Key in KMS"):
     """Encryption with your own key in KMS (SSE-KMS)."""
 
     encryption_type: Literal["SSE-KMS"]
-    # Not an alias: an IAM policy cannot allow the use of a key by its alias's ARN (KMS: aliases and IAM policies).
+    # Aliases are not accepted: an IAM policy cannot allow the use of a key by the ARN of its alias (KMS: aliases and
+    # IAM policies).
     kms_key_arn: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$")]
     bucket_key: bool = True
 
 
 # --- Catalog ----------------------------------------------------------------------------------------------------------
-# Options of the tables' catalog: Glue, or a catalog with Iceberg's REST protocol.
+# Options for the catalog of the tables: Glue, or a catalog with Iceberg's REST protocol.
 #
-# Glue's REST endpoint and Amazon S3 Tables are REST catalogs with limits, which are checked before a sync begins.
+# Glue's REST endpoint and Amazon S3 Tables are REST catalogs with limits. The limits are checked before a sync begins.
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogLimits:
-    """The limits of a catalog, and whether it determines the locations of tables."""
+    """The limits of a catalog, and whether the catalog determines the locations of tables."""
 
     name: str = ".+"
     """The regular expression for valid names of databases and tables. `name_in_words` describes it."""
@@ -104,7 +105,7 @@ class GlueCatalogOptions(Options, title="Glue Data Catalog"):
     type: Literal["glue"]
     limits: ClassVar[CatalogLimits] = NO_LIMITS
     vended_credentials: ClassVar[bool] = False
-    """Whether tables are read and written with credentials vended by the catalog."""
+    """Whether the connector reads and writes tables with credentials that the catalog vends."""
 
 
 class RestCatalogOptions(Options, title="Iceberg REST Catalog"):
@@ -158,7 +159,7 @@ class S3TablesCatalogOptions(Options, title="Amazon S3 Tables"):
     ]
     limits: ClassVar[CatalogLimits] = _S3_TABLES
     vended_credentials: ClassVar[bool] = False
-    """Whether tables are read and written with credentials vended by the catalog."""
+    """Whether the connector reads and writes tables with credentials that the catalog vends."""
 
 
 Catalog = GlueCatalogOptions | RestCatalogOptions | GlueRestCatalogOptions | S3TablesCatalogOptions
@@ -185,7 +186,7 @@ def contradictory_catalog(
             if is_set:
                 yield f"{name} does not apply to table buckets, which Amazon S3 Tables manages. Remove it."
     if catalog.vended_credentials and not spark_is_local:
-        # Vended credentials cover only the tables, not the staging folder of remote executors.
+        # Vended credentials allow access only to tables, not to the staging folder that remote executors read.
         yield (
             "catalog.vended_credentials requires executors on this machine, but spark.mode is not local. Set "
             "catalog.vended_credentials to false."
@@ -215,7 +216,7 @@ def _contradictory_authentication(catalog: RestCatalogOptions) -> Iterator[str]:
 
 
 # --- Lake Formation ---------------------------------------------------------------------------------------------------
-# Options of Lake Formation: registration of the data location, LF-Tags and grants.
+# Options for Lake Formation: registration of the data location, LF-Tags and grants.
 
 
 GovernanceMode = Literal["none", "hybrid", "managed"]
@@ -227,7 +228,8 @@ LOCATION_PERMISSIONS: frozenset[Permission] = frozenset({"DATA_LOCATION_ACCESS"}
 DATABASE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "CREATE_TABLE", "DESCRIBE", "DROP"})
 TABLE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "DELETE", "DESCRIBE", "DROP", "INSERT", "SELECT"})
 COLUMN_PERMISSIONS: frozenset[Permission] = frozenset({"SELECT"})
-"""The permissions that can be granted on each kind of resource (Lake Formation API: GrantPermissions)."""
+"""These constants contain the permissions that can be granted on each kind of resource (Lake Formation API:
+GrantPermissions)."""
 
 ALL_TABLES = "*"
 
@@ -235,7 +237,8 @@ ALL_TABLES = "*"
 _TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w\s.:/=+\-@%]+$")]
 _TagValue = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w\s.:/=+\-@%]+$")]
 Tags = dict[_TagKey, Annotated[list[_TagValue], Field(min_length=1, max_length=1000)]]
-"""LF-Tags by key. All values of a key are added to its definition. The first value is assigned to the resource."""
+"""LF-Tags and their values, by key. All values are added to the definition of the LF-Tag. The first value is assigned
+to the resource."""
 
 _Database = Annotated[str | None, Field(pattern=r"^[a-z0-9_-]{1,255}$")]
 _Columns = Annotated[list[Annotated[str, Field(min_length=1, max_length=255)]] | None, Field(min_length=1)]
@@ -281,7 +284,7 @@ class LakeFormationOptions(Options):
 def contradictory_governance(options: LakeFormationOptions, *, governed_tables: bool) -> Iterator[str]:
     """Yield a message for each contradiction among options that are valid on their own.
 
-    `governed_tables` is an older option.
+    `governed_tables` is the value of the older option lakeformation_governed_tables.
     """
     if governed_tables and options.mode != "managed":
         yield (
@@ -324,7 +327,7 @@ def _contradictory_grant(name: str, grant: Grant) -> Iterator[str]:
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------------
-# Options of Spark: where it runs, its properties, and the credentials of remote executors.
+# Options for Spark: where it runs, its properties, and the credentials that remote executors use.
 
 
 ExecutorCredentials = Literal["role", "session"]
@@ -349,7 +352,7 @@ class SparkOptions(Options):
 
     @property
     def is_local(self) -> bool:
-        """Whether Spark runs only on this machine. If so, executors share its disk and its AWS identity."""
+        """Whether Spark runs only on this machine. If so, executors share the connector's disk and AWS identity."""
         return self.master.startswith("local") and not self.is_connect
 
     @property
@@ -361,7 +364,7 @@ class SparkOptions(Options):
     def is_authenticated(self) -> bool:
         """Whether Spark's processes authenticate with a shared secret.
 
-        They do so by default, except on a standalone cluster, where the secret must be configured:
+        By default, the processes do so, except on a standalone cluster, where the secret must be configured:
         https://spark.apache.org/docs/latest/security.html#spark-rpc-communication-protocol-between-spark-processes
         """
         return self.conf.get(_AUTHENTICATES, str(not self.master.startswith("spark://"))).lower() == "true"
@@ -370,8 +373,8 @@ class SparkOptions(Options):
     def is_unencrypted(self) -> bool:
         """Whether tasks are sent to other machines without encryption, as far as the connector's options show.
 
-        AES and SASL only encrypt authenticated connections. With a token, PySpark uses TLS, except for connections to
-        localhost. https://spark.apache.org/docs/latest/security.html#network-encryption
+        AES and SASL encrypt only authenticated connections. If a token is set, PySpark uses TLS, except for connections
+        to localhost. https://spark.apache.org/docs/latest/security.html#network-encryption
         """
         if self.remote is not None:
             uses_tls = self.token is not None and not _TO_LOCALHOST.match(self.remote)
@@ -384,7 +387,7 @@ class SparkOptions(Options):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about connections of Spark that lack encryption or authentication."""
+        """Warnings about Spark's network connections that lack encryption or authentication."""
         warnings = []
         if self.is_connect and self.is_unencrypted:
             warnings.append(
@@ -447,7 +450,7 @@ Spark = LocalSpark | ClusterSpark | ConnectSpark
 
 
 def inferred_mode(spark: Mapping[str, Any]) -> str:
-    """Return the `mode` for options of Spark that do not set it, because they are older than this option."""
+    """Return the `mode` for options of Spark from configurations that are older than the option `mode`."""
     if spark.get("remote") is not None:
         return "connect"
     return "local" if str(spark.get("master", "local")).lower().startswith("local") else "cluster"
@@ -482,7 +485,7 @@ def contradictory_spark(spark: Spark) -> Iterator[str]:
 
 
 # --- Notices and lineage ----------------------------------------------------------------------------------------------
-# Options for notices of syncs to Amazon SNS and lineage events to OpenLineage.
+# Options for notices to Amazon SNS about syncs, and for lineage events to OpenLineage.
 
 
 class NotifyOptions(Options):

@@ -1,7 +1,8 @@
-"""Options of tables: files, names, partitions, paths, sort order, deduplication and maintenance.
+"""Options for tables: files, names, partitions, paths, sort order, deduplication and maintenance.
 
-The most specific retention rule takes precedence: first that of a branch or tag, then the table's properties
-`history.expire.*`, then these options. The defaults are those of Iceberg and of Glue's optimizers.
+If several rules for the retention of snapshots exist, the most specific one applies: first the rule of a branch or tag,
+then the table's properties `history.expire.*`, and then these options. The defaults are the same as in Iceberg and in
+Glue's optimizers.
 """
 
 from __future__ import annotations
@@ -120,24 +121,24 @@ class StreamOptions(Options):
     flatten_max_depth: Annotated[int | None, Field(ge=1, le=100)] = None
 
     def is_for(self, namespace: str | None, name: str) -> bool:
-        """Return whether these options apply to the stream."""
+        """Return whether these options apply to the stream with this namespace and name."""
         return self.stream == name and (self.namespace or None) in (namespace or None, None)
 
     def overridden_by(self, other: Self) -> Self:
-        """Return a copy of these options, in which the options that `other` sets replace the present ones."""
+        """Return a copy of these options, in which each option that `other` sets has the value from `other`."""
         return self.model_copy(update={name: value for name, value in other if value is not None})
 
 
 def default_partitioning(path_layout: str) -> str:
-    """Return the default of `partitioning` for a path layout.
+    """Return the default of the option `partitioning` for a path layout.
 
-    The layouts of other lakes partition by the hour of arrival.
+    The preset layouts of other lakes partition by the hour of arrival. All other layouts have no default partitions.
     """
     return PRESETS[path_layout].default if path_layout in PRESETS else "NO PARTITIONING"
 
 
 def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) -> Iterator[str]:
-    """Yield a message if options that are valid on their own result in unsupported folders."""
+    """Yield a message if options that are valid on their own would result in folders that are not supported."""
     try:
         template = path_template(path_layout, partitioning)
     except InvalidTemplate as problem:
@@ -162,7 +163,8 @@ def contradictory_layout(
 ) -> Iterator[str]:
     """Yield a message for each contradiction among options that are valid on their own.
 
-    `hive_only` contains the options that only Hive tables support, with whether their values differ from the defaults.
+    `hive_only` maps the names of options that only Hive tables support to whether their values differ from the
+    defaults.
     """
     names = [name for name, is_set in hive_only.items() if is_set]
     if table_type == "ICEBERG" and names:
@@ -186,17 +188,18 @@ def contradictory_layout(
 
 REPORTS_FOLDER = "_reports"
 REPORTS_TABLE = "airbyte_sync_reports"
-"""The Glue table of the reports in this folder, in the database of streams without a namespace."""
+"""The name of the Glue table that contains the reports in REPORTS_FOLDER. The table is in the database for streams
+without a namespace."""
 
 TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_schema", "_errors", "_deletions", REPORTS_FOLDER}) | RESERVED_FOLDERS
-"""Folders under bucket_prefix that contain no tables, or tables of another layout. Lifecycle rules delete from some of
-them."""
+"""The folders under bucket_prefix that must not be used for the tables of a database. They contain no tables, or tables
+of another layout. Lifecycle rules delete objects in some of these folders."""
 
 
 def database_folder(database: str) -> str:
     """Return the first folder under bucket_prefix for a database, or for another variable of a path template.
 
-    The name of a reserved folder gets a suffix that database names cannot contain.
+    If the name is that of a reserved folder, a suffix is added that database names cannot contain.
     """
     return f"{database}.db" if database in TAKEN_FOLDERS else database
 
@@ -219,9 +222,9 @@ class DedupOptions(Options):
 
 
 def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) -> Iterator[str]:
-    """Yield a message if an option is set that the table type does not support.
+    """Yield a message if a deduplication option is set that the table type does not support.
 
-    Default values are accepted, because forms send them.
+    Default values are always accepted, because forms send them.
     """
     changed = [
         f"dedup.{name}" for name, field in DedupOptions.model_fields.items() if getattr(dedup, name) != field.default
@@ -233,7 +236,7 @@ def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) 
 
 
 def streams_without_dedup(streams: Sequence[StreamId], table_type: str, format_type: str) -> str | None:
-    """Return a message if the table type does not support the deduplication of these streams, and otherwise None."""
+    """Return a message if the table type does not support deduplication of these streams, or None if it does."""
     if table_type != "HIVE" or not streams:
         return None
     is_single = len(streams) == 1
