@@ -137,8 +137,8 @@ class ArchiveLedger:
     def end(self, stream: StreamId, columns: Sequence[Field], folder: str, position: Position) -> None:
         """Record in the journal that the sync has published the stream's table, and update the table's description.
 
-        The description is a JSON object in the archive that contains `columns` and `folder`, the folder of the table's
-        files. A failure to write the description is only logged.
+        The description is a JSON object in the folder `_schema`. It contains `columns` and `folder`, the folder of the
+        table's files. A failure to write the description is only logged.
 
         Does nothing if `begin` was not called for the stream. Raises the same errors as `begin`.
         """

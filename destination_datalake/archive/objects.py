@@ -1,6 +1,6 @@
 """The objects in a table's archive, and the names of these objects.
 
-_raw/{database}.{table}/dt=2026-11-25/{sync}-{batch}-{part}-{attempt}.jsonl.gz   the lines of a unit
+    _raw/{database}.{table}/dt=2026-11-25/{sync}-{batch}-{part}-{attempt}.jsonl.gz   the lines of a unit
                            /catalog/{sha256}.json                                    the configuration of a stream
                            /index/{start}-{sync}/begin.json                          a sync has prepared the table
                                                 /{batch}.json                        the sync has committed a batch

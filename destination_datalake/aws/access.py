@@ -80,8 +80,8 @@ def register_secrets(*secrets: str | None) -> None:
 def mask_secrets(text: str) -> str:
     """Return the text with each secret replaced by `****`.
 
-    Masks registered secrets, session tokens that follow the name of their header, and in URLs users, passwords and
-    parameter values.
+    Masks registered secrets, session tokens after the name of their header, and the users, passwords and parameter
+    values in URLs.
     """
     for spelling in _spellings:
         text = text.replace(spelling, _MASK)

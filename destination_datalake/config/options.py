@@ -189,8 +189,7 @@ class Config(Options):
         return (*secrets(self), *(value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)))
 
     def database_default_tag(self) -> tuple[str, tuple[str, ...]] | None:
-        """Return the key and values of the LF-Tag for databases that the connector creates, or None if it is not
-        set."""
+        """Return the key and values of the LF-Tag for databases that the connector creates, or None if not set."""
         values = [value.strip() for value in (self.lakeformation_database_default_tag_values or "").split(",")]
         key = self.lakeformation_database_default_tag_key
         return None if key is None else (key, tuple(dict.fromkeys(filter(None, values))))

@@ -132,7 +132,8 @@ class StreamOptions(Options):
 def default_partitioning(path_layout: str) -> str:
     """Return the default of the option `partitioning` for a path layout.
 
-    The preset layouts of other lakes partition by the hour of arrival. All other layouts have no default partitions.
+    The preset layouts of other lakes partition by the hour of arrival. All other layouts are not partitioned by
+    default.
     """
     return PRESETS[path_layout].default if path_layout in PRESETS else "NO PARTITIONING"
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The columns of a table, read from the catalog or, for a dropped table, from its description in the archive.
+    """The columns of a table, read from the catalog or, for a dropped table, from its archived description.
 
     `present` maps the names of the table's columns to the columns, whose paths are the fields in records. `archived`
     contains the columns according to each archived stream configuration. `naming` converts the names of fields to the

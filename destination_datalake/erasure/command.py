@@ -220,7 +220,7 @@ class Erasure:
     """The steps of the command `delete-rows`.
 
     `run` first checks the preconditions of all targets, and changes nothing if a check fails. It then writes the
-    request to the ledger, stops running replays, erases the rows from each target, searches all targets again, and
+    request to the ledger, stops running replays, searches all targets, erases the rows, searches all targets again, and
     stores the report. If no rows are left, it marks the request as finished.
     """
 

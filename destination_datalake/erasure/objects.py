@@ -1,4 +1,4 @@
-"""Search objects that belong to no Iceberg snapshot and rewrite them, in Spark jobs with several objects per task.
+"""Search and rewrite objects that belong to no Iceberg snapshot, in Spark jobs with several objects per task.
 
 Progress is not stored. If a run is killed, the next run searches all objects again, and completes the erasure.
 """
