@@ -1,6 +1,6 @@
 """Run the steps of the check concurrently, collect their findings, and add remedies for missing permissions.
 
-The duration and the outcome of each step are logged. Independent steps run concurrently.
+The duration and the outcome of each step are logged. A step waits only for the steps that it depends on.
 """
 
 from __future__ import annotations

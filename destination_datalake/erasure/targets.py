@@ -605,7 +605,7 @@ class Uploads:
         """Do nothing: incomplete uploads have no preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the old uploads, whose content S3 does not allow to be read. Add a note about recent uploads."""
+        """Yield the old uploads, whose content cannot be read from S3. Add a note about recent uploads."""
         recent = []
         for name, upload in self._uploads():
             if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
