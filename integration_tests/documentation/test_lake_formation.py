@@ -1,9 +1,7 @@
 """The page on Lake Formation, followed by a user with an empty account: every command on it is run, in order."""
 
 import argparse
-import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import jmespath  # type: ignore[import-untyped]
@@ -12,6 +10,7 @@ import pytest
 from integration_tests.aws.server import REGION, AwsServer
 from integration_tests.documentation.aws_cli import aws_cli
 from integration_tests.documentation.commands import Call, Command, answered
+from integration_tests.documentation.connector import connector
 from integration_tests.documentation.shell import Shell, steps
 from integration_tests.harness.account import Account
 from integration_tests.harness.runs.warm import WarmLaunch
@@ -56,20 +55,6 @@ def administrator(endpoint_url: str) -> str:
     )
     key = iam.create_access_key(UserName="admin")["AccessKey"]
     return f"[default]\naws_access_key_id = {key['AccessKeyId']}\naws_secret_access_key = {key['SecretAccessKey']}\n"
-
-
-def connector(launch: WarmLaunch) -> Command:
-    """Return the command `destination-datalake`, started as in other tests: forked, with everything loaded."""
-
-    def run(call: Call) -> int:
-        started = launch.with_stdout(call.stdout.fileno()).in_folder(str(call.folder))
-        with started(call.arguments, call.environment, call.stderr) as process:
-            with suppress(BrokenPipeError):
-                shutil.copyfileobj(call.stdin, process.stdin)
-                process.stdin.close()
-            return process.wait()
-
-    return run
 
 
 def cloudformation(endpoint_url: str) -> Command:
