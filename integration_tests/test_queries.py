@@ -7,7 +7,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+import sqlglot
+from sqlglot import exp
 
+from integration_tests.documentation.blocks import block, blocks
 from integration_tests.harness.engines.duck import downloaded, scan
 from integration_tests.harness.engines.spark import SparkReader
 from integration_tests.harness.lake import Lake
@@ -46,6 +49,10 @@ BLOCKS: Mapping[str, list[str]] = {
 }
 OF_ALL_ENGINES = text("docs/query.md").partition("## The latest row of each key")[2]
 LATEST_ROWS = OF_ALL_ENGINES.partition("```sql\n")[2].partition("```")[0]
+BY_COLUMN, BY_DATE, BY_TEXTS, _ = (
+    found.body for found in blocks("docs/query.md", "Through the Glue Data Catalog", "sql")
+)
+CLICKHOUSE = block("docs/query.md", "ClickHouse", "sql").body
 
 
 @contextmanager
@@ -70,6 +77,26 @@ def written(
 def local(statements: str, folder: Path) -> str:
     """Return statements of the page with a folder of this machine in place of the table's."""
     return statements.replace("s3://lake/raw/shop/cart_viewed", str(folder))
+
+
+def asked(statement: str, folder: Path, keys: Mapping[str, str]) -> list[tuple[object, ...]]:
+    """Return the rows that a statement finds in the table, sorted; the table's keys have these types."""
+    types = ", ".join(f"{name}: {kind}" for name, kind in keys.items())
+    files = f"'{folder}/**/*.parquet', hive_partitioning = true, union_by_name = true, hive_types = {{{types}}}"
+    with duckdb.connect() as engine:
+        engine.execute("SET TimeZone = 'UTC'")
+        engine.execute("CREATE SCHEMA shop")
+        engine.execute(f"CREATE VIEW shop.cart_viewed AS FROM read_parquet({files})")
+        return sorted(engine.execute(statement).fetchall())
+
+
+def in_duckdb(statement: str) -> str:
+    """Return ClickHouse's statement for DuckDB, with the table in place of the function that reads its files."""
+    query = sqlglot.parse_one(statement.strip().rstrip(";"), dialect="clickhouse")
+    query.set("settings", None)
+    [source] = query.find_all(exp.Table)
+    source.replace(exp.to_table("shop.cart_viewed"))
+    return query.sql("duckdb")
 
 
 @pytest.mark.slow
@@ -97,12 +124,15 @@ def test_a_condition_on_partition_keys_opens_the_files_of_their_partitions_alone
     with written(lake, platform, "firehose", path_layout="firehose") as folder:
         scanned = scan(folder, "year = '2019' AND month = '11' AND day = '12'", strings)
         assert (sorted(row["id"] for row in scanned.rows), scanned.files, scanned.total_files) == ([0, 1], 1, 4)
-
-    with written(lake, platform, "hive", partitioning="DATE") as folder:
+        assert asked(BY_TEXTS, folder, strings) == IN_NOVEMBER
+        assert asked(in_duckdb(CLICKHOUSE), folder, strings) == IN_NOVEMBER
+   with written(lake, platform, "hive", partitioning="DATE") as folder:
         scanned = scan(folder, "bought_at_date >= '2019-11-30'", {"bought_at_date": "DATE"})
         without = scan(folder, "bought_at_date IS NULL", {"bought_at_date": "DATE"})
+        by_column, by_date = (asked(query, folder, {"bought_at_date": "DATE"}) for query in (BY_COLUMN, BY_DATE))
 
     assert (sorted(row["id"] for row in scanned.rows), scanned.files, scanned.total_files) == ([2, 3], 2, 4)
+    assert by_column == by_date == [("DE", 1), ("FR", 3)]
     assert ([row["id"] for row in without.rows], without.files) == ([4], 1)
 
 
