@@ -16,8 +16,11 @@ from uuid import uuid4
 import psutil
 import pytest
 
+from integration_tests.documentation.blocks import block, blocks
+
 ROOT = Path(__file__).parents[1]
 PATIENCE = 240.0
+TUTORIAL = "docs/tutorial/first-query.md"
 
 
 class Terminal:
@@ -129,3 +132,45 @@ select stream_name where row_count > 29999"""
     answered = done.stdout[done.stdout.rindex("DuckDB ──") :]
     assert re.search(r"Binder Error.*│ +42 │.*│ orders ", answered, re.DOTALL), answered
     assert [*processes(mark)] == []
+
+
+def follow(commands: str, stdin: str = "") -> str:
+    """Run commands of the tutorial in the repository; return what they print on stdout."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    }
+    done = subprocess.run(
+        ["bash", "-euc", commands],
+        cwd=ROOT,
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * PATIENCE)
+def test_the_tutorial_s_statements_print_its_tables() -> None:
+    section = "4. Query the tables"
+    statements = "".join(each.body for each in blocks(TUTORIAL, section, "sql"))
+
+    printed = follow(block(TUTORIAL, "2. Run the demo", "sh").body, statements)
+
+    assert [each.body for each in blocks(TUTORIAL, section, "text") if each.body not in printed] == []
+    answered = printed[printed.rindex("DuckDB ──") :]
+    assert answered.count(" finished ") == 3, answered
+    for line in block(TUTORIAL, "3. Read the output of the demo", "text").body.splitlines():
+        assert line in printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * PATIENCE)
+def test_the_tutorial_s_other_demos_succeed() -> None:
+    printed = follow(block(TUTORIAL, "5. Change something", "sh").body)
+
+    assert printed.count("60,000 records") == 2

@@ -96,6 +96,7 @@ def test_the_script_keeps_what_is_acknowledged_and_fails_as_the_connector_does(s
 
     assert [kept] == json.loads((shop.folder / "state.json").read_text())
     assert shop.ids() == [1, 2, 3]
+    assert shop.run("bash", "-c", shop.example("Exit codes", "sh")) == "transient_error\n"
 
 
 def test_airflow_runs_the_sync_and_fails_if_a_table_is_unhealthy(shop: Shop) -> None:
