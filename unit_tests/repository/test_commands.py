@@ -1,0 +1,269 @@
+"""The commands and statements of the tutorial and the how-to guides: each is run by a test, or listed with a reason.
+
+What another system has to run is at least parsed: SQL in the dialect of its engine, and commands by bash.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+import sqlglot
+from mkdocs.config import load_config
+from sqlglot import exp
+
+from destination_datalake.config.options import Config
+from integration_tests.documentation.blocks import Block, blocks
+from unit_tests.repository.files import text
+from unit_tests.repository.test_documentation import THEIRS
+from unit_tests.repository.test_site import SITE, pages_in
+
+LANGUAGES = ("sh", "sql", "spark-sql", "python", "duckdb", "spark")
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """Why no test runs a block. `dialects` are those in which its SQL must parse."""
+
+    reason: str
+    dialects: Sequence[str] = ()
+
+
+DOCKER = NotRun("needs a Docker engine; `make image-test` follows the Dockerfile in a chroot")
+EXTENSIONS = NotRun("DuckDB downloads the extensions, and Glue's REST endpoint is AWS's")
+ICEBERG_SCAN = NotRun("DuckDB downloads the extension; `make test-all` reads tables with it", ["duckdb"])
+STACK = NotRun("CloudFormation; integration_tests/infra and the page on Lake Formation deploy the same templates")
+
+HOW_TO = "integration_tests/documentation/test_how_to.py"
+DEMO = "integration_tests/test_demo.py"
+ENGINES = "integration_tests/engines/test_how_to.py"
+ROLLBACK = "integration_tests/engines/test_rollback.py"
+QUERIES = "integration_tests/test_queries.py"
+CLIENTS = "integration_tests/clients/test_orchestrators.py"
+
+_PRUNED = f"{QUERIES}::test_a_condition_on_partition_keys_opens_the_files_of_their_partitions_alone"
+_FOUND = f"{QUERIES}::test_the_statements_of_the_page_find_the_rows"
+_TUTORIAL = f"{DEMO}::test_the_tutorial_s_statements_print_its_tables"
+_OWN_BUCKET = f"{HOW_TO}::test_the_tutorial_writes_a_record_to_a_bucket"
+_REGISTERED = f"{HOW_TO}::test_a_dropped_table_is_registered_again_and_the_next_sync_continues_it"
+_REPLAYED = f"{HOW_TO}::test_a_dropped_table_is_replayed_from_the_archive"
+_RETYPED = f"{HOW_TO}::test_the_archive_gives_a_table_with_the_types_of_other_options"
+_ROLLBACK_COMMANDS = f"{HOW_TO}::test_commands_find_the_sync_to_roll_back_and_report_the_rollback"
+_CLUSTER = f"{HOW_TO}::test_the_policy_of_executors_is_printed_and_the_setup_is_checked"
+
+Row = tuple[str, str, str | NotRun]
+
+TABLE: Mapping[str, Sequence[Row]] = {
+    "docs/tutorial/first-query.md": [
+        ("2. Run the demo", "sh", _TUTORIAL),
+        ("4. Query the tables", "sql", _TUTORIAL),
+        ("4. Query the tables", "sql", _TUTORIAL),
+        ("4. Query the tables", "sql", _TUTORIAL),
+        ("5. Change something", "sh", f"{DEMO}::test_the_tutorial_s_other_demos_succeed"),
+        ("6. Get the command `destination-datalake`", "sh", _OWN_BUCKET),
+        ("6. Get the command `destination-datalake`", "sh", DOCKER),
+        ("7. Write to your own bucket", "sh", _OWN_BUCKET),
+        ("7. Write to your own bucket", "sh", _OWN_BUCKET),
+        ("8. Query it with Athena", "sh", NotRun("Athena runs the query")),
+        ("9. Query it with DuckDB", "sql", EXTENSIONS),
+    ],
+    "docs/how-to/change-type.md": [
+        (
+            "Widen one column of an Iceberg table",
+            "spark-sql",
+            f"{ENGINES}::test_a_column_is_widened_and_the_next_sync_continues",
+        ),
+        ("Widen one column of an Iceberg table", "sql", NotRun("Athena", ["athena"])),
+        (
+            "Change to another kind of type",
+            "sql",
+            f"{HOW_TO}::test_a_column_of_another_type_and_the_old_one_are_queried_as_one",
+        ),
+        ("Change to another kind of type", "sh", _RETYPED),
+        ("Change to another kind of type", "sh", _RETYPED),
+    ],
+    "docs/how-to/kubernetes.md": [
+        ("Before you start", "sh", _CLUSTER),
+        ("Before you start", "sh", DOCKER),
+        ("B. Spark Connect server", "sh", NotRun("needs a cluster; `make test-cluster` starts servers itself")),
+        ("Check the setup", "sh", _CLUSTER),
+    ],
+    "docs/how-to/partition-by-date.md": [
+        (
+            "An Iceberg table",
+            "spark-sql",
+            f"{ENGINES}::test_files_are_rewritten_into_new_partitions_and_a_query_opens_theirs_alone",
+        ),
+        (
+            "An Iceberg table",
+            "sql",
+            f"{HOW_TO}::test_a_query_of_days_reads_the_files_of_new_partitions_of_an_iceberg_table",
+        ),
+        ("A Hive table", "sql", f"{HOW_TO}::test_a_query_of_days_opens_the_folders_of_a_hive_table_alone"),
+    ],
+    "docs/how-to/restore-table.md": [
+        ("Before you start", "sh", _REGISTERED),
+        ("Register the last metadata file", "sh", _REGISTERED),
+        ("Register the last metadata file", "sh", _REGISTERED),
+        ("Register the last metadata file", "python", _REGISTERED),
+        ("Register the last metadata file", "spark-sql", f"{ENGINES}::test_a_dropped_table_is_registered_again"),
+        ("Replay the archive", "sh", _REPLAYED),
+        ("Replay the archive", "sh", _REPLAYED),
+        ("Check the result", "sh", _REPLAYED),
+    ],
+    "docs/how-to/roll-back.md": [
+        ("Find the sync", "sh", _ROLLBACK_COMMANDS),
+        (
+            "Find the sync",
+            "sql",
+            "integration_tests/test_rollback.py"
+            "::test_syncs_continue_a_table_from_the_snapshot_that_it_was_rolled_back_to",
+        ),
+        ("Delete the rows of one sync", "sql", f"{ROLLBACK}::test_rows_of_one_sync_are_counted_and_deleted"),
+        ("Roll the table back to a snapshot", "sh", _ROLLBACK_COMMANDS),
+        (
+            "Roll the table back to a snapshot",
+            "spark-sql",
+            f"{ROLLBACK}::test_syncs_continue_a_table_that_spark_has_rolled_back",
+        ),
+        (
+            "Roll the table back to a snapshot",
+            "spark-sql",
+            f"{ROLLBACK}::test_syncs_continue_a_table_that_spark_has_rolled_back",
+        ),
+        ("Roll the table back to a snapshot", "python", _ROLLBACK_COMMANDS),
+        ("Check the result", "sh", _ROLLBACK_COMMANDS),
+    ],
+    "docs/query.md": [
+        ("Through the Glue Data Catalog", "sql", _PRUNED),
+        ("Through the Glue Data Catalog", "sql", _PRUNED),
+        ("Through the Glue Data Catalog", "sql", _PRUNED),
+        ("Through the Glue Data Catalog", "sql", NotRun("Redshift", ["redshift"])),
+        ("DuckDB with Glue", "sql", EXTENSIONS),
+        ("DuckDB with Glue", "sql", ICEBERG_SCAN),
+        (
+            "The latest row of each key",
+            "sql",
+            f"{QUERIES}::test_the_statement_for_the_latest_rows_finds_one_for_each_key",
+        ),
+        ("DuckDB", "duckdb", _FOUND),
+        ("DuckDB", "duckdb", _FOUND),
+        ("Spark", "spark", _FOUND),
+        ("Spark", "spark", _FOUND),
+        ("Hive, and Athena with a table of your own", "sql", NotRun("Hive and Athena", ["hive", "athena"])),
+        ("Trino", "sql", NotRun("Trino", ["trino"])),
+        ("Snowflake", "sql", NotRun("Snowflake", ["snowflake"])),
+        ("ClickHouse", "sql", _PRUNED),
+    ],
+    "docs/erasure.md": [
+        ("Erase people: delete-rows", "sh", f"{HOW_TO}::test_people_are_erased_after_a_dry_run"),
+    ],
+    "docs/operating/orchestrators.md": [
+        ("Exit codes", "sh", f"{CLIENTS}::test_the_script_keeps_what_is_acknowledged_and_fails_as_the_connector_does"),
+        ("One sync", "sh", f"{CLIENTS}::test_the_script_keeps_what_is_acknowledged_and_fails_as_the_connector_does"),
+        ("Dagster", "python", f"{CLIENTS}::test_dagster_materializes_the_asset_and_checks_it"),
+        ("Airflow", "python", f"{CLIENTS}::test_airflow_runs_the_sync_and_fails_if_a_table_is_unhealthy"),
+    ],
+    "infra/README.md": [
+        ("Deploy", "sh", STACK),
+        ("Configure", "sh", STACK),
+        ("Namespaces", "sh", STACK),
+        ("Events beside syncs", "sql", NotRun("Firehose writes one of the tables", ["athena", "spark", "duckdb"])),
+    ],
+}
+"""The blocks of each page, in order, and the test that runs each; a page that has none is not listed."""
+
+FOLLOWED = {"docs/lake-formation.md": "integration_tests/documentation/test_lake_formation.py::test_the_page"}
+"""Pages of which a test runs every block of commands."""
+
+NOT_OPTIONS = {("docs/query.md", "Glue crawlers"), ("docs/lake-formation.md", "4. Check and first sync")}
+"""Sections whose blocks of JSON are not options of the connector."""
+
+NOT_SQLGLOT_S = ("CALL ", "CREATE EXTERNAL SCHEMA ", "MSCK REPAIR TABLE ")
+"""Statements that sqlglot does not parse: how each begins."""
+
+
+def guides() -> Iterator[str]:
+    """Every path in the repository of the tutorial and the how-to guides."""
+    navigation = {name: entry for each in load_config(SITE)["nav"] for name, entry in each.items()}
+    for page in pages_in([entry for name, entry in navigation.items() if name in ("Tutorial", "How-to guides")]):
+        yield page.removeprefix("repository/") if page.startswith("repository/") else f"docs/{page}"
+
+
+GUIDES = [*guides()]
+
+
+def commands(page: str) -> Sequence[Block]:
+    return [block for block in blocks(page) if block.language in LANGUAGES]
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_every_block_is_run_by_a_test_or_listed(page: str) -> None:
+    found = [(block.section, block.language) for block in commands(page)]
+
+    if page in FOLLOWED:
+        assert {language for _, language in found} == {"sh"}
+    else:
+        assert found == [(section, language) for section, language, _ in TABLE.get(page, ())]
+
+
+@pytest.mark.parametrize(
+    ("page", "test"),
+    sorted({(page, test) for page, rows in TABLE.items() for *_, test in rows if isinstance(test, str)})
+    + sorted(FOLLOWED.items()),
+)
+def test_a_test_that_is_named_exists_and_reads_the_page(page: str, test: str) -> None:
+    file, _, name = test.partition("::")
+
+    assert re.search(rf"^def {name}\(", text(file), re.MULTILINE)
+    assert page.rpartition("/")[2] in text(file)
+
+
+NOT_RUN = [
+    pytest.param(block, row[2], id=f"{page.rpartition('/')[2]}-{block.line}")
+    for page, rows in TABLE.items()
+    for block, row in zip(commands(page), rows, strict=False)
+    if isinstance(row[2], NotRun)
+]
+
+
+@pytest.mark.parametrize(("block", "listed"), NOT_RUN)
+def test_what_no_test_runs_is_correct_in_its_language(
+    block: Block, listed: NotRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    if block.language == "sh":
+        subprocess.run(["bash", "-n"], input=block.body, text=True, check=True)
+        return
+    # It logs what it does not parse.
+    caplog.set_level(logging.ERROR, logger="sqlglot")
+    for dialect in listed.dialects:
+        for statement in block.statements:
+            parsed = sqlglot.parse_one(statement, dialect=dialect)
+            assert isinstance(parsed, exp.Command) == statement.startswith(NOT_SQLGLOT_S), statement
+
+
+OPTIONS = [
+    pytest.param(block, id=f"{page.rpartition('/')[2]}-{block.line}")
+    for page in GUIDES
+    for block in blocks(page, language="json")
+    if (page, block.section) not in NOT_OPTIONS and not block.section.startswith("2. Bucket, key")
+]
+
+
+@pytest.mark.parametrize("block", OPTIONS)
+def test_options_of_a_guide_are_accepted(block: Block) -> None:
+    options = json.loads(block.body)
+
+    config = Config.parse({**THEIRS, **options})
+
+    for name in options:
+        assert name in config.model_fields_set
+
+
+def test_every_page_of_the_table_is_a_guide() -> None:
+    assert {*TABLE, *FOLLOWED} - {*GUIDES} == set()
