@@ -157,11 +157,11 @@ def follow(commands: str, stdin: str = "") -> str:
 @pytest.mark.timeout(4 * PATIENCE)
 def test_the_tutorial_s_statements_print_its_tables() -> None:
     section = "4. Query the tables"
-    statements = "".join(each.body for each in blocks(TUTORIAL, section, "sql"))
+    statements = "".join(statement.body for statement in blocks(TUTORIAL, section, "sql"))
 
     printed = follow(block(TUTORIAL, "2. Run the demo", "sh").body, statements)
 
-    assert [each.body for each in blocks(TUTORIAL, section, "text") if each.body not in printed] == []
+    assert [output.body for output in blocks(TUTORIAL, section, "text") if output.body not in printed] == []
     answered = printed[printed.rindex("DuckDB ──") :]
     assert answered.count(" finished ") == 3, answered
     for line in block(TUTORIAL, "3. Read the output of the demo", "text").body.splitlines():

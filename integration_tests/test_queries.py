@@ -50,7 +50,7 @@ BLOCKS: Mapping[str, list[str]] = {
 OF_ALL_ENGINES = text("docs/query.md").partition("## The latest row of each key")[2]
 LATEST_ROWS = OF_ALL_ENGINES.partition("```sql\n")[2].partition("```")[0]
 BY_COLUMN, BY_DATE, BY_TEXTS, _ = (
-    found.body for found in blocks("docs/query.md", "Through the Glue Data Catalog", "sql")
+    block.body for block in blocks("docs/query.md", "Through the Glue Data Catalog", "sql")
 )
 CLICKHOUSE = block("docs/query.md", "ClickHouse", "sql").body
 
@@ -126,7 +126,8 @@ def test_a_condition_on_partition_keys_opens_the_files_of_their_partitions_alone
         assert (sorted(row["id"] for row in scanned.rows), scanned.files, scanned.total_files) == ([0, 1], 1, 4)
         assert asked(BY_TEXTS, folder, strings) == IN_NOVEMBER
         assert asked(in_duckdb(CLICKHOUSE), folder, strings) == IN_NOVEMBER
-   with written(lake, platform, "hive", partitioning="DATE") as folder:
+
+    with written(lake, platform, "hive", partitioning="DATE") as folder:
         scanned = scan(folder, "bought_at_date >= '2019-11-30'", {"bought_at_date": "DATE"})
         without = scan(folder, "bought_at_date IS NULL", {"bought_at_date": "DATE"})
         by_column, by_date = (asked(query, folder, {"bought_at_date": "DATE"}) for query in (BY_COLUMN, BY_DATE))

@@ -45,17 +45,17 @@ def blocks(page: str, section: str | None = None, language: str | None = None) -
 
     `page` is a path in the repository.
     """
-    content, heading, found = text(page), "", []
+    content, heading, matching = text(page), "", []
     for match in _HEADING_OR_BLOCK.finditer(content):
         if match["heading"]:
             heading = match["heading"]
         elif section in (None, heading) and language in (None, match["language"]):
             line = content.count("\n", 0, match.start()) + 1
-            found.append(Block(heading, match["language"], dedent(match["body"]), line))
-    return found
+            matching.append(Block(heading, match["language"], dedent(match["body"]), line))
+    return matching
 
 
 def block(page: str, section: str, language: str) -> Block:
     """Return the only block of this language in a section."""
-    [found] = blocks(page, section, language)
-    return found
+    [only_block] = blocks(page, section, language)
+    return only_block

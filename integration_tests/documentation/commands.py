@@ -79,7 +79,7 @@ def _answer(connection: socket.socket, commands: Mapping[str, Command]) -> int:
     with connection.makefile("rb") as request:
         name, arguments, environment, folder = json.loads(request.read(int.from_bytes(size, "big")))
     modes = ("rb", "wb", "wb")
-    stdin, stdout, stderr = (os.fdopen(each, mode) for each, mode in zip(descriptors, modes, strict=True))
+    stdin, stdout, stderr = (os.fdopen(descriptor, mode) for descriptor, mode in zip(descriptors, modes, strict=True))
     with stdin, stdout, stderr:
         return commands[name](Call(arguments, environment, Path(folder), stdin, stdout, stderr))
 

@@ -37,15 +37,15 @@ class Step:
 
 def steps(page: str) -> Sequence[Step]:
     """Return the blocks of commands in a page's text, in order."""
-    found: list[Step] = []
+    listed: list[Step] = []
     follows = False
     for block in _BLOCK.finditer(page):
         if block["language"] == "sh":
-            found.append(Step(page.count("\n", 0, block.start()) + 1, block["body"]))
+            listed.append(Step(page.count("\n", 0, block.start()) + 1, block["body"]))
         elif follows and block["language"] in _PRINTED:
-            found[-1] = replace(found[-1], printed=block["body"])
+            listed[-1] = replace(listed[-1], printed=block["body"])
         follows = block["language"] == "sh"
-    return found
+    return listed
 
 
 def _trimmed(text: str) -> str:

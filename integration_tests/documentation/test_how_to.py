@@ -67,19 +67,19 @@ def shop(account: tuple[AwsServer, Path], platform: Platform, tmp_path: Path) ->
 
 def options(page: str, section: str) -> dict[str, Any]:
     """Return the options that a section says to set."""
-    found: dict[str, Any] = json.loads(block(page, section, "json").body)
-    return found
+    values: dict[str, Any] = json.loads(block(page, section, "json").body)
+    return values
 
 
-ONE, TWO, THREE = {"id": 1}, {"id": 2}, {"id": 3}
+ORDER_1, ORDER_2, ORDER_3 = {"id": 1}, {"id": 2}, {"id": 3}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cli")
 def test_a_dropped_table_is_registered_again_and_the_next_sync_continues_it(shop: Shop) -> None:
     shop.configure(raw_archive=ARCHIVE)
-    shop.sync({"id": INTEGER}, ONE)
-    shop.sync({"id": INTEGER}, TWO)
+    shop.sync({"id": INTEGER}, ORDER_1)
+    shop.sync({"id": INTEGER}, ORDER_2)
     snapshot = shop.lake.iceberg_table(NAMESPACE, STREAM).metadata.current_snapshot_id
     shop.drop()
 
@@ -90,26 +90,26 @@ def test_a_dropped_table_is_registered_again_and_the_next_sync_continues_it(shop
     assert "PRE " in listed, "the archive"
     assert files.count("metadata.json") == 3
     assert current.strip().endswith(str(snapshot))
-    assert shop.rows() == [ONE, TWO]
+    assert shop.rows() == [ORDER_1, ORDER_2]
     assert len(shop.lake.iceberg_table(NAMESPACE, STREAM).metadata.snapshots) == 2
-    shop.sync({"id": INTEGER}, THREE)
-    assert shop.rows() == [ONE, TWO, THREE]
+    shop.sync({"id": INTEGER}, ORDER_3)
+    assert shop.rows() == [ORDER_1, ORDER_2, ORDER_3]
 
 
 @pytest.mark.slow
 def test_a_dropped_table_is_replayed_from_the_archive(shop: Shop) -> None:
     shop.configure(raw_archive=ARCHIVE)
-    shop.sync({"id": INTEGER}, ONE)
-    shop.sync({"id": INTEGER}, TWO)
+    shop.sync({"id": INTEGER}, ORDER_1)
+    shop.sync({"id": INTEGER}, ORDER_2)
     shop.drop()
     beside, instead = blocks(RESTORE, "Replay the archive", "sh")
 
     shop.follow(beside)
 
-    assert shop.rows("orders__replay") == [ONE, TWO]
-    shop.sync({"id": INTEGER}, THREE)
+    assert shop.rows("orders__replay") == [ORDER_1, ORDER_2]
+    shop.sync({"id": INTEGER}, ORDER_3)
     shop.follow(instead, block(RESTORE, "Check the result", "sh"))
-    assert shop.rows() == [ONE, TWO, THREE]
+    assert shop.rows() == [ORDER_1, ORDER_2, ORDER_3]
 
 
 NUMBERS = {"id": INTEGER, "quantity": INTEGER, "price": NUMBER}
@@ -168,9 +168,9 @@ def test_a_query_of_days_reads_the_files_of_new_partitions_of_an_iceberg_table(s
     shop.sync(DATED, *ORDERS[1:])
 
     with shop.duckdb("orders") as engine:
-        found = engine.execute(block(PARTITION, "An Iceberg table", "sql").body).fetchall()
+        rows = engine.execute(block(PARTITION, "An Iceberg table", "sql").body).fetchall()
 
-    assert found == [(2,)]
+    assert rows == [(2,)]
     table = shop.lake.iceberg_table(NAMESPACE, STREAM)
     pruned = table.scan(row_filter="created_at >= '2026-11-01T00:00:00+00:00'").plan_files()
     assert [task.file.record_count for task in pruned] == [2]
@@ -190,19 +190,19 @@ def test_a_query_of_days_opens_the_folders_of_a_hive_table_alone(shop: Shop) -> 
             f"read_parquet('{folder}/**/*.parquet', hive_partitioning = true, hive_types = {{created_at_date: DATE}})"
         )
         engine.execute(f"CREATE VIEW shop.orders AS FROM {files}")
-        found = engine.execute(statement).fetchall()
+        rows = engine.execute(statement).fetchall()
         [without] = engine.execute("SELECT id FROM shop.orders WHERE created_at IS NULL").fetchall()
 
-    assert found == [(2,)]
-    assert (read.files, read.of) == (2, 5)
+    assert rows == [(2,)]
+    assert (read.files, read.total_files) == (2, 5)
     assert without == (4,)
 
 
 @pytest.mark.slow
 def test_commands_find_the_sync_to_roll_back_and_report_the_rollback(shop: Shop) -> None:
-    shop.sync({"id": INTEGER}, ONE)
+    shop.sync({"id": INTEGER}, ORDER_1)
     snapshot = shop.lake.iceberg_table(NAMESPACE, STREAM).metadata.current_snapshot_id
-    shop.sync({"id": INTEGER}, TWO)
+    shop.sync({"id": INTEGER}, ORDER_2)
     script = block(ROLL_BACK, "Roll the table back to a snapshot", "python")
 
     history, health, _ = shop.follow(
@@ -213,7 +213,7 @@ def test_commands_find_the_sync_to_roll_back_and_report_the_rollback(shop: Shop)
 
     assert history.count("finished") == 2
     assert "orders" in health
-    assert shop.rows() == [ONE]
+    assert shop.rows() == [ORDER_1]
     with pytest.raises(StepFailed, match=r"exit code 1(.|\n)*was rolled back by another writer"):
         shop.follow(block(ROLL_BACK, "Check the result", "sh"))
 
@@ -253,9 +253,9 @@ def test_the_tutorial_writes_a_record_to_a_bucket(shop: Shop) -> None:
     (home / ".venv").mkdir()
     (home / ".venv" / "bin").symlink_to(shop.shell.path)
     path = blocks(TUTORIAL, "6. Get the command `destination-datalake`", "sh")[0]
-    which = Block("", "sh", "command -v destination-datalake\n", 1)
+    lookup = Block("", "sh", "command -v destination-datalake\n", 1)
 
-    _, command, checked, written = shop.follow(path, which, *blocks(TUTORIAL, "7. Write to your own bucket", "sh"))
+    _, command, checked, written = shop.follow(path, lookup, *blocks(TUTORIAL, "7. Write to your own bucket", "sh"))
 
     assert command.strip() == f"{home}/.venv/bin/destination-datalake"
     assert '"Statement"' in checked

@@ -70,14 +70,14 @@ def cloudformation(endpoint_url: str) -> Command:
             if asked.command == "deploy":
                 template = Template.read(call.folder / asked.template_file)
                 stack = stacks.setdefault(asked.stack_name, Stack(template, asked.stack_name, endpoint_url))
-                stack.deploy(**dict(each.split("=", 1) for each in asked.parameter_overrides))
-                said = f"Successfully created/updated stack - {asked.stack_name}"
+                stack.deploy(**dict(parameter.split("=", 1) for parameter in asked.parameter_overrides))
+                answer = f"Successfully created/updated stack - {asked.stack_name}"
             else:
-                said = _described(asked.stack_name, stacks[asked.stack_name], asked.query)
+                answer = _described(asked.stack_name, stacks[asked.stack_name], asked.query)
         except (TemplateError, KeyError) as error:
             call.stderr.write(f"{error}\n".encode())
             return 255
-        call.stdout.write(f"{said}\n".encode())
+        call.stdout.write(f"{answer}\n".encode())
         return 0
 
     return run
@@ -101,6 +101,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _described(name: str, stack: Stack, query: str) -> str:
     outputs = [{"OutputKey": key, "OutputValue": value} for key, value in stack.outputs.items()]
-    found = jmespath.search(query, {"Stacks": [{"StackName": name, "Outputs": outputs}]})
+    result = jmespath.search(query, {"Stacks": [{"StackName": name, "Outputs": outputs}]})
     # As the AWS CLI prints text: what stands in a list is separated by tabs.
-    return "\t".join(map(str, found)) if isinstance(found, list) else str(found)
+    return "\t".join(map(str, result)) if isinstance(result, list) else str(result)

@@ -20,7 +20,7 @@ from sqlglot import exp
 from destination_datalake.config.options import Config
 from integration_tests.documentation.blocks import Block, blocks
 from unit_tests.repository.files import text
-from unit_tests.repository.test_documentation import THEIRS
+from unit_tests.repository.test_documentation import AWS_DATALAKE_OPTIONS
 from unit_tests.repository.test_site import SITE, pages_in
 
 LANGUAGES = ("sh", "sql", "spark-sql", "python", "duckdb", "spark")
@@ -259,7 +259,7 @@ OPTIONS = [
 def test_options_of_a_guide_are_accepted(block: Block) -> None:
     options = json.loads(block.body)
 
-    config = Config.parse({**THEIRS, **options})
+    config = Config.parse({**AWS_DATALAKE_OPTIONS, **options})
 
     for name in options:
         assert name in config.model_fields_set
