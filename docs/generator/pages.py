@@ -192,12 +192,22 @@ def _columns() -> str:
     return table(["JSON schema", *(f"`{mode.value}`" for mode in modes)], rows)
 
 
+def _meaning(type_: ColumnType) -> str:
+    match type_:
+        case Decimal(precision=precision, scale=0):
+            return f"An exact integer of at most {precision} digits."
+        case Decimal(precision=precision, scale=scale):
+            return f"An exact number of at most {precision} digits, {scale} of them after the point."
+        case Timestamp(zoned=zoned):
+            return "A timestamp in UTC, in microseconds." if zoned else "A local date and time, in microseconds."
+    return (type(type_).__doc__ or "").splitlines()[0]
+
+
 def _systems() -> str:
     def row(type_: ColumnType) -> list[str]:
         ids = itertools.count(1)
         parquet, iceberg = str(arrow_type(type_)), str(iceberg_type(type_, lambda: next(ids)))
-        meaning = (type(type_).__doc__ or "").splitlines()[0]
-        return [code(describe_type(type_)), meaning, code(parquet), code(iceberg), code(glue_type(type_))]
+        return [code(describe_type(type_)), _meaning(type_), code(parquet), code(iceberg), code(glue_type(type_))]
 
     return table(["column type", "holds", "Parquet (Arrow)", "Iceberg", "Glue"], map(row, EXAMPLE_TYPES))
 
