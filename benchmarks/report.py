@@ -170,9 +170,9 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
         {records for system, _, records in results_by_case if system in (ARCHIVED.name, REPLAY.name)}
     ):
         archived, plain = result_of(ARCHIVED.name, "flat", records), result_of(ours, "flat", records)
-        yield _target(f"{records:,} archived: share of the speed without", ratio(archived, plain, speed), ">=", 0.85)
+        yield _target(f"{records:,} archived: share of the speed without", ratio(archived, plain, speed), ">=", 0.9)
         value = ratio(archived, plain, lambda result: result.cpu_seconds)
-        yield _target(f"{records:,} archived: times the CPU seconds without", value, "<=", 1.25)
+        yield _target(f"{records:,} archived: times the CPU seconds without", value, "<=", 1.2)
         replay = result_of(REPLAY.name, "flat", records)
         value = None if replay is None else 1 / replay.growth("seconds")
         yield _target(f"{records:,} replayed: share of the speed of the sync that wrote them", value, ">=", 0.9)

@@ -1,6 +1,5 @@
 """The statements of docs/query.md, on tables that the connector has written in the layouts that the page reads."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,6 @@ from integration_tests.harness.engines.spark import SparkReader
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, status
 from integration_tests.harness.runs.platform import Platform
-from unit_tests.repository.files import text
 
 SCHEMA = {
     "type": "object",
@@ -42,13 +40,7 @@ IDS_OF_TWO = (7, 7, 8, 8, 8)
 """Ids for the same rows, as versions of two: the last one has no cursor, and is the oldest however late it came."""
 LATEST = [(7, "DE"), (8, "FR")]
 
-_BLOCK = re.compile(r"^```(duckdb|spark|\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-BLOCKS: Mapping[str, list[str]] = {
-    engine: [body for language, body in _BLOCK.findall(text("docs/query.md")) if language == engine]
-    for engine in ("duckdb", "spark")
-}
-OF_ALL_ENGINES = text("docs/query.md").partition("## The latest row of each key")[2]
-LATEST_ROWS = OF_ALL_ENGINES.partition("```sql\n")[2].partition("```")[0]
+LATEST_ROWS = block("docs/query.md", "The latest row of each key", "sql").body
 BY_COLUMN, BY_DATE, BY_TEXTS, _ = (
     block.body for block in blocks("docs/query.md", "Through the Glue Data Catalog", "sql")
 )
@@ -104,8 +96,8 @@ def test_the_statements_of_the_page_find_the_rows(lake: Lake, platform: Platform
     of_spark = (IN_NOVEMBER, IN_THE_ADDED_PARTITION)
     for number, path_layout in enumerate(("firehose", "plain")):
         with written(lake, platform, path_layout, path_layout=path_layout) as folder, duckdb.connect() as engine:
-            result = engine.execute(local(BLOCKS["duckdb"][number], folder)).fetchall()
-            rows = spark_reader.run(local(BLOCKS["spark"][number], folder))
+            result = engine.execute(local(blocks("docs/query.md", language="duckdb")[number].body, folder)).fetchall()
+            rows = spark_reader.run(local(blocks("docs/query.md", language="spark")[number].body, folder))
 
         assert sorted(result) == IN_NOVEMBER, path_layout
         assert sorted((row["country"], row["views"]) for row in rows) == of_spark[number], path_layout

@@ -172,7 +172,7 @@ static uint8_t hits[EDGES], reached[EDGES];
 static uint32_t touched[EDGES];
 static int touched_count, edge_count;
 static uint32_t last_block;
-static bool is_traced;  /* Most runs are not: tracing takes as long as all the rest. */
+static bool is_traced;  /* Whether the next run is. Most are not: tracing takes as long as all the rest. */
 
 __attribute__((no_sanitize("address"), no_sanitize("undefined"))) void __sanitizer_cov_trace_pc(void) {
     if (!is_traced) return;
@@ -513,7 +513,6 @@ static bool execute(bool is_thorough) {
     text[length - 1] = '\n';
     ASAN_POISON_MEMORY_REGION(texts, (size_t)(text - texts));
     forget_hits();
-    is_traced = is_thorough || draw(4) == 0;
     uint64_t digest = run(text, 0xa5);
     is_traced = false;
     int64_t calls = memory.calls;
@@ -699,7 +698,8 @@ static void keep_corpus(const char *folder) {
     for (int i = 0; i < corpus_length && kept < KEPT_COUNT; i++) {
         int before = edge_count;
         *input = *corpus[i];
-        execute(true);
+        is_traced = true;
+        execute(false);
         if (edge_count == before) continue;
         written(folder);
         kept++;
@@ -727,6 +727,7 @@ static void fuzz(char **paths, uint64_t most, double seconds) {
     for (; *paths != NULL; paths++) {
         alarm(SECONDS_ALLOWED);
         read_input(*paths);
+        is_traced = true;
         execute(true);
         add_to_corpus();
     }
@@ -744,6 +745,7 @@ static void fuzz(char **paths, uint64_t most, double seconds) {
         memcpy(input->bytes, shorter->bytes, (size_t)shorter->length);
         /* Mostly few mutations: many leave nothing that is JSON. */
         for (uint64_t i = draw(draw(6) + 1) + 1; i > 0; i--) mutate();
+        is_traced = draw(4) == 0;
         if (execute(false)) add_to_corpus();
     }
     report(now() - start);

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import time
 from collections.abc import Sequence
@@ -14,13 +13,13 @@ import pytest
 import yaml
 
 from integration_tests.clients.environments import HOME
+from integration_tests.documentation.blocks import block
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.launch import COMMAND
 from integration_tests.harness.warehouse import INTEGER, object_schema
-from unit_tests.repository.files import ROOT
 
-PAGE = (ROOT / "docs" / "operating" / "orchestrators.md").read_text(encoding="utf-8")
+PAGE = "docs/operating/orchestrators.md"
 _SECONDS = 300
 
 
@@ -33,10 +32,7 @@ class Shop:
 
     def example(self, heading: str, language: str) -> str:
         """Return the block of a section of the page, for this folder."""
-        section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-        block = re.search(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-        assert block is not None, heading
-        return block[1].replace("/opt/syncs/shop", str(self.folder))
+        return block(PAGE, heading, language).body.replace("/opt/syncs/shop", str(self.folder))
 
     def send(self, *ids: object) -> None:
         """Let the source's next run send records with these ids, the first column of which is an integer."""

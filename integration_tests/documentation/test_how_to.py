@@ -22,7 +22,7 @@ from integration_tests.harness.messages import Json
 from integration_tests.harness.rollback import SNAPSHOT
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING
+from integration_tests.harness.warehouse import INSTANT, INTEGER, NUMBER, STRING
 
 CHANGE_TYPE = "docs/how-to/change-type.md"
 PARTITION = "docs/how-to/partition-by-date.md"
@@ -33,7 +33,6 @@ KUBERNETES = "docs/how-to/kubernetes.md"
 TUTORIAL = "docs/tutorial/first-query.md"
 
 ARCHIVE: Json = {"enabled": True}
-INSTANT: Json = {"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TABLE_KINDS
-from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+from integration_tests.harness.warehouse import INSTANT, INTEGER, STRING, Warehouse, object_schema
 
 CHANGE_TYPE = "docs/how-to/change-type.md"
 PARTITION = "docs/how-to/partition-by-date.md"
@@ -19,7 +19,6 @@ RESTORE = "docs/how-to/restore-table.md"
 METADATA = "s3://my-lake/airbyte/shop/orders/metadata/00012-….metadata.json"
 """The placeholder of a page, where the table's own file has to stand."""
 
-INSTANT: Json = {"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}
 DATED = {"id": INTEGER, "created_at": INSTANT}
 
 

@@ -1,20 +1,18 @@
 """A stream whose second sync stored wrong rows, in each mode of sync, and what the page on rollbacks says about it."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from integration_tests.documentation.blocks import blocks
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
-from unit_tests.repository.files import text
 
 PAGE = "docs/how-to/roll-back.md"
 SNAPSHOT, SYNC_ID = "8217318465342345871", "4711"
 """The snapshot to roll back to and the job of the bad sync, in the statements of the page."""
 
-_BLOCK = re.compile(r"^```([\w-]+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 Row = tuple[int, int, str]
 """`id`, `version` and `name`."""
@@ -97,8 +95,7 @@ class RolledBack:
 
     def block(self, language: str, number: int = 0, *, snapshot: int | None = None) -> str:
         """Return a block of the page, with this table and snapshot in place of those of the page."""
-        blocks = [body for name, body in _BLOCK.findall(text(PAGE)) if name == language]
-        block: str = blocks[number].replace("shop.orders", f"{self.lake.database}.orders")
+        block = blocks(PAGE, language=language)[number].body.replace("shop.orders", f"{self.lake.database}.orders")
         return block if snapshot is None else block.replace(SNAPSHOT, str(snapshot))
 
     def reported(self) -> list[dict[str, Any]]:

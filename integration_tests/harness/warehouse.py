@@ -80,4 +80,5 @@ def object_schema(**properties: object) -> dict[str, object]:
 INTEGER: Json = {"type": "integer"}
 NUMBER: Json = {"type": "number"}
 STRING: Json = {"type": "string"}
+INSTANT: Json = {"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}
 BOOLEAN: Json = {"type": "boolean"}

@@ -25,6 +25,7 @@ from destination_datalake.tables.naming import TableLocation, TableNaming
 from docs.generator import pages as generator
 from docs.generator.layouts import table_level
 from docs.generator.project import licence, packages
+from integration_tests.documentation.blocks import blocks
 from unit_tests.repository.files import PAGES, ROOT, text
 
 # The layout of a page on docs.airbyte.com (Airbyte: connector documentation guide, and its linter).
@@ -189,8 +190,8 @@ def test_the_policy_to_copy_is_valid_json() -> None:
 
 def to_add() -> dict[str, Any]:
     """Return the options that docs/operating/migrating.md adds to a configuration of AWS Datalake."""
-    [block, _] = re.findall(r"```json\n(.+?)```", text("docs/operating/migrating.md"), re.DOTALL)
-    added: dict[str, Any] = json.loads(block)
+    [block, _] = blocks("docs/operating/migrating.md", language="json")
+    added: dict[str, Any] = json.loads(block.body)
     return added
 
 

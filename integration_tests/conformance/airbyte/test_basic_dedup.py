@@ -11,7 +11,7 @@ import pytest
 from integration_tests.conformance.airbyte.test_basic_functionality import FUNKY_NAMES
 from integration_tests.harness.messages import EMITTED_AT, Json, configured_stream, record, status
 from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
-from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+from integration_tests.harness.warehouse import INSTANT, INTEGER, STRING, Warehouse, object_schema
 
 pytestmark = pytest.mark.share(2)
 
@@ -25,14 +25,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 COMPLETE = status("people", "COMPLETE")
-TIME: Json = {"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}
 LATER = EMITTED_AT + 1000
 DELETED = "_ab_cdc_deleted_at"
 
 
 def people(id_type: Json = INTEGER, *, sync_id: int = 1, generation: int = 42, minimum: int = 0) -> dict[str, object]:
     """Return the stream: a row for each (id1, id2), the latest by updated_at."""
-    schema = object_schema(id1=id_type, id2=INTEGER, updated_at=TIME, name=STRING, **{DELETED: TIME})
+    schema = object_schema(id1=id_type, id2=INTEGER, updated_at=INSTANT, name=STRING, **{DELETED: INSTANT})
     return configured_stream(
         "people",
         schema,

@@ -5,15 +5,14 @@ from typing import Any, Literal
 
 import pytest
 
-from integration_tests.harness.messages import Json, configured_stream, record, status
+from integration_tests.harness.messages import configured_stream, record, status
 from integration_tests.harness.table_kinds import TABLE_KINDS
-from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+from integration_tests.harness.warehouse import INSTANT, INTEGER, STRING, Warehouse, object_schema
 
 ONLY_ICEBERG = pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name, indirect=True)
 """From the files of other kinds of table no rows are removed."""
 
 COMPLETE = status("items", "COMPLETE")
-TIME: Json = {"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}
 
 
 def items(
@@ -27,7 +26,7 @@ def items(
     """Return the stream, deduplicated unless said otherwise."""
     return configured_stream(
         "items",
-        object_schema(id=INTEGER, version=INTEGER, name=STRING, _ab_cdc_deleted_at=TIME),
+        object_schema(id=INTEGER, version=INTEGER, name=STRING, _ab_cdc_deleted_at=INSTANT),
         mode=mode,
         primary_key=key,
         cursor="version",

@@ -1,7 +1,6 @@
 """Coming from Airbyte's S3 Data Lake destination: its tables go on in their own columns."""
 
 import json
-import re
 from decimal import Decimal
 from typing import Any
 
@@ -21,19 +20,19 @@ from pyiceberg.types import (
 )
 
 from integration_tests.conformance.migration.s3_data_lake import STAGING, S3DataLake, as_json
+from integration_tests.documentation.blocks import blocks
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import EMITTED_AT, Json, configured_catalog, configured_stream, record, status
 from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import BOOLEAN, INTEGER, NUMBER, STRING, object_schema
-from unit_tests.repository.files import text
 
 pytestmark = pytest.mark.share(1)
 
 DATE_TIME: Json = {"type": "string", "format": "date-time"}
-[_, BLOCK] = re.findall(r"```json\n(.+?)```", text("docs/operating/migrating.md"), re.DOTALL)
+[_, BLOCK] = blocks("docs/operating/migrating.md", language="json")
 OF_EVERY_LAKE = ("credentials", "region", "bucket_name", "bucket_prefix", "lakeformation_database_name")
-OPTIONS: dict[str, Any] = {name: value for name, value in json.loads(BLOCK).items() if name not in OF_EVERY_LAKE}
+OPTIONS: dict[str, Any] = {name: value for name, value in json.loads(BLOCK.body).items() if name not in OF_EVERY_LAKE}
 """What docs/operating/migrating.md says to set, but for those that lakes have different values for."""
 
 SCHEMA = object_schema(

@@ -10,11 +10,10 @@ from pyiceberg.manifest import DataFile
 
 from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.table_kinds import TABLE_KINDS
-from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+from integration_tests.harness.warehouse import INSTANT, INTEGER, STRING, Warehouse, object_schema
 
 COMPLETE = status("orders", "COMPLETE")
-MOMENT: Json = {"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}
-SCHEMA = object_schema(id=INTEGER, at=MOMENT, region=STRING)
+SCHEMA = object_schema(id=INTEGER, at=INSTANT, region=STRING)
 ORDERS = {**configured_stream("orders", SCHEMA), "cursor_field": ["at"]}
 ICEBERG = [kind for kind in TABLE_KINDS if kind.options["table_type"] == "ICEBERG"]
 
