@@ -1,6 +1,6 @@
 """The published and the pending content of a Hive table, and how appends and overwrites change them.
 
-The content is the folder that readers see, and the types of the columns in its files.
+Content is a folder of data files, with the types of the columns in these files. Readers see only published content.
 """
 
 from __future__ import annotations
@@ -25,12 +25,9 @@ from destination_datalake.tables.hive.partitions import mark_partitions_stale
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, PUBLISHED_BY_PROPERTY, TableName
 
 # --- Content ----------------------------------------------------------------------------------------------------------
-# The published and the pending content of a Hive table, as described by the parameters of the table's Glue entry.
+# The published and the pending content of a Hive table, as the table's Glue entry describes them.
 #
 # Parameters are changed only by compare-and-set. Do not change their keys or formats, because tables of earlier
-# versions of the connector use them.
-#
-# Parameters are changed only by compare-and-set. Do not change their keys and formats, because tables of earlier
 # versions of the connector use them.
 
 _logger = logging.getLogger(__name__)
@@ -49,17 +46,16 @@ CONTENT_PARAMETERS = (
     _OTHER_FOLDERS,
     _LAST_COMMIT,
 )
-"""The parameters of a Glue table that describe the rows and folders of a Hive table."""
+"""The Glue table parameters that describe the rows and the folders of a Hive table."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingOverwrite:
     """An overwrite that is not published yet.
 
-    `location` is the S3 URI of the overwrite's folder. `type_names` maps its columns to the names that Glue uses for
-    their types. The records in the folder were acknowledged, so the platform does not send them again. A sync of the
-    same generation continues the overwrite, an overwrite of a newer generation discards it, and an append adopts its
-    rows.
+    `location` is the S3 URI of the overwrite's folder. `type_names` maps its columns to Glue's names for their types.
+    The platform does not send the records in the folder again, because they were acknowledged. A sync of the same
+    generation continues the overwrite. An overwrite of a newer generation discards it. An append adopts its rows.
     """
 
     location: str
@@ -77,7 +73,7 @@ class PendingOverwrite:
         return cls(parameters[_PENDING_LOCATION], int(generation) if generation.isdecimal() else None, type_names)
 
     def save(self, table_input: TableInput) -> None:
-        """Record this overwrite in the table's parameters. It replaces any other pending overwrite."""
+        """Record this overwrite in the table's parameters, in place of any other pending overwrite."""
         self.clear(table_input)
         table_input["Parameters"][_PENDING_LOCATION] = self.location
         table_input["Parameters"][_PENDING_GENERATION] = str(self.generation)
@@ -91,24 +87,27 @@ class PendingOverwrite:
             table_input["Parameters"].pop(key, None)
 
     def types(self) -> dict[str, ColumnType | None]:
-        """Return the types of the overwrite's columns, or None for a type that this connector never writes."""
+        """Return the types of the overwrite's columns. None stands for a type that this connector never writes."""
         return {name: parse_glue_type(type_name) for name, type_name in self.type_names.items()}
 
 
 class FolderState(StrEnum):
-    """The state of a folder that does not hold the current content of the table."""
+    """The state of a folder that the table no longer uses, or never used, for its content."""
 
     SUPERSEDED = "superseded"
-    """The folder held published content, and readers may still be reading it."""
+    """The folder held published content. Readers may still be reading it."""
     DEAD = "dead"
-    """The folder was never published: it holds an unfinished copy, or a discarded or adopted pending overwrite."""
+    """The folder was never published.
+
+    It holds an unfinished copy, or a pending overwrite that was discarded or adopted.
+    """
 
 
 def other_folders(table_input: TableInput) -> dict[str, FolderState]:
-    """Return the folders, as S3 URIs with their states, that are listed in the table's parameters.
+    """Return the folders listed in the table's parameters, as S3 URIs, with their states.
 
-    These folders do not hold the current content. Only folders that this connector created are listed, and only a
-    listed folder may be deleted.
+    The list contains only folders that this connector created and that do not hold the current content. Folders outside
+    the list must not be deleted.
     """
     listed: dict[str, str] = json.loads(table_input["Parameters"].get(_OTHER_FOLDERS, "{}"))
     superseded = FolderState.SUPERSEDED
@@ -116,12 +115,12 @@ def other_folders(table_input: TableInput) -> dict[str, FolderState]:
 
 
 def list_folder(table_input: TableInput, folder: str, state: FolderState) -> None:
-    """Add a folder to the list of folders in the table's parameters, or change its state in the list."""
+    """Add a folder to the list in the table's parameters, or change the state of a listed folder."""
     _save_folders(table_input, {**other_folders(table_input), folder: state})
 
 
 def unlist_folders(table_input: TableInput, *folders: str) -> None:
-    """Remove folders that now hold the content, or that were deleted, from the list in the table's parameters."""
+    """Remove folders from the list in the table's parameters, because they were deleted or now hold the content."""
     listed = other_folders(table_input)
     _save_folders(table_input, {folder: state for folder, state in listed.items() if folder not in folders})
 
@@ -134,16 +133,16 @@ def _save_folders(table_input: TableInput, listed: Mapping[str, FolderState]) ->
 
 
 def lowest_generation(table_input: TableInput) -> int | None:
-    """Return the lowest generation of the table's rows, or None if it is unknown.
-
-    The lowest generation is unknown in tables that contain rows of other writers.
-    """
+    """Return the lowest generation of the table's rows, or None if other writers have added rows to the table."""
     lowest = table_input["Parameters"].get(LOWEST_GENERATION_PROPERTY)
     return None if lowest is None else int(lowest)
 
 
 def save_lowest_generation(table_input: TableInput, generation: int | None) -> None:
-    """Set the lowest generation of the table's rows. None means that the records have no generation."""
+    """Record the lowest generation of the table's rows.
+
+    With None, remove the record, because records have no generation.
+    """
     if generation is None:
         table_input["Parameters"].pop(LOWEST_GENERATION_PROPERTY, None)
     else:
@@ -151,7 +150,7 @@ def save_lowest_generation(table_input: TableInput, generation: int | None) -> N
 
 
 def save_overwrites(table_input: TableInput, overwrites: Overwrites) -> None:
-    """Record the generations of a table's overwrites in its parameters."""
+    """Record the generations of the table's overwrites in its parameters, unless they are unchanged."""
     if overwrites != Overwrites.of(table_input["Parameters"]):
         table_input["Parameters"][OVERWRITES_PROPERTY] = str(overwrites)
 
@@ -159,20 +158,20 @@ def save_overwrites(table_input: TableInput, overwrites: Overwrites) -> None:
 def save_commit(table_input: TableInput, commit: str) -> None:
     """Record the unique ID of a commit in the table's parameters.
 
-    Every commit therefore changes the Glue entry, so that compare-and-set detects every commit.
+    Every commit thus changes the Glue entry, so that the compare-and-set of other writers detects it.
     """
     table_input["Parameters"][_LAST_COMMIT] = commit
 
 
 def last_commit(table_input: TableInput) -> str:
-    """Return the ID of the last commit, or an empty string if there was none."""
+    """Return the ID of the last commit, or an empty string if the table has no commits."""
     commit: str = table_input["Parameters"].get(_LAST_COMMIT, "")
     return commit
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of a table: a folder, and the types of the columns in its files.
+    """A folder of data files, with the types of the columns in these files.
 
     `folder` is an S3 URI without a trailing slash. In `types`, None stands for a type that this connector never writes.
     """
@@ -182,33 +181,30 @@ class Content:
 
     @classmethod
     def published(cls, table_input: TableInput) -> Self:
-        """Return the published content, which is described by the table's location and columns."""
+        """Return the published content: the table's location and columns."""
         return cls(table_location(table_input), column_types(table_input))
 
     @classmethod
     def pending(cls, table_input: TableInput, overwrite: PendingOverwrite) -> Self:
-        """Return the content of the table's pending overwrite."""
+        """Return the content of a pending overwrite: its folder, and the table's columns with the overwrite's types."""
         return cls(overwrite.location, {**column_types(table_input), **overwrite.types()})
 
     def widened(self, columns: Sequence[Field]) -> Self:
-        """Return the content with column types that are wide enough for files with these columns.
-
-        The result equals this content if no type changes.
-        """
+        """Return this content with types that are wide enough for files with `columns`. May equal this content."""
         widenings = [change for change in evolve(self.types, columns).changes if isinstance(change, Widen)]
         return replace(self, types=apply_changes(self.types, widenings))
 
     def types_changed_in(self, other: Content) -> dict[str, ColumnType]:
-        """Return the types in `other` that differ from the types in this content, by column."""
+        """Return the columns whose types in `other` differ from those in this content, with the types in `other`."""
         types = other.types.items()
         return {name: type_ for name, type_ in types if type_ is not None and type_ != self.types.get(name)}
 
 
 def publish_content(table_input: TableInput, content: Content, table: TableName) -> None:
-    """Make `content` the published content: set the table's location and column types.
+    """Publish `content`: set the table's location and column types.
 
-    The former folder is listed as superseded if this connector created it. If partitions of the table are registered,
-    readers see the new content only after these partitions are updated.
+    If this connector created the former folder, it is listed as superseded. Registered partitions are marked as stale.
+    Readers of these partitions see the new content only after the partitions are updated.
     """
     former_folder, types = table_location(table_input), column_types(table_input)
     set_column_types(table_input, content.types)
@@ -239,24 +235,21 @@ def folders_in_use(table_input: TableInput) -> set[str]:
 
 # --- Write modes ------------------------------------------------------------------------------------------------------
 # Appends and overwrites differ in three ways: the folder for a sync's files, the work that the sync continues from
-# earlier syncs, and the way in which it publishes.
+# earlier syncs, and how the sync publishes.
 #
-# Only one sync at a time writes to a Hive table: the newest. It takes the table's fencing token when it begins. Every
-# later change of the table's Glue entry requires that the sync still holds the token.
-#
-# Only one sync at a time writes to a Hive table: the newest. It takes the table's fencing token when it begins. Every
-# later change of the table's Glue entry requires that the sync still holds the token.
+# Only the newest sync may write to a Hive table. It takes the table's fencing token when it begins. Every later change
+# of the Glue entry requires that the sync still holds the token.
 
 
 class WriteMode(ABC):
-    """How a sync writes to a Hive table. Subclasses define the operations in which appends and overwrites differ.
+    """How a sync writes to a Hive table. The subclasses are `Append` and `Overwrite`.
 
-    Methods that change `table_input` must be repeatable. They are called again with a newer version of the table after
-    a conflict with another writer, or if the response to an update was lost.
+    Methods that change `table_input` must be repeatable. After a conflict with another writer or a lost response, they
+    are called again with a newer version of the table.
     """
 
     adopts: bool = False
-    """Whether the sync must first adopt the acknowledged rows of a pending overwrite."""
+    """Whether the table has a pending overwrite whose acknowledged rows the sync must adopt first."""
 
     def __init__(self, table: TableName, sync: str) -> None:
         self._table = table
@@ -265,7 +258,7 @@ class WriteMode(ABC):
 
     @abstractmethod
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
-        """Take the fencing token, and record the start of a sync that writes `columns`."""
+        """Take the fencing token, and record in the Glue entry that a sync that writes `columns` has begun."""
 
     @abstractmethod
     def content(self, table_input: TableInput) -> Content:
@@ -273,13 +266,13 @@ class WriteMode(ABC):
 
     @abstractmethod
     def set_content(self, table_input: TableInput, content: Content) -> None:
-        """Replace the content to which the sync writes by equivalent content, and list the former folder."""
+        """Make the sync write to `content`, which must contain the same rows, and list the former folder."""
 
     @abstractmethod
     def publish(self, table_input: TableInput) -> None:
         """Make the written files visible. Raises Fenced if another sync has taken the token.
 
-        An append adds the files to the old content, and an overwrite replaces the old content.
+        The files of an append join the old content. Those of an overwrite replace it.
         """
 
     def require(self, table_input: TableInput) -> None:
@@ -291,7 +284,7 @@ class WriteMode(ABC):
         return FencingToken.held(table_input["Parameters"]) == self._token
 
     def release(self, table_input: TableInput) -> None:
-        """Remove the fencing token if this sync holds it."""
+        """Remove this sync's fencing token. Do nothing if another sync holds the token."""
         if self.holds(table_input):
             del table_input["Parameters"][TOKEN_PROPERTY]
 
@@ -301,7 +294,7 @@ class WriteMode(ABC):
 
 
 class Append(WriteMode):
-    """The write mode of appends: a sync writes to the published content."""
+    """Appends: a sync writes directly to the published content."""
 
     def __init__(self, table: TableName, folders: Folders, generation: int | None, sync: str) -> None:
         super().__init__(table, sync)
@@ -309,7 +302,7 @@ class Append(WriteMode):
         self._generation = generation
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:  # noqa: ARG002
-        """Take the fencing token. Also save the lowest generation, unless the table contains rows of other writers."""
+        """Take the fencing token. Record the lowest generation, unless other writers have added rows to the table."""
         self._take(table_input)
         self.adopts = PendingOverwrite.load(table_input) is not None
         lowest, generation = lowest_generation(table_input), self._generation
@@ -322,19 +315,18 @@ class Append(WriteMode):
         return Content.published(table_input)
 
     def set_content(self, table_input: TableInput, content: Content) -> None:
-        """Publish `content`."""
+        """Publish `content` at once."""
         publish_content(table_input, content, self._table)
 
     def publish(self, table_input: TableInput) -> None:
-        """Do nothing, even if the sync is fenced, because each commit was visible immediately."""
+        """Do nothing, because each commit of an append was visible immediately. Never raises Fenced."""
 
 
 class Overwrite(WriteMode):
-    """The write mode of overwrites: a sync writes to a separate folder until the overwrite is published.
+    """Overwrites: a sync writes to a separate folder, which becomes the table's location on publication.
 
-    On publication, the folder becomes the table's location. `attempt` is the generation that all attempts at the same
-    overwrite share, or None if the platform sends no generation. `new_folder` is an unused folder for a new overwrite.
-    It stays unused if the sync continues an earlier attempt.
+    All attempts at the same overwrite share the generation `attempt`. It is None if the platform sends no generation.
+    `new_folder` is an unused folder. It stays unused if the sync continues an earlier attempt.
     """
 
     def __init__(
@@ -347,7 +339,7 @@ class Overwrite(WriteMode):
         self._published = ""
 
     def is_wanted(self, table_input: TableInput, stream: Stream) -> bool:
-        """Return True if the sync must overwrite the table, or False if it must append.
+        """Return whether the sync must overwrite the table. If False, it must append.
 
         Raises TableConflict if the sync's generation is not allowed (see `Overwrites.overwritten_by`).
         """
@@ -356,7 +348,10 @@ class Overwrite(WriteMode):
         return overwrites.overwritten_by(stream, self._table, lowest_generation(table_input), pending=pending)
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
-        """Take the fencing token. Then continue the pending overwrite of the same attempt, or begin a new overwrite."""
+        """Take the fencing token. Then continue the pending overwrite of the same attempt, or begin a new overwrite.
+
+        A new overwrite discards a pending overwrite of another attempt: its folder is listed as dead.
+        """
         self._take(table_input)
         pending = PendingOverwrite.load(table_input)
         removed = [] if pending is None or pending.generation is None else [pending.generation]
@@ -370,13 +365,13 @@ class Overwrite(WriteMode):
         self._save(table_input, Content(self._new_folder, types), self._generation)
 
     def content(self, table_input: TableInput) -> Content:
-        """Return the content of the pending overwrite."""
+        """Return the content of the pending overwrite. Raises Fenced if another sync has taken the token."""
         return Content.pending(table_input, self._pending(table_input))
 
     def set_content(self, table_input: TableInput, content: Content) -> None:
-        """Save `content` as the content of the pending overwrite.
+        """Record `content` as that of the pending overwrite.
 
-        The overwrite's former folder is listed as dead, because no reader has seen it.
+        A different former folder is listed as dead, because no reader has seen it.
         """
         pending = self._pending(table_input)
         if pending.location != content.folder:
@@ -385,9 +380,9 @@ class Overwrite(WriteMode):
         self._save(table_input, content, pending.generation)
 
     def publish(self, table_input: TableInput) -> None:
-        """Make the content of the pending overwrite the published content. Raises Fenced."""
+        """Publish the content of the pending overwrite. Raises Fenced if another sync has taken the token."""
         if self._published and self._was_content(self._published, table_input):
-            # An earlier call published the overwrite, but the response was lost. Other writers may have changed the
+            # An earlier call published the overwrite, but its response was lost. Other writers may have changed the
             # table since then.
             return
         pending, content = self._pending(table_input), self.content(table_input)
@@ -401,7 +396,7 @@ class Overwrite(WriteMode):
 
     @staticmethod
     def _was_content(folder: str, table_input: TableInput) -> bool:
-        """Return whether a folder holds or once held published content. A dead folder never held published content."""
+        """Return whether a folder is or was published content. A dead folder never was."""
         is_superseded = other_folders(table_input).get(folder) is FolderState.SUPERSEDED
         return folder == table_location(table_input) or is_superseded
 

@@ -1,4 +1,4 @@
-"""The folders of a Hive table in S3, and the files in these folders that readers see."""
+"""The S3 folders of a Hive table, and the files that readers see in them."""
 
 from __future__ import annotations
 
@@ -17,32 +17,29 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 _CREATED_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
-"""Matches the folders that this connector creates."""
+"""Matches the folders that this connector creates, `generation-<number>-<12 hex digits>`."""
 
 _INSIDE_CREATED_FOLDER = re.compile(rf"({_CREATED_FOLDER.pattern})/.+")
 
 CONCURRENT_CALLS = 8
-"""Maximum number of concurrent requests to S3 when files are copied or deleted."""
+"""Maximum number of concurrent S3 requests while files are copied or deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders of a table, as S3 URIs without a trailing slash.
-
-    The first folder of a new table is inside `root`.
-    """
+    """The folders of a table, as S3 URIs without a trailing slash. A new table gets its first folder inside `root`."""
 
     root: str
     access: AwsAccess
 
     def for_new_table(self, generation: int | None) -> str:
-        """Return an unused folder for a new table."""
+        """Return the URI of an unused folder for a new table. The folder is not created."""
         return f"{self.root}/{_unique_name(generation)}"
 
     def for_table_at(self, location: str, generation: int | None) -> str:
-        """Return an unused folder for new content of a table at `location`.
+        """Return the URI of an unused folder for new content of the table at `location`.
 
-        The new folder is never inside the table's location, because engines read folders recursively.
+        The folder is never inside `location`, because engines read a table's location recursively.
         """
         if match := _CREATED_FOLDER.fullmatch(location):
             parent = match["parent"]
@@ -53,33 +50,36 @@ class Folders:
 
     @staticmethod
     def is_created_by_connector(folder: str) -> bool:
-        """Return whether this connector created the folder. Such a folder contains only files of one table."""
+        """Return whether this connector created the folder, by its name.
+
+        Such a folder contains only files of one table.
+        """
         return _CREATED_FOLDER.fullmatch(folder) is not None
 
     @staticmethod
     def created_folder_around(location: str) -> str | None:
-        """Return the folder created by this connector that contains the location, or None if there is none."""
+        """Return the folder created by this connector that contains `location`, or None."""
         match = _INSIDE_CREATED_FOLDER.fullmatch(location)
         return match[1] if match else None
 
     def files(self, folder: str) -> dict[str, str]:
-        """Return the ETags of the files that readers see in a folder and its subfolders, by relative name.
+        """Return the files that readers see in a folder and its subfolders: their names relative to it, and ETags.
 
-        Files whose names begin with `_` or `.` are omitted, because Hive, Spark, Trino and Athena ignore them. Empty
-        objects are omitted as well, because they are folder markers.
+        Files whose names, or whose folders' names, begin with `_` or `.` are omitted, because Hive, Spark, Trino and
+        Athena ignore them. Empty objects are omitted, because they are folder markers.
         """
         return {name: listed["ETag"] for name, listed in self.visible(folder)}
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes in bytes of the files that readers see in a folder (see `files`), by URI."""
+        """Return the URIs and sizes in bytes of the files that readers see in a folder (see `files`)."""
         return {f"{folder}/{name}": listed["Size"] for name, listed in self.visible(folder)}
 
     def is_empty(self, folder: str) -> bool:
-        """Return whether a folder contains no objects at all. Objects that readers ignore count, too."""
+        """Return whether a folder contains no objects. Objects that readers ignore count as well."""
         return next(self._objects(folder), None) is None
 
     def copy(self, names: Iterable[str], source: str, target: str) -> None:
-        """Copy files from one folder to another under the same names. Idempotent."""
+        """Copy files to another folder under the same names. May be repeated."""
         s3 = self.access.client("s3")
 
         def copy(name: str) -> None:
@@ -90,20 +90,20 @@ class Folders:
             list(pool.map(copy, names))
 
     def delete(self, uris: Iterable[str]) -> None:
-        """Delete objects. Missing objects are ignored."""
+        """Delete objects. Ignore missing objects."""
         s3 = self.access.client("s3")
         with ThreadPoolExecutor(CONCURRENT_CALLS, "delete") as pool:
             list(pool.map(partial(delete, s3), uris))
 
     def delete_folder(self, folder: str) -> None:
-        """Delete all objects in a folder. Raises ValueError if this connector did not create it."""
+        """Delete all objects in a folder. Raises ValueError if this connector did not create the folder."""
         if not self.is_created_by_connector(folder):
             raise ValueError(f"Cannot delete {folder}, because this connector did not create that folder.")
         bucket = S3Address.parse(folder).bucket
         self.delete([str(S3Address(bucket, listed["Key"])) for listed in self._objects(folder)])
 
     def visible(self, folder: str) -> Iterator[tuple[str, Any]]:
-        """Yield the relative name and the S3 listing entry of each file that readers see in a folder (see `files`)."""
+        """Yield the relative name and S3 listing entry of each file that readers see in a folder (see `files`)."""
         start = len(_prefix(folder).key)
         for listed in self._objects(folder):
             name = listed["Key"][start:]

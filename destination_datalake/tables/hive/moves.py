@@ -1,9 +1,9 @@
-"""Moves of a Hive table's files between folders. Each file keeps its name.
+"""Moves a Hive table's files to other folders. Each file keeps its name.
 
-There are two kinds of moves. A widening rewrites all files into a new folder if the existing files cannot be read with
-the wider columns. An append copies the files of a pending overwrite into the table's content, because the rows in these
-files were acknowledged. If readers may still read a former folder, the next sync deletes it. Otherwise the same sync
-deletes it.
+There are two kinds of moves. A widening rewrites all files into a new folder if they cannot be read with the wider
+columns. An append copies the files of a pending overwrite into the table's content, because their rows were
+acknowledged. A former folder that readers may still read is deleted by the next sync. Other former folders are deleted
+by the same sync.
 
 The sync that moves files holds the table's fencing token. During the move, a fenced sync may delete its unacknowledged
 files, and other engines may add files.
@@ -47,8 +47,9 @@ _logger = logging.getLogger(__name__)
 class Moves:
     """Moves the files of the content to which the sync writes. The write mode `target` determines this content.
 
-    With `in_place`, a widening changes only the types in the catalog. `generation` is part of the names of new folders.
-    All methods raise Fenced, TableBusy if another writer changes the table, and RewriteFailed if a file cannot be
+    With `in_place`, a widening changes only the types in the catalog. New folders have `generation` in their names.
+
+    All methods may raise Fenced, TableBusy if another writer changes the table, and RewriteFailed if a file cannot be
     rewritten.
     """
 
@@ -60,7 +61,10 @@ class Moves:
     generation: int | None
 
     def widen(self, columns: Sequence[Field], rewrite: Rewrite) -> None:
-        """Widen the content's columns if files with the given columns require it."""
+        """Widen the types of the content's columns for files with `columns`.
+
+        Do nothing if the types are wide enough.
+        """
         content = self.target.content(self.glue_table.read())
         wider = content.widened(columns)
         if wider == content:
@@ -68,7 +72,7 @@ class Moves:
         started, types, written = time.monotonic(), content.types_changed_in(wider), list[Rewritten]()
         if not self.in_place and self.folders.files(content.folder):
             wider = replace(wider, folder=self.folders.for_table_at(content.folder, self.generation))
-            # List the new folder first, so that a later sync deletes it if the copy is not finished.
+            # First list the new folder. If the copy is not finished, a later sync deletes the folder.
             self.glue_table.update(partial(self._list_copy, folder=wider.folder))
             self._transfer(content.folder, wider.folder, partial(self._rewrite, types, rewrite, written))
 
@@ -93,7 +97,7 @@ class Moves:
             )
 
     def adopt(self, rewrite: Rewrite) -> None:
-        """Copy the files of a pending overwrite into the content, and clear the overwrite.
+        """Copy the files of a pending overwrite into the content, and end the overwrite.
 
         Do nothing if no overwrite is pending.
         """
@@ -147,20 +151,20 @@ class Moves:
     def _transfer(
         self, source: str, target: str, transfer: Callable[[Collection[str], str, str], object]
     ) -> Collection[str]:
-        """Transfer all files from one folder to another, and return their names.
+        """Transfer all files from one folder to another with the function `transfer`. Return the files' names.
 
-        Files that are added during the transfer are transferred, too. A file that is deleted during the transfer
-        belongs to a failed commit, so the copy of that file is deleted as well.
+        Files that are added during the transfer are transferred as well. A file that is deleted during the transfer
+        belongs to a failed commit, so its copy is deleted. Raises RewriteFailed if every attempt meets such changes.
         """
         etags: dict[str, str] = {}
-        """The ETags of the transferred files, by name. A file whose transfer may have failed has an empty ETag."""
+        """The names and ETags of the transferred files. The ETag is empty if the transfer of a file may have failed."""
 
         def attempt() -> bool:
             nonlocal etags
             files = self.folders.files(source)
             if deleted := etags.keys() - files.keys():
-                # Check the token after listing the files. If another sync now holds the token, it may have adopted
-                # these files and deleted the originals. In that case, the copies must stay.
+                # Check the token after the listing. If another sync holds the token by now, it may have adopted these
+                # files and deleted the originals. The copies must then stay.
                 self.target.content(self.glue_table.read())
                 self.folders.delete(f"{target}/{name}" for name in deleted)
             new = [name for name, etag in files.items() if etags.get(name) != etag]
@@ -193,14 +197,14 @@ def _changed_meanwhile(table: TableName) -> TableBusy:
 
 
 class Cleanup:
-    """Deletes the former folders of a table when no reader needs them any more.
+    """Deletes the former folders of a table once no reader needs them.
 
-    `table_input` is the table at the beginning of the sync. The folders listed in it were replaced by earlier syncs, so
-    this sync deletes them. If this sync itself replaces several folders, it keeps the first and the last of them until
-    the next sync, because readers may still use them.
+    `table_input` is the table at the beginning of the sync. Earlier syncs replaced the folders listed there, so this
+    sync deletes them. If this sync replaces several folders itself, it keeps the first and the last of them until the
+    next sync, because readers may still use them.
 
-    Before a folder is deleted, any partitions still registered in it are pointed to the current content folder. Then
-    all locations of the table and its partitions are read again, and a folder to which a location still refers is kept.
+    Before a folder is deleted, partitions that are still registered in it are pointed to the current folder. Then all
+    locations of the table and its partitions are read again. A folder to which a location still refers is kept.
     """
 
     def __init__(self, glue_table: GlueTable, folders: Folders, table_input: TableInput, index: PartitionIndex) -> None:
@@ -212,21 +216,24 @@ class Cleanup:
         self._obsolete = set(other_folders(table_input))
 
     def dead(self, table_input: TableInput) -> Sequence[str]:
-        """Return the former folders that may be deleted. The sync must hold the table's fencing token."""
+        """Return the former folders that this sync may delete. The sync must hold the table's fencing token."""
         listed = other_folders(table_input).items()
         dead = {folder for folder, state in listed if state is FolderState.DEAD or folder in self._obsolete}
         return sorted(dead - folders_in_use(table_input))
 
     def replace_folder(self, folder: str, table_input: TableInput) -> None:
-        """Keep `folder`, which the sync has just replaced, and delete the folder that the sync replaced before it."""
+        """Keep `folder`, which the sync has just replaced, and delete the folder that it replaced before.
+
+        The folder that held the content at the start of the sync is kept as well.
+        """
         self._obsolete |= self._last_replaced
         self._last_replaced = {folder} - {self._first_folder}
         self.delete(self.dead(table_input))
 
     def delete(self, dead: Sequence[str]) -> None:
-        """Delete folders that the method `dead` returned, and remove them from the table's list of folders.
+        """Delete folders that the method `dead` returned, and remove them from the table's list.
 
-        A failure is only logged, because it does not affect the table's rows.
+        A failure is only logged, because the table's rows do not depend on these folders.
         """
         if not dead:
             return
@@ -247,9 +254,9 @@ class Cleanup:
             )
 
     def _unused(self, dead: Sequence[str], table_input: TableInput) -> list[str]:
-        """Return those dead folders to which no location of the table or of its partitions refers.
+        """Return the dead folders to which no location of the table or its partitions refers. Warn of the others.
 
-        A location refers to a folder if one of them contains the other, because engines read folders recursively.
+        A location refers to a folder if one contains the other, because engines read folders recursively.
         """
         referenced = dict[str, None]()
         for location in chain(folders_in_use(table_input), self._index.locations(table_input)):

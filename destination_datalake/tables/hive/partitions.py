@@ -1,4 +1,4 @@
-"""The registered partitions of a Hive table in the Glue Data Catalog."""
+"""Registers the partitions of a Hive table in the Glue Data Catalog."""
 
 from __future__ import annotations
 
@@ -36,21 +36,18 @@ if TYPE_CHECKING:
 
 
 # --- Calls ------------------------------------------------------------------------------------------------------------
-# Requests to Glue about the partitions of a table, in batches of the maximum size.
+# Glue requests about the partitions of a table, in batches of the maximum size.
 #
 # The limits are documented at https://docs.aws.amazon.com/glue/latest/webapi/API_BatchCreatePartition.html and on the
 # pages of the other calls. A batch is not atomic: the response lists the partitions that failed.
-#
-# Limits: https://docs.aws.amazon.com/glue/latest/webapi/API_BatchCreatePartition.html and the pages of the other calls.
-# A batch is not atomic: the response lists the partitions that failed.
 
 _MAX_READ, _MAX_CREATED, _MAX_UPDATED, _MAX_DELETED = 1000, 100, 100, 25
-"""Maximum number of partitions in one request."""
+"""Maximum numbers of partitions in one request to read, create, update and delete them."""
 
 _MAX_COLUMNS = 50_000
-"""Maximum number of columns in all descriptors of one request.
+"""Maximum number of columns in one request, summed over its partitions.
 
-Such a request is some megabytes large; AWS documents no limit.
+Such a request has a few megabytes. AWS documents no limit.
 """
 
 _CONCURRENT_CALLS = 4
@@ -66,15 +63,15 @@ _TRANSIENT = frozenset(
         "ThrottlingException",
     }
 )
-"""Error codes of single partitions for which a retry may succeed. Botocore retries only errors of whole requests."""
+"""Error codes of single partitions after which a retry may succeed. Botocore retries only whole requests."""
 
 Values = tuple[str, ...]
-"""The values of a partition as texts, one for each partition key of the table."""
+"""A partition's values as texts, one per partition key of the table."""
 
 Entry = dict[str, Any]
-"""A registered partition (Glue API: PartitionInput)."""
+"""A registered partition in Glue's format (Glue API: PartitionInput)."""
 
-# GetPartitions returns more keys than these (Glue API: Partition). Updates reject all other keys.
+# The keys that an update accepts. GetPartitions returns more keys (Glue API: Partition), and updates reject them.
 _ENTRY_KEYS = ("Values", "LastAccessTime", "StorageDescriptor", "Parameters", "LastAnalyzedTime")
 
 _Member = TypeVar("_Member")
@@ -87,7 +84,7 @@ def values_of(entry: Mapping[str, Any]) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredPartitions:
-    """The registered partitions of a Glue table.
+    """Reads, creates, updates and deletes the registered partitions of a Glue table.
 
     All methods raise errors of Glue, even if only one partition of a batch fails.
     """
@@ -96,7 +93,7 @@ class RegisteredPartitions:
     access: AwsAccess
 
     def get(self, wanted: Collection[Values]) -> dict[Values, Entry]:
-        """Return the partitions in `wanted` that are registered, by their values."""
+        """Return the registered partitions among `wanted`, by their values."""
         glue: Any = self.access.client("glue")
         entries = dict[Values, Entry]()
         remaining = list(wanted)
@@ -118,16 +115,13 @@ class RegisteredPartitions:
         return entries
 
     def all(self, *, with_columns: bool) -> Iterator[Entry]:
-        """Yield all partitions. Without columns, the responses of Glue are much smaller."""
+        """Yield all registered partitions. Without columns, Glue's responses are much smaller."""
         pages: Any = self.access.client("glue").get_paginator("get_partitions")
         for page in pages.paginate(**self._table, ExcludeColumnSchema=not with_columns):
             yield from map(_as_entry, page["Partitions"])
 
     def create(self, entries: Sequence[Entry]) -> list[Values]:
-        """Create partitions, and return the values of those that already existed.
-
-        Existing partitions are not changed.
-        """
+        """Register new partitions. Return the values of those that already existed, which are not changed."""
         glue: Any = self.access.client("glue")
         return self._in_batches(
             "BatchCreatePartition",
@@ -138,7 +132,7 @@ class RegisteredPartitions:
         )
 
     def update(self, entries: Sequence[Entry]) -> list[Values]:
-        """Replace registered partitions. Return the values of the partitions that do not exist."""
+        """Replace registered partitions. Return the values of those that do not exist."""
         glue: Any = self.access.client("glue")
         return self._in_batches(
             "BatchUpdatePartition",
@@ -152,7 +146,7 @@ class RegisteredPartitions:
         )
 
     def delete(self, partitions: Sequence[Values]) -> None:
-        """Delete partitions, but not their files. Missing partitions are ignored."""
+        """Remove partitions from the catalog, but keep their files. Ignore missing partitions."""
         glue: Any = self.access.client("glue")
         self._in_batches(
             "BatchDeletePartition",
@@ -176,7 +170,7 @@ class RegisteredPartitions:
     ) -> list[Values]:
         """Send the entries in batches. Return the values of the partitions that failed with the error code `expected`.
 
-        Raises an error if a partition failed with any other code.
+        Transient errors of single partitions are retried. Raises ClientError for any other error code.
         """
 
         def send(batch: Sequence[Entry]) -> list[Values]:
@@ -216,14 +210,14 @@ class RegisteredPartitions:
 
 
 def in_batches(members: Iterable[_Member], limit: int) -> Iterator[list[_Member]]:
-    """Yield the members in lists of at most `limit` members."""
+    """Yield the members in lists of at most `limit`."""
     iterator = iter(members)
     while batch := list(islice(iterator, limit)):
         yield batch
 
 
 def _as_entry(partition: Mapping[str, Any]) -> Entry:
-    """Return a partition in Glue's response, reduced to the keys that an update accepts."""
+    """Return a partition from Glue's response with only the keys that an update accepts."""
     return {key: partition[key] for key in _ENTRY_KEYS if key in partition}
 
 
@@ -233,13 +227,13 @@ def _limit(entries: Sequence[Entry], limit: int) -> int:
 
 
 def _failed_values(error: Mapping[str, Any]) -> Values:
-    # BatchUpdatePartition names this member PartitionValueList. The other calls name it PartitionValues.
+    # BatchUpdatePartition calls this member PartitionValueList. The other requests call it PartitionValues.
     values: Iterable[str] = error.get("PartitionValues") or error.get("PartitionValueList") or ()
     return tuple(values)
 
 
 def _error(operation: str, values: Values, detail: Mapping[str, str]) -> ClientError:
-    # Remove the partition's values from the message, because they may be contents of records.
+    # Remove the partition's values from the message, because they may come from records.
     message = detail.get("ErrorMessage", "")
     for value in filter(None, values):
         message = message.replace(value, "…")
@@ -247,25 +241,16 @@ def _error(operation: str, values: Values, detail: Mapping[str, str]) -> ClientE
 
 
 # --- Index ------------------------------------------------------------------------------------------------------------
-# Registers the partitions of a Hive table in the Glue Data Catalog, and keeps them consistent with the table's content.
+# Registers the partitions of a Hive table, and keeps them consistent with the table's content.
 #
-# A partition in Glue has its own storage descriptor, and engines read the partition's files with the types in that
+# Each partition in Glue has its own storage descriptor: engines read the partition's files with the types in that
 # descriptor. So each partition must have a location inside the content's folder, and the columns of the content.
 #
-# Partitions are changed by separate, unconditional requests after the compare-and-set of the table. Therefore the
-# compare-and-set also marks the partitions as stale. The next sync that reads this mark updates the partitions, even if
-# the sync that changed the table was killed. A sync that detects that it is fenced also marks and updates the
-# partitions, because its last requests may have arrived after those of its successor. If there is no mark, a sync only
-# creates partitions, so a late request cannot move a partition back.
-#
-# A partition in Glue has its own storage descriptor, and engines read its files with the types in that descriptor. So
-# each partition has a location inside the content's folder, and the columns of the content.
-#
-# Partitions are changed by separate, unconditional requests after the compare-and-set of the table. So the
-# compare-and-set also marks the partitions as stale. The next sync that reads this mark updates the partitions, even if
-# the sync that changed the table was killed. A sync that detects that it is fenced also marks and updates them, because
-# its last requests may have arrived after those of its successor. If there is no mark, a sync only creates partitions,
-# so a late request cannot move a partition back.
+# Partitions are changed after the compare-and-set of the table, by separate and unconditional requests. The
+# compare-and-set therefore marks the partitions as stale. The next sync that reads this mark updates the partitions,
+# even if the sync that changed the table was killed. A fenced sync also marks and updates the partitions, because its
+# last requests may have arrived after those of its successor. Without a mark, a sync only creates partitions, so a late
+# request cannot move a partition back.
 
 
 _logger = logging.getLogger(__name__)
@@ -273,16 +258,16 @@ _logger = logging.getLogger(__name__)
 _INDEX_PROPERTY = "airbyte.partition-index"
 
 _MAX_PARTITIONS_IN_MEMORY = 1000
-"""Maximum number of partitions that are in memory at once. Each partition contains all columns of the table."""
+"""Maximum number of partitions in memory. Each contains all columns of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class StalePartitions:
-    """A mark in a table's parameters, which states that the registered partitions do not match the content yet.
+    """A mark in a table's parameters: the registered partitions do not match the content yet.
 
-    Each mark has a new `id`. `former_folders` are the S3 URIs of the folders that held the content before. If the
-    content was `replaced`, all partitions of the new content must be registered, and all partitions in other folders
-    must be deleted.
+    Each mark has a new `id`. `former_folders` contains the S3 URIs of the folders that held the content before. If
+    `replaced` is set, all partitions of the new content must be registered, and partitions in other folders must be
+    deleted.
     """
 
     id: str = ""
@@ -291,7 +276,7 @@ class StalePartitions:
 
     @classmethod
     def of(cls, table_input: TableInput) -> Self | None:
-        """Return the mark in a table's parameters, or None if the partitions are up to date or not registered."""
+        """Return the mark in a table's parameters. Return None if the partitions are up to date or not registered."""
         saved = json.loads(table_input["Parameters"].get(_INDEX_PROPERTY, "{}")).get("behind")
         if saved is None or not has_registered_partitions(table_input):
             return None
@@ -299,9 +284,9 @@ class StalePartitions:
 
 
 def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None = None, replaced: bool = False) -> None:
-    """Mark the partitions of a table as stale if the table has registered partitions.
+    """Mark the partitions of a table as stale. Do nothing if the table does not register partitions.
 
-    The former folders of an earlier mark are kept in the new mark.
+    The new mark includes the former folders of an earlier mark.
     """
     if not has_registered_partitions(table_input):
         return
@@ -312,18 +297,16 @@ def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None 
 
 
 def mark_up_to_date(table_input: TableInput, updated: StalePartitions) -> None:
-    """Remove the mark `updated` from a table, unless the partitions have been marked as stale again since then."""
+    """Remove the mark `updated` from a table. Do nothing if the partitions have been marked as stale again since."""
     if StalePartitions.of(table_input) == updated:
         del table_input["Parameters"][_INDEX_PROPERTY]
 
 
 @dataclass(slots=True)
 class PartitionIndex:
-    """Registers the partitions of one table for a sync of `stream`.
+    """Registers the partitions of one table for a sync of `stream`. Not thread-safe.
 
     Does nothing if the table uses only partition projection.
-
-    Not thread-safe.
     """
 
     glue_table: GlueTable
@@ -334,12 +317,12 @@ class PartitionIndex:
     _registered_values: set[Values] = field(default_factory=set)
 
     def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> bool:
-        """Register partitions of the published content, given by their folders.
+        """Register the partitions of the published content that have these folders.
 
-        Call the method before files become visible in these partitions. Partitions that this object has already
-        registered are skipped. Returns False if some of the existing partitions are stale, because only `update_stale`
-        updates partitions. Raises TableConflict if another program has registered one of the partitions at a different
-        location.
+        Call this method before files become visible in the partitions. Partitions that this object has registered
+        before are skipped. Existing partitions are not changed: returns False if some of them are stale, and only
+        `update_stale` updates them. Raises TableConflict if another program has registered one of the partitions at a
+        different location.
         """
         if not has_registered_partitions(table_input):
             return True
@@ -353,14 +336,17 @@ class PartitionIndex:
         return are_up_to_date
 
     def register_all(self, table_input: TableInput) -> None:
-        """Register all partitions of the published content that contain files. Existing partitions are not changed."""
+        """Register every partition of the published content that contains files.
+
+        Keep existing partitions as they are.
+        """
         for batch in in_batches(self._present(table_location(table_input)).items(), _MAX_PARTITIONS_IN_MEMORY):
             self._registered.create([_created(values, location, table_input) for values, location in batch])
 
     def has_partitions_outside(self, table_input: TableInput, content: str) -> bool:
         """Return whether any registered partition is outside the folder `content`.
 
-        Also return True if the table does not register partitions.
+        Returns True if the table does not register partitions.
         """
         folder = ContentFolders(content)
         return not has_registered_partitions(table_input) or any(
@@ -368,19 +354,23 @@ class PartitionIndex:
         )
 
     def project(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
-        """Add partitions of the published content to the table's partition projection, if projection is configured."""
+        """Add partitions of the published content to the table's partition projection, if it has one."""
         if self.scheme is not None:
             values = self._locations("", partition_folders).keys()
             self.scheme.project(table_input, values, reset=False)
 
     def reset_projection(self, table_input: TableInput) -> None:
-        """Set the table's partition projection, if configured, to exactly the partitions of the published content."""
+        """Set the table's partition projection, if it has one, to exactly the partitions of the published content."""
         if self.scheme is not None and self.scheme.catalog != "register":
             content = table_location(table_input)
             self.scheme.project(table_input, self._present(content).keys(), reset=True)
 
     def update_stale(self, table_input: TableInput, stale: StalePartitions) -> None:
-        """Update the stale partitions of a table. The caller must call `mark_up_to_date` afterwards."""
+        """Point stale partitions to the content's folder and update their columns.
+
+        If the content was replaced, also register the partitions of the new content, and delete those outside it. Call
+        `mark_up_to_date` afterwards.
+        """
         folders = ContentFolders(table_location(table_input), stale.former_folders)
         missing = self._present(folders.folder) if stale.replaced else {}
         replaced, changed = dict[Values, str | None](), 0
@@ -394,13 +384,13 @@ class PartitionIndex:
                     updates.append(updated)
             self._registered.update(updates)
             changed += len(updates)
-        # Delete partitions last: a reader may see a moved row twice for a moment, but never misses a row.
+        # Delete partitions last: a reader may briefly see a moved row twice, but never misses a row.
         for batch in in_batches(missing.items(), _MAX_PARTITIONS_IN_MEMORY):
             self._registered.create([_created(values, location, table_input) for values, location in batch])
         kept = {values: location for values, location in replaced.items() if location is not None}
         for batch in in_batches(kept.items(), _MAX_PARTITIONS_IN_MEMORY):
             entries = {values: _created(values, location, table_input) for values, location in batch}
-            # Create the partitions that another engine has dropped during this update.
+            # Create the partitions that another engine has dropped since the listing.
             self._registered.create([entries[values] for values in self._registered.update([*entries.values()])])
         self._registered.delete([values for values in replaced if values not in kept])
         if missing or kept or changed:
@@ -408,10 +398,10 @@ class PartitionIndex:
             _logger.info("Table %s: %d partitions registered, %d changed.", name, registered, changed)
 
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
-        """Log a warning if partition keys are null in new rows because the type of their source column has changed.
+        """Warn if partition keys are null in new rows, because the type of their source column has changed.
 
-        Log another warning if registered partitions have values that are invalid for the type of their key. Earlier
-        versions of the connector created such partitions, and engines may fail to read the whole table because of them.
+        Also warn if registered partitions have values that are invalid for the type of their key. Earlier versions of
+        the connector created such partitions. Because of them, engines may fail to read the whole table.
         """
         keys = self.scheme.retyped(named, written) if self.scheme is not None else []
         if self.scheme is None or not keys:
@@ -434,15 +424,15 @@ class PartitionIndex:
             )
 
     def leave_former_folders(self, table_input: TableInput) -> None:
-        """Point the registered partitions in the content's former folders to its present folder.
+        """Point partitions that are registered in former folders of the content to its present folder.
 
-        Call the method before the former folders are deleted.
+        Call this method before former folders are deleted.
         """
         if has_registered_partitions(table_input):
             self.update_stale(table_input, StalePartitions.of(table_input) or StalePartitions())
 
     def locations(self, table_input: TableInput) -> Iterator[str]:
-        """Yield the locations of all registered partitions, including partitions of other writers."""
+        """Yield the locations of all registered partitions, including those that other writers registered."""
         if has_registered_partitions(table_input):
             yield from map(location_of, self._registered.all(with_columns=False))
 
@@ -451,12 +441,11 @@ class PartitionIndex:
         return RegisteredPartitions(self.glue_table.name, self.access)
 
     def _create(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> bool:
-        """Create the partitions in `desired` that are not registered.
-
-        Return whether the registered ones are up to date.
+        """Create the partitions in `desired` that are not registered. Return whether the existing ones are up to date.
 
         Existing partitions are not changed. Raises TableConflict if one of them is neither at the desired location nor
-        in a former folder of the content.
+        in a former folder of the content. Raises TableBusy if other writers create and drop the partitions in every
+        attempt.
         """
         are_up_to_date = True
 
@@ -469,7 +458,7 @@ class PartitionIndex:
                     raise self._location_conflict(values, registered)
                 are_up_to_date &= _updated(entry, location, table_input) == entry
             missing = desired.keys() - present.keys()
-            # If another engine has just created one of these partitions, Glue reports it. Then read all of them again.
+            # Glue reports partitions that another engine has just created. In that case, read all of them again.
             return not self._registered.create([_created(key, desired[key], table_input) for key in missing])
 
         if not retry_until_done(attempt):
@@ -480,11 +469,11 @@ class PartitionIndex:
         return are_up_to_date
 
     def _present(self, content: str) -> dict[Values, str]:
-        """Return the locations of the partitions that contain files, by their values."""
+        """Return the values and locations of the partitions that contain files."""
         return self._locations(content, {name.rpartition("/")[0] for name in self.folders.files(content)})
 
     def _locations(self, content: str, partition_folders: Iterable[str]) -> dict[Values, str]:
-        """Return the locations of partitions by their values. Skip folders that are not partition folders."""
+        """Return the values and locations of the partitions with these folders. Skip folders with other names."""
         if self.scheme is None:
             return {}
         values_by_folder = {folder: self.scheme.folders.texts_of(folder) for folder in sorted(partition_folders)}
@@ -494,19 +483,19 @@ class PartitionIndex:
         if self.scheme is not None and self.scheme.is_by_date:
             problem = f"its partition {'/'.join(values)} is registered at {location}, outside the table's location"
         else:
-            # Values of keys that are not dates come from records, and must not appear in messages.
+            # Values of keys that are not dates come from records and must not appear in messages.
             problem = "a partition of the sent rows is registered at a location outside the table's location"
         remedy = "Move the partition's files and drop it from the catalog, or set another table_prefix"
         return table_conflict(self.stream, self.glue_table.name, f"{problem}. {remedy}")
 
 
-# Partitions as values
+# Compute partitions without requests.
 
 
 def location_of(entry: Mapping[str, Any]) -> str:
     """Return a partition's location with the scheme `s3` and without a trailing slash.
 
-    A location that is not in S3 is returned unchanged.
+    A location outside S3 is returned unchanged.
     """
     location: str = entry.get("StorageDescriptor", {}).get("Location", "")
     try:
@@ -517,19 +506,19 @@ def location_of(entry: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ContentFolders:
-    """The folder of a table's content and its former folders, as S3 URIs without a trailing slash."""
+    """The present folder of a table's content and its former folders, as S3 URIs without a trailing slash."""
 
     folder: str
     former_folders: tuple[str, ...] = ()
 
     def relative(self, location: str) -> str | None:
-        """Return a location relative to the content's folder, or None if the location is outside that folder."""
+        """Return `location` relative to the content's folder, or None if it is outside."""
         return _below(location, self.folder)
 
     def relative_to_former(self, location: str) -> str | None:
-        """Return a location relative to a former folder of the content, or None if it is outside all former folders.
+        """Return `location` relative to a former folder of the content, or None if it is outside all of them.
 
-        Any other folder that this connector created beside the content's folder also counts as a former folder.
+        Every other folder that this connector created beside the content's folder counts as a former folder.
         """
         former, created = set(self.former_folders), Folders.created_folder_around(location)
         if created is not None and created.rpartition("/")[0] == self.folder.rpartition("/")[0]:
@@ -538,10 +527,9 @@ class ContentFolders:
         return min((relative for relative in candidates if relative is not None), key=len, default=None)
 
     def current_location(self, location: str) -> str | None:
-        """Return the location that a partition must have in the content's folder.
+        """Return where a partition registered at `location` belongs in the content's folder.
 
-        Return None if `location`, the partition's registered location, is neither in the content's folder nor in a
-        former folder.
+        Return None if `location` is neither in the content's folder nor in a former folder.
         """
         relative = self.relative(location) or self.relative_to_former(location)
         return None if relative is None else f"{self.folder}/{relative}"
@@ -552,14 +540,17 @@ def _below(location: str, folder: str) -> str | None:
 
 
 def _created(values: Values, location: str, table_input: TableInput) -> Entry:
-    """Return a new partition with the table's storage descriptor, as Athena and awswrangler create partitions."""
+    """Return a new partition with the table's storage descriptor.
+
+    Athena and awswrangler create partitions the same way.
+    """
     storage = copy.deepcopy(table_input["StorageDescriptor"])
     storage["Location"] = f"{location}/"
     return {"Values": list(values), "StorageDescriptor": storage, "Parameters": {}}
 
 
 def _updated(entry: Entry, location: str, table_input: TableInput) -> Entry:
-    """Return a registered partition with this location, and with the columns and types of the table."""
+    """Return a copy of a registered partition with this location, and with the table's columns and types."""
     updated = copy.deepcopy(entry)
     updated["StorageDescriptor"].setdefault("Columns", [])
     add_missing_columns(updated, table_input)

@@ -1,7 +1,7 @@
-"""Replacement of a Hive table's content with the result of a replay.
+"""Replaces the content of a Hive table with the result of a replay.
 
-The rebuilt table has its own folders beside the folders of the original table. First, running syncs of the original
-table are fenced. Then the location of the original table is set to the folder of the rebuilt table.
+The rebuilt table has its own folders beside those of the original table. First, running syncs of the original table are
+fenced. Then the folder of the rebuilt table becomes the location of the original table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HiveRebuild:
-    """The rebuild of one Hive table (see `Rebuild`). `open_table` opens the table for an append."""
+    """Rebuilds one Hive table (see `Rebuild`). `open_table` opens the table for an append."""
 
     def __init__(self, name: TableName, open_table: Callable[[], HiveTable], access: AwsAccess) -> None:
         self._name = name
@@ -39,7 +39,7 @@ class HiveRebuild:
         self._table: HiveTable | None = None
 
     def state(self, name: TableName) -> TableState | None:
-        """Return a table's state, or None if the table does not exist."""
+        """Return the state of the table `name`, or None if that table does not exist."""
         table_input = GlueTable(name, self._access).find()
         if table_input is None:
             return None
@@ -60,7 +60,7 @@ class HiveRebuild:
     def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
         """Create the rebuilt table with this table's columns, partition keys and parameters, and a new folder.
 
-        `marks` are additional parameters.
+        `marks` are added to its parameters.
         """
         table_input = GlueTable(self._name, self._access).read()
         location = table_location(table_input)
@@ -80,15 +80,15 @@ class HiveRebuild:
         glue.create_table(DatabaseName=rebuilt.database, TableInput=entry)
 
     def begin(self) -> None:
-        """Take the table's fencing token, so that a running sync of the table stops at its next step."""
+        """Take the table's fencing token, so that a running sync of the table fails at its next change of the table."""
         if self._table is None:
             self._table = self._open_table()
             self._table.prepare()
 
     def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
-        """Set this table's location to the folder of the rebuilt table, and drop the rebuilt table.
+        """Make the rebuilt table's folder the location of this table, and drop the rebuilt table.
 
-        Returns False and changes nothing if this table is not in the expected state. Raises Fenced and TableBusy.
+        Returns False and changes nothing if this table's state differs from `expected`. Raises Fenced and TableBusy.
         """
         assert self._table is not None
         location = expected.version.partition(" ")[0]
@@ -100,7 +100,10 @@ class HiveRebuild:
         return True
 
     def drop(self, rebuilt: TableName) -> None:
-        """Drop a rebuilt table. The next sync of this table deletes the folders of the rebuilt table."""
+        """Drop a rebuilt table. The next sync of this table deletes the folders of the rebuilt table.
+
+        Do nothing if the rebuilt table does not exist.
+        """
         entry = GlueTable(rebuilt, self._access).find()
         if entry is None:
             return
@@ -117,4 +120,4 @@ class HiveRebuild:
 _NOT_CLONED = frozenset(
     (TOKEN_PROPERTY, OVERWRITES_PROPERTY, ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, *CONTENT_PARAMETERS)
 )
-"""The parameters that describe a table's rows, folders or writers. They are not copied to a clone."""
+"""Parameters that describe a table's rows, folders or writers. A clone does not copy them."""

@@ -1,4 +1,4 @@
-"""The partitioning scheme of a Hive table, and the check whether a sync can continue an existing table."""
+"""How a Hive table is partitioned, and whether a sync can continue an existing table."""
 
 from __future__ import annotations
 
@@ -37,15 +37,11 @@ if TYPE_CHECKING:
 
 
 # --- Scheme -----------------------------------------------------------------------------------------------------------
-# The partitioning of a Hive table. A parameter of the table's Glue entry records it, and every later sync continues it.
+# The partitioning of a Hive table. A table parameter records it, and every later sync continues it.
 #
 # The partition keys of a table cannot be changed. A sync continues an existing table if the table's keys match the
-# options. If the options configure no partitioning, a sync continues the table's partitioning if that is known: either
-# this connector has recorded it, or it follows from the key names of Airbyte's AWS Datalake destination.
-#
-# The partition keys of a table cannot be changed. A sync continues an existing table if the table's keys match the
-# options. If the options configure no partitioning, a sync continues the table's partitioning if that is known: either
-# this connector has recorded it, or it follows from the key names of Airbyte's AWS Datalake destination.
+# options. If the options configure no partitioning, a sync continues a known partitioning: one that this connector has
+# recorded, or one that follows from the key names of Airbyte's AWS Datalake destination.
 
 _PARAMETER = "airbyte.partitioning"
 _OTHER_TABLE = "set another table_prefix"
@@ -53,7 +49,7 @@ _OTHER_TABLE = "set another table_prefix"
 
 @dataclass(frozen=True, slots=True)
 class PartitionScheme:
-    """The partition keys of a table, the folders of its partitions, and how the catalog finds the partitions.
+    """A table's partition keys, the folders of its partitions, and how engines find the partitions.
 
     `layout` and `catalog` are the values of the options `path_layout` and `catalog_partitions` in the sync that created
     the table.
@@ -65,22 +61,22 @@ class PartitionScheme:
 
     @property
     def is_by_date(self) -> bool:
-        """Whether the values of all partition keys are dates or parts of dates and times."""
+        """Whether all partition keys are dates or parts of dates and times."""
         return all(isinstance(key.field.transform, CalendarPart) for key in self.folders.keys)
 
     def glue_keys(self) -> list[ColumnTypeDef]:
-        """Return the partition keys of the Glue table."""
+        """Return the names and types of the partition keys in Glue's format."""
         return [{"Name": key.name, "Type": glue_type(key.type)} for key in self.folders.keys]
 
     def partitioning(self, max_open: int, named: Sequence[Field], written: Sequence[Field]) -> Partitioning:
-        """Return the partitioning of new files.
+        """Return how to partition new files.
 
         `written` contains the stream's columns as they are written. Each corresponds to the column of `named` at the
-        same index, but has a different name if its values are redirected to another column.
+        same index. The names differ if the values are redirected to another column.
         """
         sources = _sources(self.folders.keys, named, written)
-        # A key is null if its source column is missing or has a different type. In that case, the source is the name of
-        # the key, because no column has that name.
+        # A key is null if its source column is missing or has an unsuitable type. The source is then the key's own
+        # name, because no column has that name.
         fields = tuple(
             replace(key.field, source=path if type_ is not None and _uses_source(key, path, type_) else (key.name,))
             for key, path, type_ in sources
@@ -88,15 +84,15 @@ class PartitionScheme:
         return Partitioning(fields, self.folders, max_open)
 
     def retyped(self, named: Sequence[Field], written: Sequence[Field]) -> list[PartitionKey]:
-        """Return the keys that are null in new rows because the type of their source column has changed.
+        """Return the keys that are null in new rows, because the type of their source column has changed.
 
-        `named` and `written` have the same meaning as in `partitioning`.
+        `named` and `written` are described at `partitioning`.
         """
         sources = _sources(self.folders.keys, named, written)
         return [key for key, path, type_ in sources if type_ is not None and not _uses_source(key, path, type_)]
 
     def count_invalid(self, partitions: Iterable[Sequence[str]]) -> int:
-        """Return the number of partitions with a value that is invalid for the type of its key.
+        """Count the partitions that have a value that is invalid for the type of its key.
 
         `partitions` contains the values of each partition.
         """
@@ -106,22 +102,22 @@ class PartitionScheme:
         )
 
     def project(self, table_input: TableInput, partitions: Collection[Sequence[str]], *, reset: bool) -> None:
-        """Add partitions to the table's partition projection, unless the catalog option is `register`.
+        """Add partitions to the table's partition projection.
 
-        `partitions` contains the values of each partition. With `reset`, all other partitions are removed from the
-        projection.
+        Do nothing if the option `catalog_partitions` was `register`. `partitions` contains the values of each
+        partition. With `reset`, all other partitions leave the projection.
         """
         if self.catalog == "register":
             return
         parameters: dict[str, str] = table_input["Parameters"]
-        # Remove all parameters of the projection first, because a key's parameters depend on its projected type.
+        # First remove all parameters of the projection, because a key's parameters depend on its projected type.
         removed = {name: parameters.pop(name) for name in [*parameters] if is_projection(name)}
         known = {} if reset else removed
         today = datetime.now(UTC).date()
         parameters.update(projection(self.folders, table_location(table_input), partitions, known, today))
 
     def is_equivalent(self, other: PartitionScheme) -> bool:
-        """Return whether both schemes write rows to the same folders, even if the names of their keys differ."""
+        """Return whether both schemes write rows to the same folders. The names of keys may differ."""
         return self._identity() == other._identity()
 
     def _identity(self) -> object:
@@ -133,17 +129,17 @@ class PartitionScheme:
         return f"({keys}) in folders {self.folders.template}"
 
     def _details(self) -> str:
-        """Return a description of the details in which schemes with the same keys and folders may differ."""
+        """Describe what may differ between schemes with the same keys and folders."""
         sources = (f"{key.name} is {_described_transform(key)}" for key in self.folders.keys)
         return f"{', '.join(sources)}; path_layout {self.layout}, catalog_partitions {self.catalog}"
 
     def difference(self, other: PartitionScheme) -> tuple[str, str]:
-        """Return distinct descriptions of this scheme and of `other`, which must not be equivalent to it."""
+        """Describe this scheme and `other` so that the texts differ. The schemes must not be equivalent."""
         if str(self) != str(other):
             return str(self), str(other)
         return f"{self} ({self._details()})", f"{other} ({other._details()})"
 
-    # As a parameter
+    # Saved as a table parameter
 
     def save(self, table_input: TableInput) -> None:
         """Record the scheme in a table's parameters."""
@@ -169,9 +165,9 @@ class PartitionScheme:
 
     @classmethod
     def recorded(cls, table_input: TableInput, columns: Sequence[Field]) -> Self | None:
-        """Return the scheme recorded in a table's parameters, or None if none is recorded.
+        """Return the scheme that a table's parameters record, or None.
 
-        `columns` are the stream's columns. Their types determine how values are written in the names of folders.
+        `columns` are the stream's columns. Their types determine how values are written in folder names.
         """
         saved = _saved(table_input)
         if not saved or not table_input.get("PartitionKeys"):
@@ -192,7 +188,7 @@ class PartitionScheme:
 def wanted_scheme(layout: TableLayout, columns: Sequence[Field]) -> PartitionScheme | None:
     """Return the scheme that the options configure for a new table, or None if they configure no partitioning.
 
-    `columns` are the stream's columns. Raises ConfigError, like `TableLayout.hive_folders`.
+    `columns` are the stream's columns. Raises ConfigError in the same cases as `TableLayout.hive_folders`.
     """
     folders = layout.hive_folders(columns)
     if folders is None or not folders.keys:
@@ -201,7 +197,7 @@ def wanted_scheme(layout: TableLayout, columns: Sequence[Field]) -> PartitionSch
 
 
 def has_registered_partitions(table_input: TableInput) -> bool:
-    """Return whether any reader finds the table's rows through registered partitions."""
+    """Return whether any reader finds the table's rows through partitions registered in Glue."""
     return bool(table_input.get("PartitionKeys")) and _saved(table_input).get("catalog") != "projection"
 
 
@@ -213,7 +209,7 @@ def _type_at(columns: Sequence[Field], path: Sequence[str]) -> ColumnType | None
 def _sources(
     keys: Sequence[PartitionKey], named: Sequence[Field], written: Sequence[Field]
 ) -> Iterator[tuple[PartitionKey, tuple[str, ...], ColumnType | None]]:
-    """Yield each key with the path and type of its source column in the written data.
+    """Yield each key with the path and the type of its source column in the written data.
 
     The type is None if the column is missing.
     """
@@ -225,11 +221,11 @@ def _sources(
 
 
 def _uses_source(key: PartitionKey, path: Sequence[str], type_: ColumnType) -> bool:
-    """Return whether a key's values are derived from the column at this path of the written data.
+    """Return whether a key's values are derived from the column at `path` of the written data.
 
     If the type of the stream's column has changed, its values are written to a column with another name. Keys that are
-    parts of dates are then derived from that other column. All other keys stay null: they contain the text of a value,
-    by which readers find the rows that have the value in the original column.
+    parts of dates are then derived from that column. All other keys stay null, because readers use them to find the
+    rows with a value in the original column.
     """
     has_original_name = path[0].lower() == key.field.source[0].lower()
     return key.takes(type_) and (has_original_name or isinstance(key.field.transform, CalendarPart))
@@ -268,10 +264,10 @@ def scheme_of(
     wanted: PartitionScheme | None,
     columns: Sequence[Field],
 ) -> PartitionScheme | None:
-    """Return the scheme by which rows are partitioned in a stream's existing table, or None if it is unpartitioned.
+    """Return how a stream's existing table is partitioned, or None if it is not partitioned.
 
-    `wanted` is the scheme that the options configure, or None if they configure no partitioning. Raises TableConflict
-    if a sync cannot continue the table's partitioning.
+    `wanted` is the scheme that the options configure, or None. Raises TableConflict if a sync cannot continue the
+    table's partitioning.
     """
     conflict = partial(table_conflict, stream, table)
     keys = _names_and_types(table_input.get("PartitionKeys") or ())
@@ -328,30 +324,29 @@ def _as_text(keys: Sequence[tuple[str, str]]) -> str:
 
 # --- Compatibility ----------------------------------------------------------------------------------------------------
 # Check whether files of a format can be added to an existing Hive table. Each rule detects one incompatibility, and
-# returns a message with a remedy.
+# returns a problem with a remedy.
 
 
 WIDENED_IN_PLACE: frozenset[FileFormat] = frozenset({"jsonl"})
-"""The file formats whose existing files need not be rewritten when a column is widened.
+"""File formats whose existing files are not rewritten when a column is widened.
 
-Numbers in JSON text have no width. In contrast, some engines cannot read a 32-bit Parquet column if the catalog
-declares 64 bits.
+Numbers in JSON text have no width. Parquet files are rewritten, because some engines cannot read a 32-bit column if the
+catalog declares 64 bits.
 """
 
 _INPUT_FORMATS: Mapping[FileFormat, tuple[str, ...]] = {
     "parquet": (STORAGE_FORMATS["parquet"].input_format, "parquet.hive.DeprecatedParquetInputFormat"),
     "jsonl": (STORAGE_FORMATS["jsonl"].input_format,),
 }
-"""Hive's input formats that can read files of each format."""
+"""The input formats of Hive that can read files of each format."""
 
 _REMEDY = "Set another table_prefix"
 
 
 def incompatibility(table_input: TableInput, plan: FilePlan) -> str | None:
-    """Return the reason why files of the plan's format cannot be added to the table, with a remedy.
+    """Return why files of the plan's format cannot be added to the table, with a remedy, or None if they can.
 
-    Return None if the table is compatible: every engine that reads it finds the new files, and returns their values
-    unchanged.
+    They can be added if every engine that reads the table finds the new files and returns their values unchanged.
     """
     return next((problem for rule in _RULES if (problem := rule(table_input, plan)) is not None), None)
 
@@ -438,10 +433,10 @@ def _unusable_location(table_input: TableInput, _plan: FilePlan) -> str | None:
 
 
 _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = {
-    # With this property, engines read columns by position, but this connector writes columns in the order of the
-    # stream.
+    # With this property, engines read columns by position. This connector writes columns in the order of the stream.
     "parquet": {"parquet.column.index.access": lambda value: value.lower() == "true"},
-    # With these properties, engines skip lines, map keys to other columns, or expect timestamps that are not ISO 8601.
+    # With these properties, engines skip lines, read columns from other keys, or expect timestamps that are not ISO
+    # 8601.
     "jsonl": {
         "skip.header.line.count": lambda value: value != "0",
         "skip.footer.line.count": lambda value: value != "0",
@@ -451,8 +446,7 @@ _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = 
 }
 """For each file format, the properties of a table or its SerDe with which engines may misread files.
 
-The properties are prefixes in lower case. The function of each prefix returns whether a value of the property is
-harmful.
+The keys are lower-case prefixes of property names. Each function returns whether a property's value is harmful.
 """
 
 _RULES: tuple[Callable[[TableInput, FilePlan], str | None], ...] = (

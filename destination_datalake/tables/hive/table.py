@@ -1,14 +1,14 @@
 """Hive tables in the Glue Data Catalog: folders of Parquet or JSON-lines files.
 
-A Hive table has no snapshots: readers see all files in its location. So new files stay pending multipart uploads (or,
-if small, files on the driver's disk) until a commit completes them. An overwrite writes to a separate folder, which
-becomes the table's location when the overwrite is published.
+Hive tables have no snapshots: readers see all files in the table's location. So new files are kept as pending multipart
+uploads (small files: on the driver's disk) until a commit completes them. An overwrite writes to a separate folder,
+which becomes the table's location when the overwrite is published.
 
-Only one sync at a time writes to a table: the newest, which holds the fencing token. A commit first completes the files
-in the folder for which they were planned. It then updates the table's Glue entry by compare-and-set, if the sync still
-holds the token and the folder still holds the content. If another sync takes the token after this update, that sync
-finds the committed files. If another sync took the token before the update, the committing sync is fenced, and deletes
-the files that it could not acknowledge.
+Only the newest sync may write to a table. It holds the fencing token. A commit first completes the files in the folder
+for which they were planned. It then updates the Glue entry by compare-and-set, provided that the sync still holds the
+token and the folder still holds the content. A sync that takes the token after this update finds the committed files.
+If another sync took the token before the update, the committing sync is fenced, and deletes the files that it could not
+acknowledge.
 
 Other engines may add files, partitions and columns, and set parameters, at any time.
 """
@@ -104,7 +104,7 @@ if TYPE_CHECKING:
 
 
 class HiveTable:
-    """A stream's Hive table (see `Table`). `prepare` sets the folder and the final columns for new files."""
+    """A stream's Hive table (see `Table`). `prepare` determines the folder and the final columns of new files."""
 
     # Set by `prepare`.
     _folders: Folders
@@ -136,12 +136,15 @@ class HiveTable:
         self._began = self._published = self._released = self._has_committed = False
         self._created: datetime | None = None
         self._replaces_partitions = False
-        """Whether any sync has replaced the content, so that the partitions of the old content must be deleted."""
+        """Whether any sync has replaced the content. If so, the partitions of the old content must be deleted."""
         self._planned = set[str]()
-        """The content folders for which this sync has planned files."""
+        """The folders for which this sync has planned files."""
 
     def prepare(self) -> None:
-        """Create the table or add missing columns to it, take the fencing token, and begin an append or overwrite."""
+        """Create the table or add missing columns, take the fencing token, and begin an append or an overwrite.
+
+        Raises TableConflict if the sync cannot continue the existing table.
+        """
         try:
             version, created = self._glue_table.read_version(), False
         except self._access.client("glue").exceptions.EntityNotFoundException:
@@ -151,7 +154,7 @@ class HiveTable:
         if problem := incompatibility(table_input, self._plan):
             raise table_conflict(self._stream.id, self.name, problem)
         self._partition_keys = table_input.get("PartitionKeys") or []
-        # No field may have the name of a partition key.
+        # A field must not have the name of a partition key.
         sources = column_sources(table_input) | {key["Name"].lower(): None for key in self._partition_keys}
         naming = column_naming(self._owner.naming, table_input)
         parameters = table_input["Parameters"]
@@ -193,23 +196,23 @@ class HiveTable:
         self._index.warn_of_retyped(self._current, self._columns, self._plan.columns)
 
     def is_empty(self) -> bool:
-        """Return whether the table's folders contain no objects. The folder of a pending overwrite counts, too."""
+        """Return whether the table's folder, and that of a pending overwrite, contain no objects."""
         return all(map(self._folders.is_empty, folders_in_use(self._current)))
 
     def is_archived(self) -> bool:
-        """Return whether any sync has archived its commits to the table, as recorded in a table parameter."""
+        """Return whether a table parameter records that a sync has archived its commits to the table."""
         return ARCHIVED_PROPERTY in self._current["Parameters"]
 
     def position(self) -> TablePosition:
-        """Return the version of the table's Glue entry that this sync last read or wrote."""
+        """Return the version of the Glue entry that this sync last read or wrote."""
         return TablePosition(str(self._glue_table.created), self._glue_table.number)
 
     def plan(self) -> FilePlan:
-        """Return the plan for the files of the next batch: the folder of the content and the types of its columns."""
+        """Return how to write the files of the next batch, such as their folder and the types of their columns."""
         return self._plan
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        """Complete the uploads of all files or of none. First widen the content's columns if the files require it.
+        """Complete the uploads of all files, or of none. First widen the content's columns if the files require it.
 
         The files become visible one after the other. Returns Reencode if the content's folder or column types no longer
         match the plan by which the files were written.
@@ -248,7 +251,10 @@ class HiveTable:
         """Do nothing, because rows of Hive tables are not deduplicated."""
 
     def publish(self, rewrite: Rewrite) -> None:
-        """Make a pending overwrite visible. The next sync deletes the folder that the overwrite replaces."""
+        """Make a pending overwrite visible, and release the fencing token.
+
+        The next sync deletes the folder that the overwrite replaces.
+        """
         if self._published:
             return
         with self._updating_partitions_if_fenced():
@@ -262,10 +268,9 @@ class HiveTable:
         self._published = True
 
     def take_over(self, rebuilt: TableName, expected: str) -> None:
-        """Replace this table's content with that of a rebuilt table.
+        """Replace this table's content with that of a rebuilt table, whose folders are beside those of this table.
 
-        `expected` is the location that this table must still have. The folders of the rebuilt table are beside those of
-        this table. Raises Fenced, and TableBusy if the location differs from `expected`.
+        Raises Fenced, and TableBusy if this table's location differs from `expected`.
         """
         source = GlueTable(rebuilt, self._access).read()
 
@@ -298,11 +303,11 @@ class HiveTable:
     # Planning
 
     def _create(self) -> TableVersion:
-        """Create the table, unless another program has just created it, and return it.
+        """Create the table unless another program has just created it, and return the table.
 
-        An append stores its generation and the fencing token in the new table, which saves a separate request to take
-        the token. An overwrite stores its generation when it is published. Raises ConfigError if the stream lacks a
-        field by which the options partition the table.
+        An append stores its generation and the fencing token in the new table, which saves a request to take the token.
+        An overwrite stores its generation when it is published. Raises ConfigError if the stream lacks a field by which
+        the options partition the table.
         """
         self._catalog.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
@@ -322,11 +327,11 @@ class HiveTable:
         return self._glue_table.read_version()
 
     def _first_folder(self) -> str:
-        """Return an unused folder for a new table, so that it contains no files of an earlier table with the same name.
+        """Return an unused folder for a new table, so that it does not inherit files of an earlier table.
 
-        If `path_layout` is not `hive` and the table's root folder is unused, an append uses the root folder. Object
-        keys then match those of the destination whose layout is used. An overwrite never uses the root folder, because
-        cleanup never deletes that folder.
+        If `path_layout` is not `hive`, an append uses the table's root folder if that is unused. Object keys then match
+        those of the destination whose layout is used. An overwrite never uses the root folder, because cleanup could
+        not delete it later.
         """
         folders = Folders(self._location.folder, self._access)
         appends = not self._stream.overwrites_table
@@ -337,9 +342,9 @@ class HiveTable:
     def _reconciled_content(self, table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
         """Add missing columns to the content to which the sync writes.
 
-        Return the content, and the stream's columns with their final names and types. A pending overwrite keeps the
-        types of its files, even if the table's columns have changed since then. If wider columns require that files are
-        rewritten, the columns are widened only when the first batch requires it. Raises Fenced.
+        Returns the content, and the stream's columns with their final names and types. A pending overwrite keeps the
+        types of its files, even if the table's columns have changed since. Columns whose widening requires that files
+        are rewritten are widened only when the first batch needs it. Raises Fenced.
         """
         content, existing = self._mode.content(table_input), column_types(table_input)
         config = self._layout.config
@@ -357,7 +362,7 @@ class HiveTable:
         written = (*METADATA_COLUMNS, *reconciled.columns)
         missing = [AddColumn((), column) for column in written if column.name not in existing]
         is_published = content.folder == table_location(table_input)
-        # Add new fields of structs. Widen types in the catalog only if they are the types of the published content.
+        # Add new fields of structs. Widen a type in the catalog only if the published content has that type.
         nested = [change for change in changes if (change.parent if isinstance(change, AddColumn) else is_published)]
         change_columns(table_input, [*missing, *nested])
         if types != content.types and not is_published:
@@ -373,10 +378,10 @@ class HiveTable:
         change: Callable[[TableInput], tuple[Content, tuple[Field, ...]]] | None = None,
         version: TableVersion | None = None,
     ) -> Content:
-        """Update the table, apply governance to its columns, and plan the next batch for the content that is returned.
+        """Change the Glue entry, apply governance to its columns, and plan the next batch for the returned content.
 
-        `change` is applied to the table. By default, it is `_reconciled_content`. New columns are governed before
-        readers can see values in them, because the files with these columns are still pending. Raises Fenced.
+        `change` changes the entry. The default is `_reconciled_content`. New columns are governed before readers see
+        values in them, because the files with these columns are still pending. Raises Fenced.
         """
         change = change or self._reconciled_content
 
@@ -410,7 +415,7 @@ class HiveTable:
         return content
 
     def _widen_for(self, files: Sequence[DataFile], rewrite: Rewrite) -> None:
-        """Widen the content's columns if the plan or a file requires it, and then plan the next batch again."""
+        """Widen the content's columns if the plan or a file requires it, and plan the next batch again."""
         content = self._replan()
         needed = self._plan.columns
         for file in files:
@@ -425,11 +430,11 @@ class HiveTable:
         return max((folder for folder in self._planned if uri.startswith(f"{folder}/")), key=len)
 
     def _relative(self, uri: str) -> str:
-        """Return a file's path relative to the folder for which it was planned: its partition's folder and its name."""
+        """Return a file's path relative to the folder for which it was planned: partition folder and name."""
         return uri.removeprefix(f"{self._planned_folder(uri)}/")
 
     def _mismatch(self, files: Sequence[DataFile]) -> str | None:
-        """Return the reason why the files do not match the present plan, or None if they match."""
+        """Return why the files do not match the present plan, or None if they do."""
         if any(self._planned_folder(file.uri) != self._plan.folder for file in files):
             return "the table's files were moved to another folder after the batch was encoded"
         if not self._in_place and any(file.columns != self._plan.columns for file in files):
@@ -445,7 +450,7 @@ class HiveTable:
 
     @property
     def _is_visible(self) -> bool:
-        """Whether the next batch is planned for the published content, so that its files are visible immediately."""
+        """Whether the next batch is planned for the published content. If so, its files are visible immediately."""
         return self._plan.folder == table_location(self._current)
 
     def _record_commit(self, table_input: TableInput, commit: str, partitions: Collection[str]) -> bool:
@@ -461,9 +466,9 @@ class HiveTable:
         return True
 
     def _roll_back(self, files: Sequence[DataFile]) -> None:
-        """Abort the uploads of a failed commit and delete its completed files.
+        """Abort the uploads of a failed commit, and delete its completed files and their copies.
 
-        Also delete any copies of these files that the next sync has made.
+        The next sync may have made such copies.
         """
         try:
             self.discard(files)
@@ -480,7 +485,7 @@ class HiveTable:
     # Publishing
 
     def _publish(self, table_input: TableInput) -> Sequence[str]:
-        """Publish the written files, and return the folders to delete. Release the token if no work remains."""
+        """Publish the written files, and return the folders to delete. If no work remains, release the token."""
         former_location = table_location(table_input)
         self._mode.publish(table_input)
         self._journal.columns(self.name, column_type_names(table_input))
@@ -495,7 +500,10 @@ class HiveTable:
         return dead
 
     def _end(self) -> None:
-        """Release the fencing token. If another sync has taken it, update the registered partitions once more."""
+        """Release the fencing token.
+
+        If another sync has taken the token, update the registered partitions once more.
+        """
         if not self._glue_table.update(self._release):
             self._update_partitions_after_fencing()
 
@@ -509,7 +517,7 @@ class HiveTable:
     # Partitions
 
     def _register(self, partitions: Collection[str]) -> None:
-        """Register partitions of the published content. Call it before files become visible in them. Raises Fenced."""
+        """Register partitions of the published content before files become visible in them. Raises Fenced."""
 
         def mark(table_input: TableInput) -> None:
             self._mode.require(table_input)
@@ -521,9 +529,9 @@ class HiveTable:
             self._bring_up_to_date()
 
     def _register_ahead(self) -> None:
-        """Register the partitions of a pending overwrite before it is published, if the table has no visible rows.
+        """Register the partitions of a pending overwrite before its publication, if the table has no visible rows.
 
-        If the partitions were registered after the publication, readers would miss rows until then. Raises Fenced.
+        If the partitions were registered only after the publication, readers would miss rows until then. Raises Fenced.
         """
         pending = PendingOverwrite.load(self._current)
         if pending is None or self._index.has_partitions_outside(self._current, pending.location):
@@ -543,15 +551,15 @@ class HiveTable:
         self._index.register_all(relocated)
 
     def _bring_up_to_date(self) -> None:
-        """Update stale partitions until all of them match the content. Raises Fenced."""
+        """Update stale partitions until all partitions match the content. Raises Fenced."""
         while not self._update_stale_partitions(self._mode.require):
             pass
 
     def _update_stale_partitions(self, require: Callable[[TableInput], None]) -> bool:
-        """Update stale partitions. Return False if another change has made them stale again during the update.
+        """Update stale partitions. Return False if another change has made them stale again in the meantime.
 
-        Before the mark is removed, `require` is called with the table. It raises an error if this sync may not write
-        any more.
+        Before the mark is removed, `require` is called with the table. It raises an error if this sync may no longer
+        write.
         """
         if (stale := StalePartitions.of(self._current)) is None:
             return True
@@ -568,7 +576,10 @@ class HiveTable:
 
     @contextmanager
     def _updating_partitions_if_fenced(self) -> Iterator[None]:
-        """If the block raises an error and this sync is fenced, update the registered partitions once more."""
+        """Update the registered partitions once more if the block raises an error and this sync is fenced.
+
+        The error is then replaced by Fenced.
+        """
         try:
             yield
         except Exception as error:
@@ -584,9 +595,9 @@ class HiveTable:
             raise fenced from error
 
     def _fenced_error(self, error: Exception) -> Fenced | None:
-        """Return the error to raise if another sync has taken the fencing token.
+        """Return the error to raise if another sync has taken the fencing token, otherwise None.
 
-        Return None if this sync still holds the token, or never held it.
+        Returns None if this sync still holds the token, never took it, or has released it.
         """
         try:
             if isinstance(error, Fenced) or (self._began and not self._released):
@@ -600,9 +611,9 @@ class HiveTable:
         return error if isinstance(error, Fenced) else None
 
     def _update_partitions_after_fencing(self) -> None:
-        """Update the registered partitions to match the content that other syncs have written.
+        """Make the registered partitions match the content that other syncs have written.
 
-        Glue changes partitions unconditionally. So the last requests of this fenced sync may have undone updates of its
+        Glue changes partitions unconditionally. So the last requests of this fenced sync may have undone updates by its
         successor, which may already have ended. If the successor is still running and changes the table during this
         update, it marks the partitions as stale, and they are updated again.
         """

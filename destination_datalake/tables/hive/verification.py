@@ -1,4 +1,4 @@
-"""Verification of a Hive table: compare its files with its partitions and with the reports of its syncs."""
+"""Verifies a Hive table: compares its files with its partitions and with the reports of its syncs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 _UNREPORTED_GROUP = "others"
-"""The group of the files that were not written by a sync with a report."""
+"""The group of all files that were written by runs without a report."""
 
 
 class VerifiedHive(VerifiedTable):
-    """One Hive table in the state in which it was loaded.
+    """One Hive table, as it was when it was loaded.
 
-    File names begin with the name of the run that wrote the file. Files are grouped by run. Files of runs that are not
-    in `reported` are in one common group.
+    File names begin with the name of the run that wrote the file, and files are grouped by run. Files of runs that are
+    not in `reported` form one group.
     """
 
     def __init__(
@@ -60,14 +60,17 @@ class VerifiedHive(VerifiedTable):
         self._last = reported[0] if reported else None
         self._runs = frozenset(report.run for report in reported)
         self._newest_unreported = datetime.min.replace(tzinfo=UTC)
-        """The time of the newest file whose run has no report. `replay --replace` writes such files."""
+        """The time of the newest file whose run has no report. `replay --replace` is one writer of such files."""
 
     def has_changed(self) -> bool:
-        """Return whether a commit has changed the table, or marked its partitions as stale, since it was loaded."""
+        """Return whether the table has changed since it was loaded: by a commit, a new location or stale partitions."""
         return _version(GlueTable(self._name, self._access).read()) != _version(self._input)
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
-        """Yield the expected statistics of each visible file and each file of a pending overwrite."""
+        """Yield the expected statistics of each visible file, and of each file of a pending overwrite.
+
+        Findings about files that do not belong to the table, and about partitions, are added to `problems` or `notes`.
+        """
         library = str(self._input["StorageDescriptor"].get("SerdeInfo", {}).get("SerializationLibrary", ""))
         kind = "jsonl" if "json" in library.lower() else "parquet"
         content = table_location(self._input)
@@ -100,7 +103,7 @@ class VerifiedHive(VerifiedTable):
             self._compare_partitions(with_files)
 
     def _partition_of(self, folder: str) -> tuple[tuple[PartitionKey, str], ...]:
-        """Return the keys and values of the partition in a folder, given relative to the content's folder."""
+        """Return the keys and values of the partition in `folder`, which is relative to the content's folder."""
         if self._scheme is None or (texts := self._scheme.folders.texts_of(folder)) is None:
             return ()
         return tuple(zip(self._scheme.folders.keys, texts, strict=True))
@@ -108,7 +111,7 @@ class VerifiedHive(VerifiedTable):
     def _compare_partitions(self, with_files: set[str]) -> None:
         """Compare the registered partitions with the folders that contain files.
 
-        The partitions are read after the files were listed.
+        List the files before calling this method, because it reads the partitions.
         """
         if StalePartitions.of(self._input) is not None:
             self.notes.append("Its partitions are stale, because a sync was killed. The next sync updates them.")
@@ -132,7 +135,7 @@ class VerifiedHive(VerifiedTable):
                 )
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare the files written by each sync with the report of that sync."""
+        """Compare the files that each sync wrote with the sync's report."""
         if not reported:
             self.notes.append("No sync has a report to compare with.")
         if read is not None:
@@ -164,10 +167,10 @@ class VerifiedHive(VerifiedTable):
             self.problems.append(Finding(table_location(self._input), problem))
 
     def _is_explained(self, reported: Reported, total: Total) -> bool:
-        """Return whether the difference between a sync's report and its files has a known harmless cause.
+        """Return whether a difference between a sync's report and its files has a known harmless cause.
 
-        An erasure explains missing rows. A sync without a report explains additional rows, because it may have been
-        killed after it copied files.
+        An erasure explains missing rows. A sync without a report explains additional rows: it may have copied files
+        before it was killed.
         """
         missing = reported.rows - total.rows
         if reported.rows_erased and 0 < missing <= reported.rows_erased and total.files <= reported.files:
