@@ -1,7 +1,7 @@
 """The interface of the configured catalog, which syncs, `check` and `maintain` use.
 
-One class implements the interface for each kind of catalog, and `catalogs.py` chooses the class. Hive tables exist only
-in the Glue Data Catalog, so the code of Hive tables calls Glue directly.
+Each kind of catalog has one class that implements the interface. `catalogs.py` chooses the class. Hive tables exist
+only in the Glue Data Catalog, so their code calls Glue directly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _logger = logging.getLogger(__name__)
 
 
 class ListedDatabase(NamedTuple):
-    """A database in a catalog's listing. Iceberg calls it a namespace."""
+    """A database in a catalog's listing (in Iceberg: a namespace).
+
+    `created` is None if the catalog does not report it.
+    """
 
     name: str
     is_created_by_connector: bool
@@ -34,9 +37,9 @@ class ListedDatabase(NamedTuple):
 
 
 class ListedTable(NamedTuple):
-    """A table in a catalog's listing. Every catalog returns it in Glue's format (Glue API: Table).
+    """A table in a catalog's listing, described in Glue's format (Glue API: Table) whatever the catalog.
 
-    The `Parameters` of an Iceberg table contain its Iceberg properties, and also `table_type` and `metadata_location`.
+    For an Iceberg table, `Parameters` contains the Iceberg properties, `table_type` and `metadata_location`.
     """
 
     database: str
@@ -46,67 +49,70 @@ class ListedTable(NamedTuple):
 def is_iceberg(glue_table: Mapping[str, Any]) -> bool:
     """Return whether a table in Glue's format is an Iceberg table.
 
-    `table_type` is compared case-insensitively, because engines write it in different cases.
+    The case of `table_type` is ignored, because engines write it differently.
     """
     return str(glue_table.get("Parameters", {}).get("table_type", "")).upper() == "ICEBERG"
 
 
 class TableCatalog(Protocol):
-    """The configured catalog, which also applies the configured Lake Formation governance to databases.
+    """The configured catalog. Also applies the configured Lake Formation permissions to databases.
 
     Thread-safe. Every method may raise errors of the catalog's client library.
     """
 
     @property
     def governance(self) -> Governance:
-        """The configured governance of tables by Lake Formation."""
+        """Applies the configured Lake Formation permissions to tables."""
 
     @property
     def compares_metadata(self) -> bool:
-        """Whether a commit fails if the table's metadata has changed in any way since the commit was planned.
+        """Whether a commit fails after any change of the table's metadata since the commit was planned.
 
-        If False, a commit succeeds on any metadata that meets the commit's requirements.
+        If False, a commit fails only if the changed metadata violates the commit's requirements.
         """
 
     def pyiceberg(self) -> Catalog:
-        """Return a PyIceberg catalog through which one change of one table is committed.
+        """Return a PyIceberg catalog for one commit to one table.
 
-        See `CompareAndSetGlueCatalog.commit_table` for the errors of a commit.
+        The errors of a commit are described at `CompareAndSetGlueCatalog.commit_table`.
         """
 
     def access_of(self, table: TableName) -> AwsAccess:
-        """Return the S3 access with which a table's files are written and read."""
+        """Return the S3 access for reading and writing the table's files."""
 
     def ensure(self, database: str) -> None:
-        """Create the database if it does not exist, and apply the configured governance to it.
+        """Create the database if it does not exist, and apply the configured Lake Formation permissions to it.
 
-        Calls the catalog only once for each database.
+        Requests are sent only in the first call for each database.
         """
 
     def govern(self, database: str) -> None:
-        """Apply the configured governance to an existing database, once for each database. Raises ConnectorError."""
+        """Apply the configured Lake Formation permissions to an existing database, once per database.
+
+        Raises ConnectorError.
+        """
 
     def find(self, table: TableName) -> TableTypeDef | None:
         """Return a table in Glue's format, or None if the table or its database does not exist."""
 
     def databases(self) -> Iterator[ListedDatabase]:
-        """Yield all visible databases."""
+        """Yield all databases that the catalog lists for the connector's identity."""
 
     def tables(self, database: str) -> Iterator[ListedTable]:
-        """Yield all visible tables of a database."""
+        """Yield all tables of a database that the catalog lists for the connector's identity."""
 
 
-# Limits for `check`, because a user waits for its result.
+# `check` reads at most this many databases and tables, because a user waits for its result.
 _MAX_DATABASES_LISTED = 1_000
 _MAX_DATABASES_READ = 50
 _MAX_TABLES_READ = 2_000
 
 
 def list_tables(catalog: TableCatalog, database: str) -> list[ListedTable]:
-    """Return the tables in `database`, followed by tables in the other databases that this connector created.
+    """Return the tables of `database`, followed by those of the other databases that this connector created.
 
-    The other databases are ordered from the newest to the oldest. Databases that cannot be listed are skipped. At most
-    2,000 tables are returned. Raises the catalog's errors about `database`.
+    The other databases come from the newest to the oldest. The list ends after 2,000 tables, or when a request for
+    another database is denied. Raises the catalog's errors about `database`.
     """
     return list(
         islice(chain(catalog.tables(database), _tables_of_other_databases(catalog, database)), _MAX_TABLES_READ)
@@ -114,9 +120,9 @@ def list_tables(catalog: TableCatalog, database: str) -> list[ListedTable]:
 
 
 def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator[ListedTable]:
-    """Yield the tables of the other databases that this connector created.
+    """Yield the tables of the other databases that this connector created, at most 50 databases.
 
-    Stop without an error if the catalog denies a request, because only warnings depend on these tables.
+    If the catalog denies a request, stop without an error, because only warnings depend on these tables.
     """
     try:
         for other in _created_databases(catalog)[:_MAX_DATABASES_READ]:
@@ -130,7 +136,10 @@ def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator
 
 
 def _created_databases(catalog: TableCatalog) -> list[str]:
-    """Return the databases that this connector created, from the newest to the oldest."""
+    """Return the databases that this connector created, the newest first.
+
+    Only the first 1,000 databases are considered.
+    """
     databases = [
         database for database in islice(catalog.databases(), _MAX_DATABASES_LISTED) if database.is_created_by_connector
     ]

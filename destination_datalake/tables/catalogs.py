@@ -1,4 +1,4 @@
-"""Choose the class of the configured catalog."""
+"""Return the configured catalog."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 def catalog_of(config: Config, access: AwsAccess, limits: CatalogLimits | None = None) -> TableCatalog:
-    """Return an object for the configured catalog, without sending a request to the catalog.
+    """Return the configured catalog. No request is sent.
 
-    An object for a REST catalog does not load tables that exceed `limits`. By default, these are the limits in the
-    catalog's options.
+    A REST catalog refuses to load tables that exceed `limits`, by default the limits in the catalog's options.
     """
     governance = Governance(Policy.of(config), access)
     match config.catalog:

@@ -1,4 +1,4 @@
-"""The context that the tables of one sync share: access to AWS, the catalog, jobs on executors, and a journal."""
+"""What the tables of one sync share: access to AWS, the catalog, Spark jobs, and a journal for the sync's report."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 
 
 # --- Journal ----------------------------------------------------------------------------------------------------------
-# The journal of one sync: the columns of its tables, their merges, and their state after the last commit.
+# What a sync has changed in its tables: columns, merges, and the state after the last commit.
 #
-# Tables write to this journal, and only the sync's report reads it. It is not the journal of the archive.
-#
-# Tables write to this journal, and only the sync's report reads it. It is not the journal of the archive.
+# Tables write to this journal, and only the sync's report reads it. The archive has a separate journal.
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +26,7 @@ class MergeFigures:
     """The totals of a table's merges.
 
     `rows` is the number of pending rows that were merged, and `pending_bytes` is their size. `written_bytes` is the
-    size of the new files. `replaced` is the number of merged rows that replaced a row of the table, and `deleted` is
-    the number of merged rows that deleted one.
+    size of the new files. `replaced` and `deleted` count the merged rows that replaced or deleted a row of the table.
     """
 
     merges: int = 0
@@ -40,7 +37,7 @@ class MergeFigures:
     written_bytes: int = 0
 
     def plus(self, other: MergeFigures) -> MergeFigures:
-        """Return the sum of these totals and `other`."""
+        """Return the field-wise sum of these totals and `other`."""
         return MergeFigures(
             self.merges + other.merges,
             self.rows + other.rows,
@@ -53,11 +50,10 @@ class MergeFigures:
 
 @dataclass(frozen=True, slots=True)
 class TableFigures:
-    """The state of an Iceberg table after the last commit of a batch.
+    """The size of an Iceberg table after the last commit of a batch. None means unknown.
 
     `snapshot` is the ID of the current snapshot, and `snapshots` is the number of all snapshots. `files`, `bytes` and
-    `rows` are the totals of the visible rows. `pending_rows` is the number of rows not yet deduplicated. None means
-    unknown.
+    `rows` count what readers see. `pending_rows` is the number of rows that are not deduplicated yet.
     """
 
     snapshot: int | None
@@ -72,39 +68,39 @@ class TableFigures:
 class TableHistory:
     """The changes of one table during a sync.
 
-    `first` maps each column to its type at the start of the sync, as text. `columns` maps each column to its present
-    type.
+    `first` maps each column to its type at the start of the sync, as text. `columns` does the same for the present
+    columns.
     """
 
     first: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     redirected: dict[str, str] = field(default_factory=dict)
-    """Maps each column that cannot hold the stream's values to the column in which the values are stored instead."""
+    """Maps each column that cannot hold the stream's values to the column that stores these values instead."""
     merged: MergeFigures = field(default_factory=MergeFigures)
     state: TableFigures | None = None
 
     @property
     def new_columns(self) -> list[str]:
-        """The names of the columns that were added during the sync, in the order of the table."""
+        """The columns that the sync added, in the order of the table."""
         return [name for name in self.columns if name not in self.first]
 
     @property
     def promoted_columns(self) -> dict[str, str]:
-        """The present types of the columns whose types have changed during the sync, by column name."""
+        """The columns whose types the sync changed, with their present types."""
         return {name: type_ for name, type_ in self.columns.items() if self.first.get(name, type_) != type_}
 
 
 class Journal:
-    """The journal of a sync: the histories of its tables. Thread-safe."""
+    """Collects the changes that one sync makes to its tables. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tables: defaultdict[TableName, TableHistory] = defaultdict(TableHistory)
 
     def columns(self, table: TableName, columns: Mapping[str, str]) -> None:
-        """Record the present columns of a table with their types.
+        """Record the present columns of a table with their types, as text.
 
-        The first call for a table also records its initial columns.
+        The first call for a table also records these columns as those at the start of the sync.
         """
         with self._lock:
             history = self._tables[table]
@@ -112,32 +108,32 @@ class Journal:
             history.columns = columns
 
     def redirected(self, table: TableName, columns: Mapping[str, str]) -> None:
-        """Record that values of the stream are redirected to other columns.
+        """Record that some of the stream's values are written to other columns.
 
-        `columns` maps each original column to the column in which its values are stored.
+        `columns` maps each original column to the column that stores its values instead.
         """
         with self._lock:
             self._tables[table].redirected |= columns
 
     def merged(self, table: TableName, figures: MergeFigures) -> None:
-        """Add the totals of a committed merge to the totals of the table."""
+        """Add the totals of one committed merge to those of the table."""
         with self._lock:
             history = self._tables[table]
             history.merged = history.merged.plus(figures)
 
     def state(self, table: TableName, state: TableFigures) -> None:
-        """Record the state of a table after a commit."""
+        """Record the size of a table after a commit. A later call replaces the record."""
         with self._lock:
             self._tables[table].state = state
 
     def of(self, table: TableName) -> TableHistory:
-        """Return the history of a table, with all changes recorded so far."""
+        """Return the changes of a table recorded so far. Later calls continue to update the returned object."""
         with self._lock:
             return self._tables[table]
 
 
 # --- Context ----------------------------------------------------------------------------------------------------------
-# The context that the tables of one sync share: access to AWS, the catalog, and jobs on Spark's executors.
+# What the tables of one sync share: access to AWS, the catalog, and jobs on Spark's executors.
 
 
 _Task = TypeVar("_Task")
@@ -145,13 +141,13 @@ _Result = TypeVar("_Result")
 
 
 class Executors(Protocol):
-    """Runs jobs on Spark.
+    """Runs jobs on Spark's executors.
 
-    Every method waits until Spark has started, and raises ConnectorError if a job or Spark fails.
+    Every method waits until Spark has started. Raises ConnectorError if a job or Spark fails.
     """
 
     def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
-        """Run a job with one Spark task for each of `tasks`, and return all results in the order of the tasks."""
+        """Run a job with one Spark task per element of `tasks`. Return all results in the order of `tasks`."""
 
     def exchange(
         self,
@@ -162,17 +158,17 @@ class Executors(Protocol):
     ) -> list[_Result]:
         """Run a job with two stages, and return all results.
 
-        `produce` yields pairs of a partition number and bytes. Spark shuffles the bytes by partition number. Then
-        `consume` is called once for each partition.
+        In the first stage, `produce` yields pairs of a partition number and bytes. Spark shuffles the bytes by
+        partition number. In the second stage, `consume` is called once per partition with that partition's bytes.
         """
 
     def parallelism(self) -> int:
-        """Return the number of tasks that run at the same time."""
+        """Return how many tasks can run at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """The executors, and a function that returns a folder for the files that one job passes to the next.
+    """Spark's executors, and a function that returns a folder for the files that one job passes to the next.
 
     The function is `Staging.scratch`.
     """
@@ -183,7 +179,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class TableContext:
-    """The context that the tables of one sync share.
+    """What the tables of one sync share.
 
     `sync` is the unique name of the sync. `archives` states whether the sync archives its records.
     """

@@ -1,4 +1,4 @@
-"""Functions that open tables of the configured table type, for syncs and for rebuilds."""
+"""Open tables of the configured table type, for syncs and for rebuilds."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _logger = logging.getLogger(__name__)
 class Replay:
     """A replay of the archive of the table `of` into another table.
 
-    With `in_place`, the files of the other table are in the folder of the table `of`. After the replay, the table `of`
-    takes over these files.
+    With `in_place`, the other table stores its files in the folder of the table `of`, which takes them over after the
+    replay.
     """
 
     of: TableName
@@ -44,10 +44,10 @@ class Replay:
 def open_table(
     stream: Stream, name: TableName, config: Config, context: TableContext, replay: Replay | None = None
 ) -> Table:
-    """Return the stream's table. The caller must call `prepare` before any other method of the table.
+    """Return the stream's table. Call its method `prepare` before any other.
 
-    Raises TableConflict in two cases: the stream has more columns than the options or the catalog allow, or another
-    connector already created a table for the stream and the options would create a second one.
+    Raises TableConflict if the stream has more columns than the options or the catalog allow. Also raises TableConflict
+    if another connector already created a table for the stream, and the options would create a second one.
     """
     if replay is None:
         refuse_second_table(stream.id, name, config, context.catalog)
@@ -77,7 +77,7 @@ def open_table(
         sync_id=stream.sync_id,
     )
     owner = TableOwner(stream.id, naming, None if replay is None else str(replay.of))
-    # Import only the configured table type, because the import of PyIceberg takes a second.
+    # Import only the configured table type, because importing PyIceberg takes a second.
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.table import IcebergTable
 
@@ -90,9 +90,9 @@ def open_table(
 def _with_short_types(
     layout: TableLayout, columns: Sequence[Field], limits: ColumnLimits, name: TableName, catalog: TableCatalog
 ) -> TableLayout:
-    """Return the layout, with JSON text in place of new columns' types that exceed the catalog's limit.
+    """Return the layout with JSON text for each new column whose type is longer than the catalog allows.
 
-    An existing struct column stays a struct. Otherwise it would not receive any more values.
+    An existing struct column stays a struct, because as JSON text it would receive no more values.
     """
     too_long = [column for column in columns if limits.is_too_long(column.type)]
     if not too_long:
@@ -113,11 +113,11 @@ def _with_short_types(
 
 
 def rebuild_of(config: Config, name: TableName, catalog: TableCatalog, open_to_append: Callable[[], Table]) -> Rebuild:
-    """Return the rebuild of a table of the configured table type.
+    """Return an object that rebuilds a table of the configured table type.
 
     `open_to_append` opens the table for an append.
     """
-    # Import only the configured table type, because the import of PyIceberg takes a second.
+    # Import only the configured table type, because importing PyIceberg takes a second.
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.rebuild import IcebergRebuild
 

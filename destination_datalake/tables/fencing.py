@@ -1,14 +1,14 @@
-"""Rules that decide which sync may write to a Hive table, overwrite an Iceberg table, or adopt a pending overwrite.
+"""Decides which sync may write to a Hive table, overwrite an Iceberg table, or adopt a pending overwrite.
 
-Fencing tokens decide between simultaneous syncs. A sync takes the token from its present holder when the sync begins.
-The former holder is then fenced: at its next step, it reads a different token and stops. A sync removes its token when
-the sync ends. Appends to Iceberg tables need no token, with one restriction: an append that continues a published
-overwrite is fenced when another overwrite replaces that overwrite.
+Fencing tokens decide between simultaneous syncs. A sync takes the token from its present holder when it begins, and
+removes the token when it ends. The former holder is fenced: at its next step, it reads a different token and stops.
+Appends to Iceberg tables need no token, with one exception: an append that continues a published overwrite is fenced
+when another overwrite replaces that overwrite.
 
-The generations of overwrites decide between successive syncs. An overwrite is rejected if its generation is older than
-the table's generation, or if acknowledged rows of its generation were removed.
+Generations decide between successive syncs. An overwrite is rejected if its generation is older than the table's, or if
+acknowledged rows of its generation were removed.
 
-The token and the generations are stored in the table itself, as Iceberg table properties or as parameters of the Glue
+The token and the generations are stored in the table itself: as Iceberg table properties, or as parameters of the Glue
 table. They are written only by commits that fail if another writer commits concurrently. For catalogs that do not
 compare properties, see `iceberg.commit.fence`.
 """
@@ -31,9 +31,8 @@ OVERWRITES_PROPERTY = "airbyte.overwrite-generations"
 class Fenced(TableConflict):
     """Another sync has taken the table's fencing token, so this sync must stop.
 
-    If the other sync appends, or has the same generation, it keeps the rows that this sync has acknowledged. Otherwise,
-    the other sync removes these rows, and `Overwrites` rejects a retry of this sync, because the retry would not send
-    the rows again.
+    If the other sync appends or has the same generation, it keeps the rows that this sync has acknowledged. Otherwise
+    it removes them. `Overwrites` then rejects a retry of this sync, because the retry would not send those rows again.
     """
 
     def __init__(self, table: TableName) -> None:
@@ -47,7 +46,7 @@ class Fenced(TableConflict):
 
 
 class Recreated(Fenced):
-    """Another writer dropped and recreated the table, so the new table contains no rows of this sync."""
+    """Another writer dropped and recreated the table. The new table contains no rows of this sync."""
 
     def __init__(self, table: TableName) -> None:
         TableConflict.__init__(
@@ -61,9 +60,9 @@ class Recreated(Fenced):
 
 @dataclass(frozen=True, slots=True)
 class FencingToken:
-    """A sync's exclusive right to write to a table.
+    """The exclusive right of one sync to write to a table.
 
-    `epoch` increases with every new holder of the token. `sync` is the unique name of the sync that holds the token.
+    `epoch` increases with each new holder. `sync` is the unique name of the sync that holds the token.
     """
 
     epoch: int
@@ -71,16 +70,15 @@ class FencingToken:
 
     @classmethod
     def held(cls, properties: Mapping[str, str]) -> Self | None:
-        """Return the token in a table's properties, whichever sync holds it, or None if no sync holds a token."""
+        """Return the token in a table's properties, or None if no sync holds one."""
         epoch, _, sync = properties.get(TOKEN_PROPERTY, "").partition(":")
         return cls(int(epoch), sync) if epoch.isdecimal() and sync else None
 
     @classmethod
     def after(cls, properties: Mapping[str, str], sync: str) -> Self:
-        """Return the token for the sync named `sync`.
+        """Return the token with which the sync `sync` takes the table.
 
-        If this sync already holds the table's token, that token is returned. Otherwise the result is a token of the
-        next epoch.
+        If the sync already holds the token, return that token. Otherwise return a token of the next epoch.
         """
         present = cls.held(properties)
         if present is not None and present.sync == sync:
@@ -91,21 +89,21 @@ class FencingToken:
         return f"{self.epoch}:{self.sync}"
 
     def write_to(self, properties: MutableMapping[str, str]) -> None:
-        """Store this token in a table's properties, in place of any other token."""
+        """Store this token in a table's properties, in place of any other."""
         properties[TOKEN_PROPERTY] = str(self)
 
     def require(self, properties: Mapping[str, str], table: TableName) -> None:
-        """Raise Fenced unless the table's properties hold this token."""
+        """Raise Fenced unless the table's properties contain this token."""
         if type(self).held(properties) != self:
             raise Fenced(table)
 
 
 class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The generations of a table's overwrites.
+    """The generations of a table's overwrites. Generations sent by the platform never decrease.
 
-    The platform never returns to an earlier generation. `newest` is the highest generation of the overwrites that have
-    begun. `removed` is a range of generations (lowest, highest). Since the last publication, another overwrite has
-    removed rows of these generations that were acknowledged but not yet published.
+    `newest` is the highest generation of the overwrites that have begun. `removed` is a range of generations (lowest,
+    highest): since the last publication, other overwrites have removed acknowledged but unpublished rows of these
+    generations.
     """
 
     newest: int | None = None
@@ -113,7 +111,7 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """Return the generations recorded in a table's properties. If none are recorded, return an empty value."""
+        """Return the generations that a table's properties record, or an empty value."""
         try:
             return msgspec.json.decode(properties.get(OVERWRITES_PROPERTY, ""), type=cls)
         except msgspec.DecodeError:
@@ -123,10 +121,9 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
     def begun(self, generation: int | None, removed: Iterable[int]) -> Overwrites:
-        """Return the generations after an overwrite of `generation` has begun.
+        """Return the generations after an overwrite of `generation` has begun. `generation` is None if unknown.
 
-        `generation` is None if unknown. `removed` contains the generations of the pending overwrites that the new
-        overwrite removes.
+        `removed` contains the generations of the pending overwrites that the new overwrite removes.
         """
         all_removed = (*removed, *(self.removed or ()))
         return Overwrites(
@@ -135,18 +132,21 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def published(self) -> Overwrites:
-        """Return the generations after an overwrite was published, which replaces all rows acknowledged before."""
+        """Return the generations after an overwrite is published.
+
+        It replaces all rows acknowledged before, so none are removed.
+        """
         return Overwrites(self.newest)
 
     def overwritten_by(self, stream: Stream, table: TableName, lowest: int | None, *, pending: bool) -> bool:
-        """Return True if a sync must overwrite the table, or False if it must append.
+        """Return whether a sync must overwrite the table. If False, it must append.
 
         `lowest` is the lowest generation of the table's rows, or None if unknown. If it equals the sync's generation,
-        an earlier sync has published the overwrite, and this sync continues it by appending. `pending` states whether
-        an overwrite of the sync's generation is pending.
+        an earlier sync has published the overwrite, and this sync appends to it. `pending` states whether an overwrite
+        of the sync's generation is pending.
 
         Raises TableConflict if a later generation has written to the table. Also raises TableConflict if acknowledged
-        rows of the sync's generation were removed, because a retry does not send these rows again.
+        rows of the sync's generation were removed, because a retry does not send them again.
         """
         generation = stream.overwrite_generation if stream.overwrites_table else stream.generation
         if generation is None:

@@ -1,7 +1,7 @@
-"""The partition fields and the sort order of a table, derived from the options and the table's stream.
+"""The partition fields and the sort order of a table, derived from the options and the stream.
 
-If options name streams or fields that the sync does not contain, this module reports an error or a warning before any
-record is read.
+If options name streams or fields that the sync does not contain, this module raises an error or warns before any record
+is read.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ PARTS: Mapping[PartitioningUnits, tuple[Part, ...]] = {
 }
 """The partition keys of Hive tables for each value of the option `partitioning`.
 
-Values that Airbyte's AWS Datalake destination also supports result in the same keys as in the tables of that
-destination. DAY alone is the day of the month. Together with HOUR, DAY is the whole date.
+If Airbyte's AWS Datalake destination supports a value, the keys equal those of its tables. DAY alone is the day of the
+month. DAY with HOUR is the whole date.
 """
 
 _MAX_FIELDS_IN_MESSAGE = 10
 
 _MAX_NAME_BYTES = 160
-"""The number of bytes in an S3 object's key that are reserved for the folder of a generation and the name of the file.
+"""Bytes of an S3 key that are reserved for the generation's folder and the file's name.
 
-The rest of the key is available for the folders of the table and of the partition.
+The remaining bytes are available for the folders of the table and of the partition.
 """
 
 _FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "month", "day": "day", "hour": "hour"}
@@ -76,9 +76,9 @@ _FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "mon
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A column, or a field inside a column, from which partition values or the sort order are derived.
+    """A column, or a field inside a column, by which rows are partitioned or sorted.
 
-    `label` is the prefix of the names of partition keys that are derived from this source.
+    `label` is the prefix of the partition keys that are derived from this source.
     """
 
     path: tuple[str, ...]
@@ -90,12 +90,12 @@ class Source:
 class TableLayout:
     """The configured location, partitioning and sort order of one stream's table.
 
-    In all methods, `columns` contains the stream's columns with their names in the table. If a method returns None, the
-    options configure nothing, so an existing table keeps its layout.
+    In all methods, `columns` contains the stream's columns with their names in the table. A method returns None if the
+    options configure nothing. An existing table then keeps its layout.
 
-    Methods raise ConfigError if `partition_by` or `sort_by` names a field that is neither in the stream nor among the
-    `known` columns of the existing table. Known columns are accepted because a table stays partitioned by a column even
-    if the stream drops the column or changes its type.
+    Methods raise ConfigError if `partition_by` or `sort_by` names a field that is neither in the stream nor in `known`,
+    the columns of the existing table. Known columns are accepted, because a table stays partitioned by a column even if
+    the stream drops the column or changes its type.
     """
 
     stream: Stream
@@ -103,10 +103,10 @@ class TableLayout:
     location: TableLocation
     known: tuple[Field, ...] = ()
     as_json: frozenset[tuple[str, ...]] = frozenset()
-    """The paths of the columns that are stored as JSON text, whatever their schema."""
+    """The paths of the columns that are stored as JSON text, whatever their schemas."""
 
     def columns(self, naming: Naming, untyped: Untyped = Untyped.INFER) -> tuple[Field, ...]:
-        """Return the stream's columns in a new table, named by `naming`, without the metadata columns."""
+        """Return the columns that the stream gets in a new table, without the metadata columns."""
         numeric, (nested, depth) = NumericTypes(self.config.numeric_types), self.config.nested_of(*self.stream.id)
         columns = stream_columns(self.stream.json_schema, numeric, naming, Nested(nested), depth, untyped)
         return tuple(replace(column, type=Json()) if column.path in self.as_json else column for column in columns)
@@ -114,8 +114,8 @@ class TableLayout:
     def iceberg_fields(self, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
         """Return the partition fields of an Iceberg table.
 
-        Of the units in the option `partitioning`, only the finest is used, because several time units of one column are
-        redundant (Iceberg: PartitionSpec.checkForRedundantPartitions).
+        Only the finest unit of the option `partitioning` is used, because Iceberg rejects several time units of one
+        column as redundant (Iceberg: PartitionSpec.checkForRedundantPartitions).
         """
         explicit = self._explicit(columns)
         if explicit is not None:
@@ -129,10 +129,10 @@ class TableLayout:
         return _distinct([PartitionField(f"{source.label}_{unit}", source.path, Since1970(unit))], columns)
 
     def hive_folders(self, columns: Sequence[Field]) -> PartitionFolders | None:
-        """Return the partition keys of a Hive table, and the folders of its partitions."""
+        """Return the partition keys of a Hive table, and the template of its partition folders."""
         template = path_template(self.config.path_layout, self.config.partitioning)
-        # In layouts of other destinations and in Athena's partition projection, keys are strings: the texts in the
-        # folders.
+        # The keys are strings, equal to the texts in the folders, in layouts of other destinations and in Athena's
+        # partition projection.
         projected = self.config.catalog_partitions != "register"
         fields = self.hive_fields(columns, digits=projected) if template is None else self._fields_of(template, columns)
         if fields is None:
@@ -149,9 +149,9 @@ class TableLayout:
         return PartitionFolders.of(template, keys, max_bytes)
 
     def hive_fields(self, columns: Sequence[Field], *, digits: bool) -> tuple[PartitionField, ...] | None:
-        """Return the partition fields of a Hive table for which the option `path_layout` is `hive`.
+        """Return the partition fields of a Hive table if the option `path_layout` is `hive`.
 
-        With `digits`, values that are numbers become strings that are padded with zeros.
+        With `digits`, numbers become strings that are padded with zeros.
         """
         explicit = self._explicit(columns)
         if explicit is not None:
@@ -166,7 +166,7 @@ class TableLayout:
         return _distinct(fields, columns)
 
     def _fields_of(self, template: PathTemplate, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
-        """Return a partition field for each variable of a path template, in the order of the template."""
+        """Return a partition field for each variable of the path template, in the order of the template."""
         explicit = self._explicit(columns)
         if explicit == []:
             return ()
@@ -200,7 +200,7 @@ class TableLayout:
         return _distinct(fields, columns)
 
     def sort_fields(self, columns: Sequence[Field]) -> tuple[SortField, ...] | None:
-        """Return the fields by which rows are sorted within files."""
+        """Return the fields by which the rows of each file are sorted."""
         entries = self.config.of_stream(*self.stream.id).sort_by
         if entries is None:
             return None
@@ -211,7 +211,7 @@ class TableLayout:
         return tuple(fields)
 
     def _explicit(self, columns: Sequence[Field]) -> list[PartitionField] | None:
-        """Return the partition fields of the option `partition_by`, or None if the option is not set for the stream."""
+        """Return the partition fields that `partition_by` configures for the stream, or None if it is not set."""
         entries = self.config.of_stream(*self.stream.id).partition_by
         if entries is None:
             return None
@@ -238,14 +238,16 @@ class TableLayout:
     def _name(self, source: Source, transform: Transform) -> str:
         kind = str(transform).partition("[")[0].replace("truncate", "trunc")
         if kind == "identity":
-            # In Iceberg, such a field has the name of its column. In Hive, a partition key is an additional column.
+            # In Iceberg, an identity field has the name of its column. In Hive, a partition key is an additional
+            # column.
             return source.label if self.config.table_type == "ICEBERG" else f"{source.label}_key"
         return f"{source.label}_{kind}"
 
     def _resolve(self, name: str, columns: Sequence[Field], option: str, transform: Transform, use: str) -> Source:
-        """Return the column, or the field inside a column, that an option names by its key in the records.
+        """Return the column, or the field inside a column, that `option` names by its key in the records.
 
-        `use` completes the clause "rows cannot be …" in messages.
+        `use` completes the clause "rows cannot be …" in messages. Raises ConfigError if the field does not exist or its
+        type does not permit the transform.
         """
         if name in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
@@ -271,15 +273,15 @@ class TableLayout:
         return source
 
     def _date_source(self, columns: Sequence[Field]) -> Source | None:
-        """Return the column that the option `partition_source` names if the column is a date or a timestamp.
+        """Return the date or timestamp column that the option `partition_source` names.
 
-        Otherwise log a warning and return None.
+        If there is no such column, log a warning and return None.
         """
         config = self.config
         if config.partition_source in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
-        # The keys of a cursor field are a path (Airbyte protocol: cursor_field). AWS Datalake used the first key that
-        # is a date.
+        # A cursor field is a path of keys (Airbyte protocol: cursor_field). AWS Datalake used the first key that is a
+        # date.
         cursor = self.stream.cursor_field
         keys = (".".join(cursor), *cursor) if config.partition_source == "cursor" else (config.partition_source,)
         dates = {".".join(column.path): column for column in columns if isinstance(column.type, Date | Timestamp)}
@@ -321,13 +323,13 @@ def _sources_named(name: str, columns: Sequence[Field]) -> list[Source]:
 
 
 def _extracted_at() -> Source:
-    # The label has no leading underscore, because Hive, Trino and Athena ignore folders that begin with one.
+    # The label has no leading underscore, because Hive, Trino and Athena ignore folders whose names begin with one.
     type_ = next(column.type for column in METADATA_COLUMNS if column.name == EXTRACTED_AT)
     return Source((EXTRACTED_AT,), type_, "extracted_at")
 
 
 def _has_name_of_column(field: PartitionField) -> bool:
-    """Return whether a partition field may have the same name as its column (Iceberg spec: partition field names)."""
+    """Return whether the partition field may have its column's name (Iceberg spec: partition field names)."""
     return len(field.source) == 1 and isinstance(field.transform, Identity)
 
 
@@ -336,7 +338,7 @@ def _distinct(
     columns: Sequence[Field],
     has_name_of_column: Callable[[PartitionField], bool] = lambda _: False,
 ) -> tuple[PartitionField, ...]:
-    """Return the partition fields with unique names that differ from each other and from all columns of the table.
+    """Return the partition fields, renamed so that no name equals another field's or a column's name.
 
     A field for which `has_name_of_column` returns True may have the name of its source column.
     """
@@ -354,11 +356,11 @@ def _distinct(
 
 
 def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[str]:
-    """Yield a warning for each entry of the option `streams` that matches none of the sync's streams.
+    """Yield a warning for each entry of the option `streams` that matches no stream of the sync.
 
-    Such an entry may be intended for another connection. Raises ConfigError if the entry's name and a stream's name
-    differ only in case and separators, and no other entry matches the stream. Without this error, the stream's table
-    would be created without the options of the entry.
+    Such an entry may be meant for another connection. Raises ConfigError if the entry differs from the name of a stream
+    only in case and separators, and the stream has no entry. Otherwise the stream's table would be created without the
+    entry's options.
     """
     names = {str(stream).lower(): stream for stream in streams}
     for number, entry in enumerate(config.streams):
@@ -385,9 +387,8 @@ def require_partition_source(
 ) -> None:
     """Raise ConfigError if the option `partition_source` names a field that is not a date in any stream.
 
-    The check is skipped if the table of an affected stream already exists. A table is partitioned when it is created,
-    and the keys of Hive tables never change, so an existing table can be continued even if the source removes the
-    field.
+    The check is skipped if the table of an affected stream exists. Tables are partitioned when they are created, so a
+    sync can continue an existing table even if the source has removed the field.
     """
     source = config.partition_source
     affected = [stream for stream in streams if config.of_stream(*stream.id).partition_by is None]
@@ -419,7 +420,7 @@ def _partitions_by_time(config: Config) -> bool:
 
 def _dates(config: Config, stream: Stream) -> Iterator[str]:
     nested, depth = config.nested_of(*stream.id)
-    # Only the names of fields in the records are used, so the naming of columns does not matter.
+    # Only the records' field names are used, so any naming of columns will do.
     for column in stream_columns(
         stream.json_schema, NumericTypes(config.numeric_types), SNAKE_CASE, Nested(nested), depth
     ):
@@ -428,10 +429,7 @@ def _dates(config: Config, stream: Stream) -> Iterator[str]:
 
 
 def _exists(table: TableName, catalog: TableCatalog) -> bool:
-    """Return whether a table exists.
-
-    If the catalog raises an error, return True, because later calls will report it.
-    """
+    """Return whether a table exists. Return True if the catalog raises an error, because a later call reports it."""
     try:
         return catalog.find(table) is not None
     except Exception:

@@ -1,10 +1,10 @@
-"""Recognition and continuation of inherited tables: tables that Airbyte's AWS Datalake destination created.
+"""Recognises and continues inherited tables: tables that Airbyte's AWS Datalake destination created.
 
-AWS Datalake used awswrangler, which records the format of files in the Glue table, but not the program that wrote the
-files. Folders are named like the namespace and the stream in the source. Tables have the same names in a sanitised
-spelling. Column types followed rules that differ from those of this connector: 64-bit numbers from the start, text for
-every open schema, and no dates in arrays. A column whose type follows from those rules keeps its type, so that a sync
-does not add a second column.
+AWS Datalake used awswrangler. The Glue table records the format of the files, but not the program that wrote them.
+Folders have the names of the namespace and the stream in the source. Tables have the same names in a sanitised
+spelling. Column types followed other rules than those of this connector: 64-bit numbers from the start, text for every
+open schema, and no dates in arrays. A column keeps its type if the type follows from those rules, so that a sync does
+not add a second column.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _FORMATS: Mapping[str, str] = {"parquet": "Parquet", "json": "JSONL"}
-"""The value of AWS Datalake's option `format_type` for each classification that awswrangler records."""
+"""AWS Datalake's option `format_type` for each classification that awswrangler records."""
 
 _PARTITION_KEY = re.compile(r"(?P<column>.+)_(?P<part>date|year|month|day)")
 
@@ -63,7 +63,7 @@ _PARTITIONINGS: Mapping[tuple[Part, ...], str] = {
     ("year", "month"): "YEAR/MONTH",
     ("year", "month", "day"): "YEAR/MONTH/DAY",
 }
-"""The value of AWS Datalake's option `partitioning` for the suffixes of the partition keys' names."""
+"""AWS Datalake's option `partitioning` for the name suffixes of the partition keys."""
 
 _MAX_TABLES_IN_MESSAGE = 10
 _CONCURRENT_CALLS = 8
@@ -72,7 +72,7 @@ _SEE = "docs/operating/migrating.md has the whole configuration"
 
 
 def is_inherited(glue_table: Mapping[str, Any]) -> bool:
-    """Return whether AWS Datalake created the table, even if this connector has written to the table later."""
+    """Return whether AWS Datalake created the table, even if this connector has written to it since."""
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     return (
         parameters.get("classification") in _FORMATS
@@ -85,10 +85,9 @@ def is_inherited(glue_table: Mapping[str, Any]) -> bool:
 
 
 def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
-    """Return whether a Glue crawler or a Glue job created the table. Both set the same parameters as awswrangler.
+    """Return whether a Glue crawler or job created the table. Both set the same parameters as awswrangler.
 
-    Crawlers also update tables that they did not create, so the parameter that they set is not sufficient evidence.
-    Glue itself records the creator of a table.
+    Crawlers also set their parameter on tables that they only update, so the creator that Glue records is checked too.
     """
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     creator = glue_table.get("CreatedBy")
@@ -98,9 +97,7 @@ def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InheritedKeys:
-    """The column by which AWS Datalake partitioned a table, and the part of the column's date in each partition key.
-
-    `parts` are in the order of the keys.
+    """The column by which AWS Datalake partitioned a table, and the part of its date in each partition key, in order.
     """
 
     column: str
@@ -108,9 +105,9 @@ class InheritedKeys:
 
     @classmethod
     def of(cls, glue_table: Mapping[str, Any]) -> Self | None:
-        """Derive the column and the parts from the partition keys of a Glue table.
+        """Return the column and the parts that the partition keys of a Glue table indicate.
 
-        Return None if the names or types of the keys are not those that AWS Datalake uses.
+        Return None if AWS Datalake does not create keys with these names and types.
         """
         keys = glue_table.get("PartitionKeys") or []
         matches = [match for key in keys if (match := _PARTITION_KEY.fullmatch(key["Name"])) is not None]
@@ -123,30 +120,30 @@ class InheritedKeys:
 
     @property
     def partitioning(self) -> str:
-        """The value of AWS Datalake's option `partitioning` that results in these keys."""
+        """The value of AWS Datalake's option `partitioning` that creates these keys."""
         return _PARTITIONINGS[self.parts]
 
 
 @dataclass(frozen=True, slots=True)
 class InheritedTable:
-    """A table that AWS Datalake created for a stream, in the stream's folder."""
+    """A table that AWS Datalake created for a stream, in the folder that has the stream's name."""
 
     name: TableName
     stream: StreamId
     format_type: str
     location: str
     keys: InheritedKeys | None
-    """None if the table is not partitioned, or if this connector cannot interpret its partition keys."""
+    """None if the table is not partitioned, or if its partition keys are unknown to this connector."""
     partitioned: bool
     is_continued: bool
     """Whether a sync of this connector has written to the table."""
 
     @classmethod
     def of(cls, database: str, default_database: str, glue_table: Mapping[str, Any]) -> Self | None:
-        """Return the table described by a Glue table, or None if AWS Datalake did not create it.
+        """Return the table that a Glue entry describes, or None if AWS Datalake did not create it.
 
-        The last two folders of the table's location are the namespace and the stream. In the default database, the
-        streams of tables have no namespace.
+        The last two folders of the table's location are the namespace and the stream. In the default database, streams
+        have no namespace.
         """
         descriptor = glue_table.get("StorageDescriptor", {})
         location: str = descriptor.get("Location", "")
@@ -167,8 +164,8 @@ class InheritedTable:
         )
 
     def options(self, config: Config) -> tuple[str, ...]:
-        """Return the options that must be changed so that a sync continues the table, each with its required value."""
-        # Columns keep their names in every naming style. The style matters only for the table's name.
+        """Return the options, each with its required value, that must be changed for a sync to continue the table."""
+        # Columns keep their names with every naming style. Only the table's name depends on the style.
         finds_table = TableNaming.of(config).table_of(self.stream).table == self.name.table
         required = {
             "table_type HIVE": config.table_type == "HIVE",
@@ -200,7 +197,7 @@ _TIMES: Mapping[object, _Kind] = {"date-time": "timestamp", "date": "date"}
 
 
 def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
-    """Return the naming of a table's columns: the naming of AWS Datalake for an inherited table, otherwise `naming`.
+    """Return the naming rules for a table's columns: AWS Datalake's for an inherited table, otherwise `naming`.
 
     If an earlier sync added a second column for a field, named by `naming`, the field keeps that column.
     """
@@ -228,7 +225,7 @@ def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mappin
 def inherited_keys(
     glue_table: Mapping[str, Any], columns: Sequence[Field]
 ) -> list[tuple[PartitionField, ColumnType, ColumnType]]:
-    """Return the fields by which AWS Datalake partitioned a table, each with the types of its key and its column.
+    """Return the fields by which AWS Datalake partitioned the table, with the types of the key and of its column.
 
     The result is empty if AWS Datalake did not partition the table, or if the column is no longer a date or timestamp.
     """
@@ -251,10 +248,10 @@ def inherited_keys(
 def inherit_types(
     columns: Sequence[Field], json_schema: JsonSchema, existing: Mapping[str, ColumnType | None]
 ) -> tuple[Field, ...]:
-    """Return the stream's columns. A column keeps the table's type if AWS Datalake derived it from the stream's schema.
+    """Return the stream's columns. Keep the types that AWS Datalake derived from the stream's schema.
 
-    `existing` maps the names of the table's columns to their types. Values that do not fit the kept type become null
-    and are rejected. Fields of flattened objects are new columns, because AWS Datalake stored objects as structs.
+    `existing` maps the names of the table's columns to their types. Values that do not fit a kept type become null and
+    are rejected. Fields of flattened objects get new columns, because AWS Datalake stored objects as structs.
     """
     properties = json_schema.get("properties")
     if not _is_schema(properties):
@@ -326,9 +323,9 @@ def _array(schema: JsonSchema) -> _Kind:
 
 
 def _item(schema: JsonSchema) -> JsonSchema:
-    """Return the schema of an array's items as AWS Datalake read it.
+    """Return the schema of an array's items as AWS Datalake read it: without formats.
 
-    AWS Datalake ignored formats. It also ignored `airbyte_type`, except for numbers.
+    AWS Datalake also ignored `airbyte_type`, except for numbers.
     """
     items = schema.get("items")
     first = items[0] if isinstance(items, list) and items else items
@@ -343,8 +340,8 @@ def _item(schema: JsonSchema) -> JsonSchema:
 def _closed(properties: JsonSchema) -> bool:
     """Return whether AWS Datalake stored an object with these properties as a struct.
 
-    AWS Datalake did so if, at every depth, no property had several types, all objects declared properties, and all
-    arrays declared items.
+    It did if, at every depth, no property had several types, all objects declared properties, and all arrays declared
+    items.
     """
     return all(_is_schema(schema) and _is_closed(schema) for schema in properties.values())
 
@@ -363,7 +360,7 @@ def _is_closed(schema: JsonSchema) -> bool:
 
 
 def _only_type(declared: object) -> str:
-    """Return the only declared type other than null. If there are several such types or none, return `string`."""
+    """Return the only declared type besides null, or `string` if there are several or none."""
     if isinstance(declared, list):
         types = [type_ for type_ in declared if type_ != "null"]
         declared = types[0] if len(types) == 1 else None
@@ -378,14 +375,14 @@ def _is_schema(schema: object) -> TypeGuard[JsonSchema]:
     return isinstance(schema, Mapping)
 
 
-# Conflicts that fail a sync, and that `check` reports
+# Conflicts that make a sync fail, and that `check` reports
 
 
 def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str | None:
-    """Return a description of the tables of AWS Datalake that a sync would not continue, or None if there are none.
+    """Describe the AWS Datalake tables that a sync would not continue, and the options that continue them.
 
-    The description names the options that continue these tables. `glue_tables` are the tables in the configured
-    database. Tables in other buckets are ignored.
+    Return None if there are no such tables. `glue_tables` are the tables of the configured database. Tables in other
+    buckets are ignored.
     """
     database = config.lakeformation_database_name
     existing = {TableName(database, glue_table["Name"]) for glue_table in glue_tables}
@@ -398,12 +395,11 @@ def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str |
 def refuse_unchanged_configuration(
     streams: Mapping[StreamId, TableName], config: Config, catalog: TableCatalog
 ) -> None:
-    """Raise ConfigError if the configuration was not adapted and a sync would not continue the table of a stream.
+    """Raise ConfigError if an unadapted configuration would not continue the AWS Datalake table of a stream.
 
-    A configuration was not adapted to this connector if it contains only options that AWS Datalake also had. A sync
-    with such a configuration would migrate only a part of the connection, although the connection's states belong to
-    the old tables. `streams` maps streams to their tables. If Glue denies a request, no error is raised here, because
-    the sync of the stream reports the problem later.
+    A configuration is unadapted if it contains only options that AWS Datalake also had. Such a sync would migrate only
+    a part of the connection, although the connection's states belong to the old tables. `streams` maps streams to their
+    tables. If Glue denies a request, the error is only logged, because the stream's sync reports the problem later.
     """
     if config.has_table_options:
         return
@@ -456,8 +452,8 @@ def _is_in_bucket(table: InheritedTable, config: Config) -> bool:
 def _new_target(table: InheritedTable, config: Config, existing: Collection[TableName]) -> TableName | None:
     """Return the table that a sync would write to instead of continuing the inherited table.
 
-    If the sync would fail, return the name of the inherited table. Return None if the sync continues the inherited
-    table, or if an earlier sync has already created the other table.
+    Return the inherited table's own name if the sync would fail. Return None if the sync continues the inherited table,
+    or if an earlier sync has already created the other table.
     """
     target = TableNaming.of(config).table_of(table.stream)
     if target != table.name:
@@ -477,9 +473,9 @@ def _describe(table: InheritedTable, target: TableName) -> str:
 def refuse_second_table(stream: StreamId, name: TableName, config: Config, catalog: TableCatalog) -> None:
     """Raise TableConflict if table `name` does not exist, but another Airbyte connector created a table for the stream.
 
-    The catalog is called only if the other connector would choose a different name. It is not called if the option
-    table_prefix is set, because that option requests new tables. Raises ConnectorError if the catalog does not respond.
-    A missing permission is only logged.
+    The catalog is called only if the other connector would choose a different name, and if the option table_prefix is
+    not set, because that option requests new tables. Raises ConnectorError if the catalog does not respond. A missing
+    permission is only logged.
     """
     names = dict.fromkeys((_inherited_name(stream, config), s3_data_lake.table_of(stream, config)))
     names.pop(name, None)
@@ -520,7 +516,7 @@ def _inherited_name(stream: StreamId, config: Config) -> TableName:
 def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
     """Return the options that continue an inherited table, as the rest of a sentence that begins with "Set".
 
-    Return None if the table is not inherited.
+    Return None if AWS Datalake did not create the table.
     """
     database = glue_table.get("DatabaseName", "")
     if (inherited := InheritedTable.of(database, database, glue_table)) is None:

@@ -1,4 +1,4 @@
-"""The names, locations and owners of tables, and the search for the tables that belong to a configuration."""
+"""The names, locations and owners of tables, and a finder for the tables of a configuration."""
 
 from __future__ import annotations
 
@@ -46,29 +46,25 @@ if TYPE_CHECKING:
 
 
 # --- Locations --------------------------------------------------------------------------------------------------------
-# Compare the configured location of a table with the table's actual location in the catalog.
+# Compare the configured location of a table with its location in the catalog.
 
 _logger = logging.getLogger(__name__)
 
 TableKind = Literal["Iceberg", "Hive"]
 
 GENERATIONS_SUFFIX = "__generations"
-"""Suffix of the folder that contains the generations of a Hive table's content.
-
-The folder is beside the table's root folder.
-"""
+"""Suffix of the folder that holds all generations of a Hive table's files. The folder is beside the table's root."""
 
 _GENERATION_FOLDER = re.compile(rf"(?P<root>.+){GENERATIONS_SUFFIX}/generation-[^/]+")
 
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """The configured location of a stream's table.
+    """Where the options place a stream's table.
 
     `folder` is the S3 URI of a new table's folder, without a trailing slash. `warehouse` is the S3 URI of the folder
     that contains all tables, with a trailing slash. A sync writes to an existing table outside the warehouse only if
-    `follow` is set (by the option `follow_table_location`), or if the catalog assigns the locations of tables
-    (`is_assigned`).
+    `follow` is set (option `follow_table_location`), or if the catalog assigns the locations of tables (`is_assigned`).
     """
 
     folder: str
@@ -78,7 +74,7 @@ class TableLocation:
 
     @classmethod
     def of(cls, config: Config, stream: StreamId, name: TableName, naming: Naming) -> Self:
-        """Return the configured location of a stream's table."""
+        """Return where the options place the stream's table `name`."""
         database = database_folder(name.database)
         names = {
             "database": database,
@@ -94,7 +90,7 @@ class TableLocation:
         return cls(config.uri(folder), config.uri(""), config.follow_table_location, assigned)
 
     def accept(self, stream: StreamId, name: TableName, kind: TableKind, location: str, *, created: bool) -> None:
-        """Check and log a table's actual location. Raises TableConflict if the options do not allow the location."""
+        """Log the location of a stream's table. Raises TableConflict if the options do not allow the location."""
         allows_any = self.follow or self.is_assigned
         problem = not_in_s3(location) if allows_any else outside_warehouse(location, self.warehouse)
         if problem is None and kind == "Iceberg":
@@ -106,7 +102,10 @@ class TableLocation:
         )
 
     def content_root(self, location: str) -> str:
-        """Return the root folder for new content of a table at `location`, without a trailing slash."""
+        """Return the folder below which a Hive table at `location` stores new generations, without a trailing slash.
+
+        A table inside the warehouse uses the configured folder. A table outside the warehouse keeps its own.
+        """
         if is_inside(location, self.warehouse):
             return self.folder
         match = _GENERATION_FOLDER.fullmatch(location)
@@ -114,7 +113,7 @@ class TableLocation:
 
 
 def is_inside(location: str, warehouse: str) -> bool:
-    """Return whether a location is an S3 URI below `warehouse`, which is an S3 URI with a trailing slash."""
+    """Return whether `location` is an S3 URI below `warehouse`, an S3 URI with a trailing slash."""
     try:
         return str(S3Address.parse(location)).startswith(warehouse)
     except ValueError:
@@ -122,7 +121,7 @@ def is_inside(location: str, warehouse: str) -> bool:
 
 
 def outside_warehouse(location: str, warehouse: str) -> str | None:
-    """Return a description of the problem and remedies if a location is outside `warehouse`, otherwise None."""
+    """Return why a table outside `warehouse` cannot be written to, with remedies, or None if it is inside."""
     if is_inside(location, warehouse):
         return None
     return (
@@ -133,7 +132,7 @@ def outside_warehouse(location: str, warehouse: str) -> str | None:
 
 
 def not_in_s3(location: str) -> str | None:
-    """Return a description of the problem and remedies if a location is not in S3, otherwise None."""
+    """Return why a table outside S3 cannot be written to, with remedies, or None if `location` is an S3 URI."""
     try:
         S3Address.parse(location)
     except ValueError:
@@ -145,12 +144,12 @@ def not_in_s3(location: str) -> str | None:
 
 
 def has_ambiguous_folder(key: str) -> bool:
-    """Return whether any folder of an S3 key has an empty name, or the name `.` or `..`, which some clients resolve."""
+    """Return whether a folder in an S3 key has an empty name, or the name `.` or `..`, which some clients resolve."""
     return not {"", ".", ".."}.isdisjoint(key.split("/"))
 
 
 def _ambiguity(location: str) -> str | None:
-    """Return a description of the problem if S3 clients may resolve the location to different keys, otherwise None.
+    """Return a problem if S3 clients may resolve the location to different keys, otherwise None.
 
     Some clients resolve `.`, `..` and repeated slashes, or cut the key at `?` or `#`.
     """
@@ -165,7 +164,7 @@ def _ambiguity(location: str) -> str | None:
 
 
 # --- Names ------------------------------------------------------------------------------------------------------------
-# The names of the databases and tables to which streams are written.
+# Choose the database and the table for each stream.
 
 
 _NAMINGS: Mapping[tuple[str, bool], Naming] = {
@@ -174,19 +173,19 @@ _NAMINGS: Mapping[tuple[str, bool], Naming] = {
     ("preserve", False): PRESERVE,
     ("aws_datalake", False): AWS_DATALAKE,
 }
-"""The naming for each combination of the options `naming.style` and `naming.split_numbers`."""
+"""The naming rules for each combination of the options `naming.style` and `naming.split_numbers`."""
 
 
 REPLAY_SUFFIX = "__replay"
-"""Suffix of the name of a table that the command `replay` creates from the archive of another table."""
+"""Name suffix of the table that the command `replay` fills from the archive of another table."""
 
 REBUILD_SUFFIX = "__rebuild"
-"""Suffix of the name of a rebuilt table. The content of the rebuilt table replaces that of the original table."""
+"""Name suffix of a rebuilt table, whose content later replaces that of the original table."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableNaming:
-    """The options that determine the names of databases and tables."""
+    """Names databases and tables as the options configure."""
 
     database: str
     strategy: DatabaseStrategy
@@ -209,8 +208,8 @@ class TableNaming:
     def table_of(self, stream: StreamId) -> TableName:
         """Return the name of the stream's table.
 
-        With the strategy `namespace`, a stream's namespace determines the database. Streams without a namespace use
-        `database`, and with the strategy `single`, all streams use `database`.
+        With the strategy `namespace`, the stream's namespace names the database. Streams without a namespace, and all
+        streams with the strategy `single`, use `database`.
         """
         namespace = stream.namespace if self.strategy == "namespace" else None
         database = self.naming.database(namespace) if namespace else self.database
@@ -218,9 +217,9 @@ class TableNaming:
         return TableName(database, table)
 
     def candidates(self, stream: str) -> Mapping[TableName, StreamId]:
-        """Return the possible tables for the text "name" or "namespace.name", each with the stream that it would store.
+        """Return the possible tables for the text "name" or "namespace.name", each with its stream.
 
-        The text is ambiguous, because any of its dots may end the namespace.
+        The text is ambiguous, because the namespace may end at any of its dots.
         """
         parts = stream.split(".")
         streams = [StreamId(".".join(parts[:number]) or None, ".".join(parts[number:])) for number in range(len(parts))]
@@ -229,8 +228,8 @@ class TableNaming:
     def tables_of(self, streams: Sequence[Stream]) -> Mapping[StreamId, TableName]:
         """Return the name of each stream's table.
 
-        Raises ConfigError if two streams have the same table, or if a table's name is reserved for the connector or
-        invalid in the catalog.
+        Raises ConfigError if two streams share a table, or if a table's name is reserved for the connector or invalid
+        in the catalog.
         """
         names = {stream.id: self.table_of(stream.id) for stream in streams}
         for stream, name in names.items():
@@ -259,7 +258,7 @@ class TableNaming:
         return names
 
     def _reserved_for(self, name: TableName) -> str | None:
-        """Return a description of the connector's table or folder that uses the name, or None if the name is free."""
+        """Return what the connector itself uses the name for, or None if a stream's table may have the name."""
         if name == (self.database, REJECTS_TABLE):
             return "the table of rejects"
         if name == (self.database, REPORTS_TABLE):
@@ -288,15 +287,11 @@ def _collision(strategy: DatabaseStrategy, first: StreamId, second: StreamId, na
 
 
 # --- Owners -----------------------------------------------------------------------------------------------------------
-# The owner of a table is the stream for which the table was created. It is recorded in the table's parameters.
+# The owner of a table is the stream for which the table was created. Table parameters record the owner.
 #
-# Iceberg tables record the owner in their properties, which PyIceberg copies to the parameters of the Glue table. If
-# changed options map the stream to another table, or its columns to other names, a sync creates the new table or
-# columns and leaves the old ones unchanged. `check` warns of such a change.
-#
-# Iceberg tables record the owner in their properties, which PyIceberg copies to the parameters of the Glue table. If
-# changed options map the stream to another table, or its columns to other names, a sync creates the new table or
-# columns and leaves the old ones unchanged. `check` warns of this.
+# Iceberg tables store these parameters as properties, which PyIceberg copies to the Glue table. If changed options map
+# the stream to another table or its columns to other names, a sync creates the new table or columns and leaves the old
+# ones unchanged. `check` warns of such a change.
 
 
 _MAX_COLLISIONS_IN_MESSAGE = 20
@@ -308,28 +303,27 @@ _TYPES = "airbyte.types"
 
 _FIELD_NAMES = "airbyte.field-names"
 _MAX_PARAMETER = 500_000
-"""Maximum number of ASCII characters in one table parameter. Glue's limit is 512,000 bytes."""
+"""Maximum length of one table parameter, in ASCII characters. Glue allows 512,000 bytes."""
 _INVALID_IN_NAMES = re.compile(r"[\s<>(),:.]")
 
 REPLAY_OF = "airbyte.replay-of"
-"""A parameter of tables that a replay created. Its value is the name of the table whose archive was replayed."""
+"""A parameter of tables that a replay filled. Its value is the name of the table whose archive was replayed."""
 
 
 def untyped_in(parameters: Mapping[str, str]) -> Untyped:
-    """Return how a table with these parameters stores values of untyped schemas.
+    """Return how a table with these parameters stores values without a declared type.
 
-    Tables without the parameter `airbyte.types` store such values as JSON text, with the quotes of strings (`"open"`).
-    They continue to do so, because a catalog cannot distinguish columns of JSON text from columns of plain strings.
+    Tables without the parameter `airbyte.types` store them as JSON text, so strings have quotes (`"open"`). Such a
+    table keeps doing so, because the catalog cannot distinguish columns of JSON text from columns of plain strings.
     """
     return Untyped.INFER if parameters.get(_TYPES) == "inferred" else Untyped.JSON_TEXT
 
 
 @dataclass(frozen=True, slots=True)
 class TableOwner:
-    """The stream for which a table was created, and the naming of the table's columns.
+    """The stream for which a table was created, and the rules by which its columns are named.
 
-    If a replay created the table, `replay_of` is the name of the table whose archive was replayed. Otherwise
-    `replay_of` is None.
+    If a replay fills the table, `replay_of` is the name of the table whose archive is replayed. Otherwise it is None.
     """
 
     stream: StreamId
@@ -344,7 +338,10 @@ class TableOwner:
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> Self | None:
-        """Return the owner recorded in a table's parameters, or None if they record no owner or an unknown naming."""
+        """Return the owner that a table's parameters record.
+
+        Return None if they record no owner or an unknown naming.
+        """
         name, naming = parameters.get(_NAME), STYLES.get(parameters.get(_NAMING, ""))
         if name is None or naming is None:
             return None
@@ -358,14 +355,14 @@ class TableOwner:
         columns: Sequence[Field],
         types: Mapping[str, ColumnType | None] = MappingProxyType({}),
     ) -> tuple[Field, ...]:
-        """Return the stream's columns with their names in an existing table that has the given parameters.
+        """Return the stream's columns with the names that they have, or will get, in an existing table.
 
-        `existing` maps the names of the table's columns to their sources, or to None if no column of the stream may get
-        the name. `types` maps the names to the columns' types. Warns if the table was created for another stream, and
-        if names of fields collide.
+        `parameters` are those of the table. `existing` maps the table's column names to the source fields, or to None
+        if the stream must not use the name. `types` maps the column names to types. Logs a warning if the table was
+        created for another stream, or if names of fields collide.
 
         Raises TableConflict if the parameter `airbyte.replay-of` differs from `replay_of`. Only a replay of the same
-        table may write to a table that a replay created, and a replay may not write to any other table.
+        archive may write to a table that a replay filled, and a replay may not write to any other table.
         """
         recorded = TableOwner.of(parameters)
         if (replayed := parameters.get(REPLAY_OF)) != self.replay_of:
@@ -386,10 +383,10 @@ class TableOwner:
         return named
 
     def name_parameters(self, parameters: Mapping[str, str], columns: Sequence[Field]) -> dict[str, str]:
-        """Return the parameters that record the names of these columns and the names already in `parameters`.
+        """Return the parameters that record the names of `columns` and the names already recorded in `parameters`.
 
-        Column comments are not a sufficient record: Glue truncates them, other programs change them, and fields inside
-        structs have none.
+        Column comments do not suffice: Glue truncates them, other programs change them, and fields inside structs have
+        none.
         """
         record = name_record(parameters).with_columns(columns, self.naming)
         saved = {style: _names_as_json(names) for style, names in record.by_style.items()}
@@ -412,12 +409,12 @@ class TableOwner:
 
 
 def recorded_names(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a table's parameters that record the names of fields."""
+    """Return only the table parameters that record the names of fields."""
     return {name: value for name, value in parameters.items() if name.startswith(_FIELD_NAMES)}
 
 
 def name_record(parameters: Mapping[str, str]) -> NameRecord:
-    """Return the names of fields recorded in a table's parameters. If they are unreadable, return an empty record."""
+    """Return the names of fields that a table's parameters record. If they are unreadable, return an empty record."""
     pieces = takewhile(lambda piece: piece is not None, (parameters.get(_parameter(number)) for number in count()))
     try:
         saved = json.loads("".join(piece for piece in pieces if piece is not None) or "{}")
@@ -436,7 +433,7 @@ def _names_as_json(names: Names) -> dict[str, object]:
 
 
 def _names_of(saved: object) -> Names:
-    """Return the saved names of fields.
+    """Return the names of fields from decoded JSON.
 
     Invalid and repeated names are skipped, because other programs may have changed the parameter.
     """
@@ -452,9 +449,9 @@ def _names_of(saved: object) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class OwnedTable:
-    """A table that records its owner in its parameters.
+    """A table in the Glue Data Catalog whose parameters record an owner.
 
-    `columns` contains each column's name and its path in the records.
+    `columns` contains pairs of a column's name and its path in the records.
     """
 
     name: TableName
@@ -468,7 +465,7 @@ class OwnedTable:
 
     @classmethod
     def of(cls, database: str, glue_table: TableTypeDef) -> Self | None:
-        """Return the table described by a Glue table, or None if it records no owner or a replay created it."""
+        """Return the table that a Glue entry describes. Return None if it has no owner or a replay filled it."""
         parameters = glue_table.get("Parameters", {})
         owner = TableOwner.of(parameters)
         if owner is None or owner.replay_of is not None:
@@ -481,10 +478,9 @@ class OwnedTable:
 
 
 def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[OwnedTable]:
-    """Yield the tables in the configured database to which a sync would still write the stream of their owner.
+    """Yield the tables in the configured database to which a sync would still write their owners' streams.
 
-    Tables in other databases are ignored. They may belong to another connection until a sync of this connection writes
-    a stream of their namespace.
+    Tables in other databases are ignored, because another connection may have created them.
     """
     for table in tables:
         if table.name.database == naming.database and naming.table_of(table.owner.stream) == table.name:
@@ -492,11 +488,11 @@ def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator
 
 
 def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[str]:
-    """Yield a description of each stream that `naming` maps to another table, and of renamed columns.
+    """Yield a description of each stream that `naming` maps to another table, and of each renamed column.
 
-    A stream is skipped if the other table already contains it, and a column is skipped if the table already has the new
-    name. If some tables were created with `naming`, all other tables are assumed to belong to another connection and
-    are ignored. Streams with and without a namespace are considered separately.
+    A stream is skipped if its new table already contains it. A column is skipped if the table already has the new name.
+    If some tables were created with `naming`, all others are ignored, because they probably belong to another
+    connection. Streams with and without a namespace are treated separately.
     """
     owners = {table.name: table.owner.stream for table in tables}
     in_use = {table.owner.stream.namespace is None for table in tables if _created_by(naming, table)}
@@ -521,7 +517,7 @@ def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
 
 
 def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
-    """Return the former and new names of the columns that the present naming renames. Ignore columns with a suffix."""
+    """Return pairs of the old and the new name of each column that `naming` renames. Skip names with a suffix."""
     former, present = table.owner.naming, naming.naming
     if former == present:
         return ()
@@ -538,19 +534,19 @@ def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], .
 
 
 def _is_complete(comment: str) -> bool:
-    """Return whether a column's comment is shorter than Glue's maximum, and is thus the complete path of the column."""
+    """Return whether a column's comment is the column's complete path: Glue truncates longer comments."""
     return len(comment.encode()) < MAX_BYTES
 
 
 # --- Finding tables ---------------------------------------------------------------------------------------------------
-# Find the tables that belong to a configuration in the catalog, by their owners and locations.
+# Find the tables of a configuration in the catalog, by their owners and locations.
 
 
 @dataclass(slots=True)
 class TableFinder:
-    """Finds the Iceberg tables that belong to a configuration in the catalog. With `with_hive`, also finds Hive tables.
+    """Finds a configuration's Iceberg tables in the catalog. With `with_hive`, also finds its Hive tables.
 
-    `notes` contains a sentence for each database or table that was skipped.
+    After a search, `notes` contains a sentence for each database or table that was skipped.
     """
 
     config: Config
@@ -559,13 +555,14 @@ class TableFinder:
     with_hive: bool = False
 
     def tables(self, streams: Sequence[str]) -> list[TableName]:
-        """Return the configuration's tables for these streams, or all of its tables if no streams are named.
+        """Return the configuration's tables for `streams`, or all of its tables if `streams` is empty.
 
-        Each stream is given as "name" or "namespace.name". A table belongs to the configuration if the table is in the
-        configured location, and a sync with this configuration would write the owner's stream to the table. If no
-        streams are named, the search covers the database lakeformation_database_name. If database_strategy is
-        namespace, it also covers all databases that this connector created. Raises ConfigError for a stream that has no
-        such table, and errors of the catalog.
+        Each stream is given as "name" or "namespace.name". A table belongs to the configuration if it is in the
+        configured location, and a sync with this configuration would write its owner's stream to it.
+
+        A search for all tables covers the database `lakeformation_database_name`. If `database_strategy` is
+        `namespace`, it also covers all databases that this connector created. Raises ConfigError for a stream without a
+        table, and errors of the catalog.
         """
         if not streams:
             return sorted(name for name, _ in self._configured(self._in_databases()))
@@ -583,7 +580,7 @@ class TableFinder:
         return sorted(tables)
 
     def _configured(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
-        """Yield the listed tables that belong to the configuration, with their owners."""
+        """Yield those of the listed tables that belong to the configuration, each with its owner."""
         naming = TableNaming.of(self.config)
         for database, table in listed:
             parameters, name = table.get("Parameters", {}), TableName(database, table["Name"])
@@ -609,7 +606,7 @@ class TableFinder:
                 is_configured = database == self.config.lakeformation_database_name
                 if failure is None or failure.type != "config_error" or is_configured:
                     raise
-                # A connection that uses another identity may have created the database.
+                # A connection with another identity may have created the database.
                 self.notes.append(f"{failure.message} Its tables were skipped.")
                 continue
             yield from listed
@@ -629,7 +626,7 @@ class TableFinder:
         return [configured, *sorted(created - {configured})]
 
     def _of_stream(self, stream: str) -> Iterator[ListedTable]:
-        """Yield the possible tables of a stream that exist in the catalog."""
+        """Yield the tables in the catalog that may belong to the stream. The text `stream` can be ambiguous."""
         for name in TableNaming.of(self.config).candidates(stream):
             if (glue_table := self.catalog.find(name)) is not None:
                 yield ListedTable(name.database, glue_table)

@@ -1,4 +1,4 @@
-"""Reconciliation of a stream's columns with an existing table: column limits and type conflicts."""
+"""Compares a stream's columns with those of an existing table: missing columns, type conflicts, limits."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from destination_datalake.config.tables import SchemaConflicts
 
 MAX_TYPE_BYTES = 131_072
-"""Maximum size of a column's type in bytes (Glue API: Column). Glue also stores the columns of Iceberg tables."""
+"""Maximum size of a column's type in bytes (Glue API: Column). It also applies to Iceberg tables in Glue."""
 
 HIGHEST_MAX_COLUMNS = 10_000
-"""The highest value that the option `max_columns` allows."""
+"""The highest value of the option `max_columns`."""
 
 _MAX_COLUMNS_IN_MESSAGE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnLimits:
-    """The limits for the columns of a stream's table. The metadata columns do not count.
+    """Limits for the columns of a stream's table, without the metadata columns.
 
     `flattened` states whether the option `nested` flattens objects, which adds columns.
     """
@@ -40,7 +40,7 @@ class ColumnLimits:
     max_columns: int
     flattened: bool
     max_type_bytes: int | None = MAX_TYPE_BYTES
-    """The maximum size of a column's type in bytes, or None for a REST catalog, which has no such limit."""
+    """Maximum size of a column's type in bytes. None for a REST catalog, which has no such limit."""
 
     @classmethod
     def of(cls, config: Config, stream: StreamId) -> Self:
@@ -49,7 +49,7 @@ class ColumnLimits:
         return cls(config.max_columns, nested == "flatten", None if config.catalog.type == "rest" else MAX_TYPE_BYTES)
 
     def is_too_long(self, type_: ColumnType | None) -> bool:
-        """Return whether the text of the type exceeds the catalog's limit."""
+        """Return whether the type's text in Glue's notation exceeds the catalog's limit."""
         return self.max_type_bytes is not None and type_ is not None and _glue_bytes(type_) > self.max_type_bytes
 
     def require(
@@ -61,8 +61,8 @@ class ColumnLimits:
     ) -> None:
         """Raise TableConflict if new or changed columns exceed a limit.
 
-        `before` and `after` contain the table's columns before and after the change. If a table already exceeds a
-        limit, an error is raised only for new columns and changed types.
+        `before` and `after` contain the table's columns before and after the change. Unchanged columns that already
+        exceed a limit raise no error.
         """
         if problem := next(self._problems(before, after), None):
             raise TableConflict(cannot_write(stream, table, problem))
@@ -106,18 +106,15 @@ COMMENT_BYTES = 2048
 
 
 _MAX_TYPE_IN_LOG = 200
-"""Maximum number of characters of a type in the log.
-
-The type of a struct can be long, because it contains all fields.
-"""
+"""Maximum length of a type in the log, in characters. The type of a struct contains all its fields and can be long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """A column of a table that cannot hold the stream's values.
 
-    `table_type` and `stream_type` are the types of the column and of the stream's values, as text. `redirected_to` is
-    the column in which the values are stored instead.
+    `table_type` and `stream_type` describe the types of the column and of the values. The values are stored in the
+    column `redirected_to` instead.
     """
 
     column: str
@@ -128,10 +125,10 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """The result of `reconcile`: how a stream's columns are stored in an existing table.
+    """How a stream's columns are stored in an existing table.
 
-    `changes` contains the changes that the table requires, in order. `columns` contains the stream's columns with their
-    final names and types. `conflicts` contains the columns of the table that cannot hold the stream's values.
+    `changes` contains the changes that the table needs, in order. `columns` contains the stream's columns with their
+    final names and types. `conflicts` contains the table's columns that cannot hold the stream's values.
     """
 
     changes: tuple[SchemaChange, ...]
@@ -139,14 +136,14 @@ class Reconciliation:
     conflicts: tuple[Conflict, ...]
 
     def comment(self, existing: str) -> str:
-        """Return a table's existing comment, and add a line for each conflict that the comment does not mention yet.
+        """Return the table comment `existing` with an additional line for each conflict that it does not mention.
 
-        A line is skipped if the comment would exceed Glue's limit with it.
+        Lines that would make the comment longer than Glue allows are left out.
         """
         comment = existing
         for conflict in self.conflicts:
             prefix = f"Column {conflict.redirected_to} holds "
-            # Do not change this line: comments that earlier versions of the connector wrote contain it.
+            # Do not change this line, because comments written by earlier versions of the connector contain it.
             line = (
                 f"{prefix}what is sent for {conflict.column} as {conflict.stream_type}; "
                 f"{conflict.column} is {conflict.table_type}."
@@ -168,12 +165,13 @@ def reconcile(
     limits: ColumnLimits,
     metadata: Sequence[Field] = METADATA_COLUMNS,
 ) -> Reconciliation:
-    """Return the changes after which an existing table can hold the metadata columns and the stream's columns.
+    """Return the changes that let an existing table hold the metadata columns and the stream's columns.
 
     `existing` maps the table's columns to their types, or to None for a type that this connector never writes.
-    `type_names` maps columns of such types to the catalog's name of the type. Raises TableConflict in three cases: a
-    metadata column has a different type in the table, a column cannot hold the stream's values and `policy` is `fail`,
-    or new or changed columns exceed `limits`.
+    `type_names` maps columns of such types to the catalog's name of the type.
+
+    Raises TableConflict if a metadata column has a different type in the table, if a column cannot hold the stream's
+    values and `policy` is `fail`, or if new or changed columns exceed `limits`.
     """
     sent = (*metadata, *columns)
     evolution = evolve(existing, sent)
@@ -185,7 +183,7 @@ def reconcile(
                 table,
                 f"its column {column.name} has another type than the connector's metadata column. Rename that column",
             )
-    # Catalogs compare names case-insensitively. Messages use the table's spelling.
+    # Catalogs ignore case when they compare names. Messages use the table's spelling.
     spelling = {name.lower(): name for name in existing}
     conflicts = tuple(
         Conflict(name, _table_type(existing[name], type_names.get(name, "")), describe_type(field.type), target.name)
@@ -202,7 +200,7 @@ def reconcile(
 
 @cache
 def _warn_once(stream: StreamId, table: TableName, conflict: Conflict) -> None:
-    """Log a warning that values are redirected to another column. The cache prevents a warning for every commit."""
+    """Log that values are redirected to another column. The cache avoids one warning per commit."""
     _logger.warning(
         "Table %s: column %s is %s, which cannot hold the %s that stream %s sends. Its values are written to column "
         "%s, and %s is null in new rows.",

@@ -1,9 +1,9 @@
-"""Recognition and continuation of tables that Airbyte's S3 Data Lake destination created in the Glue Data Catalog.
+"""Recognises and continues tables that Airbyte's S3 Data Lake destination created in the Glue Data Catalog.
 
 These tables record neither an owner nor a stream, so they are recognised by their metadata columns. Their numbers are
 long and double from the start. Objects, unions, and arrays without a declared item type are stored as JSON text, even
-inside arrays (Airbyte's bulk CDK: AirbyteTypeToIcebergSchema). Rules that depend on Iceberg's metadata are in
-`tables.iceberg.compatibility`.
+inside arrays (Airbyte's bulk CDK: AirbyteTypeToIcebergSchema). The module `tables.iceberg.compatibility` contains the
+rules that depend on Iceberg's metadata.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAMING = "naming.style preserve"
 
 
 def is_of_s3_data_lake(glue_table: Mapping[str, Any]) -> bool:
-    """Return whether S3 Data Lake created the table, even if this connector has written to the table later."""
+    """Return whether S3 Data Lake created the table, even if this connector has written to it since."""
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     columns = glue_table.get("StorageDescriptor", {}).get("Columns", [])
     return (
@@ -55,16 +55,16 @@ def is_of_s3_data_lake(glue_table: Mapping[str, Any]) -> bool:
 def table_of(stream: StreamId, config: Config) -> TableName:
     """Return the name of the table that S3 Data Lake creates for a stream.
 
-    The table of a stream without a namespace is in the configured database.
+    Without a namespace, the table is in the configured database.
     """
     namespace = stream.namespace or config.lakeformation_database_name
     return TableName(table_identifier(namespace), table_identifier(stream.name))
 
 
 def incompatible_options(glue_table: Mapping[str, Any], config: Config) -> Iterator[str]:
-    """Yield each reason why a sync with these options would not continue a table, with a remedy.
+    """Yield each reason why a sync with these options would not continue the table, with a remedy.
 
-    Reasons are clauses about the table. If table_prefix is set, no reasons are yielded, because this option requests
+    Each reason is a clause about the table. Nothing is yielded if `table_prefix` is set, because that option requests
     new tables.
     """
     if config.table_prefix:
@@ -88,28 +88,28 @@ _EXTRACTED_AT = "_airbyte_extracted_at"
 EPOCH_METADATA_COLUMNS = tuple(
     replace(column, type=Int64()) if column.name == _EXTRACTED_AT else column for column in METADATA_COLUMNS
 )
-"""The metadata columns of S3 Data Lake. The extraction time is stored as an integer, in milliseconds since 1970."""
+"""The metadata columns of S3 Data Lake. The extraction time is an integer: milliseconds since 1970."""
 
 _BLANKS = re.compile(r"[ \t-\r]+")
 _NOT_ASCII_WORD = re.compile("[^A-Za-z0-9_]")
 
 
 def has_epoch_metadata_columns(existing: Mapping[str, ColumnType | None]) -> bool:
-    """Return whether a table has the metadata columns of S3 Data Lake, which no other Airbyte connector writes."""
+    """Return whether a table has the metadata columns of S3 Data Lake. No other Airbyte connector writes them."""
     return all(existing.get(column.name) == column.type for column in EPOCH_METADATA_COLUMNS)
 
 
 def table_identifier(stream: str) -> str:
-    """Return the name that S3 Data Lake gives to a stream's table in Glue. Databases are named by the same rule."""
+    """Return S3 Data Lake's name for a stream's table in Glue. Databases are named by the same rule."""
     plain = "".join(c for c in unicodedata.normalize("NFKD", stream.lower()) if unicodedata.category(c)[0] != "M")
     return _NOT_ASCII_WORD.sub("_", _BLANKS.sub("_", plain))
 
 
 def column_naming(naming: Naming, existing: Collection[str]) -> Naming:
-    """Return the naming of fields in a table of S3 Data Lake: existing columns keep their names, others use `naming`.
+    """Return naming rules that keep the existing column names of an S3 Data Lake table. Others follow `naming`.
 
-    S3 Data Lake names a column exactly like the field in the source. One of its options restricts names to ASCII
-    letters and digits in lower case.
+    S3 Data Lake names a column exactly like its source field, or, with one of its options, in lower-case ASCII letters
+    and digits.
     """
     names = {name.lower() for name in existing}
 
@@ -123,7 +123,7 @@ def column_naming(naming: Naming, existing: Collection[str]) -> Naming:
 def inherit_types(
     columns: Sequence[Field], json_schema: Mapping[str, object], existing: Mapping[str, ColumnType | None]
 ) -> tuple[Field, ...]:
-    """Return the stream's columns. A column keeps the table's type if S3 Data Lake derived it from the stream's schema.
+    """Return the stream's columns. Keep the types that S3 Data Lake derived from the stream's schema.
 
     `existing` maps the names of the table's columns to their types.
     """
@@ -145,7 +145,7 @@ def _inherited(derived: ColumnType, existing: ColumnType | None, schema: object)
         case Decimal(scale=0), Float64():
             return derived  # A double cannot hold all of these integers.
         case Float32() | Float64() | Decimal(), Float64() | Decimal():
-            # Primary keys of S3 Data Lake are decimals, because Iceberg does not allow floats as identifier fields.
+            # S3 Data Lake stores primary keys as decimals, because Iceberg does not allow floats as identifier fields.
             return existing
         case String(), Int64() if isinstance(schema, Mapping) and schema.get("airbyte_type") == "big_integer":
             return existing

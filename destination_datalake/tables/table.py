@@ -1,4 +1,4 @@
-"""The interface that every table type implements."""
+"""The interfaces `Table` and `Rebuild`, which Hive and Iceberg tables implement, and the exceptions they raise."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 ARCHIVED_PROPERTY = "airbyte.archived"
-"""A table property that is set if the archive's journal contains all commits to the table.
+"""A table property that is present if the archive's journal contains every commit to the table.
 
-These include the commits of records that are not archived.
+The journal also contains the commits of records that are not archived.
 """
 
 PUBLISHED_BY_PROPERTY = "airbyte.published-by"
-"""A table property that contains the name of the sync that published the last overwrite."""
+"""A table property whose value is the name of the sync that published the last overwrite."""
 
 LOWEST_GENERATION_PROPERTY = "airbyte.lowest-generation-id"
-"""A table property that contains the lowest generation of the table's rows.
+"""A table property whose value is the lowest generation of the table's rows.
 
-A table that contains rows of other writers does not have this property.
+The property is missing if other writers have added rows to the table.
 """
 
 
 class TableName(NamedTuple):
-    """A table's name in the Glue Data Catalog."""
+    """A table's database and name in the catalog. The text is `database.table`."""
 
     database: str
     table: str
@@ -41,9 +41,9 @@ class TableName(NamedTuple):
 
 
 class TablePosition(NamedTuple):
-    """The position of a commit in a table.
+    """The position of a commit in a table's history.
 
-    `table` distinguishes the table from earlier tables with the same name. `number` increases with each commit.
+    `table` identifies this table among all tables that ever had its name. `number` increases with each commit.
     """
 
     table: str
@@ -51,48 +51,48 @@ class TablePosition(NamedTuple):
 
 
 class TableConflict(Exception):
-    """The stream cannot be written to the existing table. The message names the stream, the table and a remedy."""
+    """A sync cannot write the stream to the existing table. The message names the stream, the table and a remedy."""
 
 
 def cannot_write(stream: StreamId, table: TableName, problem: str) -> str:
-    """Return the message of a TableConflict. `problem` is a clause about the table, with a remedy."""
+    """Return the message of a TableConflict. `problem` is a clause about the table, followed by a remedy."""
     return f"Cannot write stream {stream} to table {table}: {problem}"
 
 
 def table_conflict(stream: StreamId, table: TableName, problem: str) -> TableConflict:
-    """Return a TableConflict whose message also suggests another database.
+    """Return a TableConflict whose message also suggests choosing another database.
 
-    `problem` is a clause about the table. It ends with a remedy and has no full stop.
+    `problem` is a clause about the table, followed by a remedy, without a full stop at the end.
     """
     return TableConflict(cannot_write(stream, table, f"{problem}, or choose another lakeformation_database_name."))
 
 
 class TableBusy(Exception):
-    """Every attempt failed because of a conflict with another writer.
+    """Every attempt to change the table conflicted with another writer.
 
-    Nothing was changed, and a later sync may succeed.
+    The table is unchanged. A later sync may succeed.
     """
 
 
 class CommitStateUnknown(Exception):
-    """The outcome of a commit is unknown. Do not delete any file of the commit."""
+    """A commit may or may not have succeeded. Do not delete any of its files, because the table may contain them."""
 
 
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
-"""A function that rewrites data files on the executors. It raises RewriteFailed if a file cannot be rewritten."""
+"""Rewrites data files on the executors. Raises RewriteFailed if a file cannot be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The result of a commit that succeeded: the batch's files are durably in the table."""
+    """`commit` returns this if the commit succeeded: the batch's files are durably in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reencode:
-    """The result of a commit whose files did not match the table. The files were deleted.
+    """`commit` returns this if the files do not match the table. The files were deleted.
 
-    Encode the batch again with the table's new plan. `reason` is a clause about the table, for log lines and failure
-    messages.
+    Encode the batch again with the table's new plan. `reason` is a clause about the table. It appears in log lines and
+    failure messages.
     """
 
     reason: str
@@ -110,46 +110,49 @@ class Table(Protocol):
     name: TableName
 
     def prepare(self) -> None:
-        """Create the table or reconcile it with the stream, and continue unfinished work of earlier syncs.
+        """Create the table or adapt it to the stream, and continue the unfinished work of earlier syncs.
 
-        Call this method before all other methods.
+        Call this method first.
         """
 
     def is_empty(self) -> bool:
-        """Return whether the table contains neither visible nor pending rows. Call it after `prepare`. May call AWS."""
+        """Return whether the table contains neither visible nor pending rows. Call `prepare` first. May call AWS."""
 
     def is_archived(self) -> bool:
-        """Return whether any sync has archived its commits to the table. Call it after `prepare`."""
+        """Return whether any sync has archived its commits to the table. Call `prepare` first."""
 
     def position(self) -> TablePosition:
         """Return the table's position after the last commit of this sync."""
 
     def plan(self) -> FilePlan:
-        """Return the plan for the files of the next batch. The plan takes all previous commits into account."""
+        """Return how to write the files of the next batch: folder, columns, format.
+
+        All earlier commits are considered.
+        """
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Add all files to the table, or none of them.
 
-        Appended files are visible immediately. The files of an overwrite become visible when the overwrite is
-        published. If the files require wider columns, the columns are widened first, and `rewrite` is called for the
-        existing data files of the table that must be rewritten. Returns Reencode if the new files no longer match the
-        table.
+        Files of an append are visible immediately. Files of an overwrite become visible when the overwrite is
+        published. If the files require wider columns, the columns are widened first. `rewrite` is then called for the
+        table's data files that cannot be read with the wider columns. Returns Reencode if the new files no longer match
+        the table.
         """
 
     def merge_is_due(self) -> bool:
-        """Return whether enough rows are pending to call `merge` before the end of the sync."""
+        """Return whether so many rows are pending that `merge` should be called before the end of the sync."""
 
     def merge(self) -> None:
-        """Merge pending rows into the content of a deduplicated table, if any rows are pending.
+        """Merge the pending rows of a deduplicated table into its visible rows. Do nothing if no rows are pending.
 
-        Rows that cannot be merged stay pending, so no row is lost.
+        Rows that cannot be merged stay pending and are not lost.
         """
 
     def publish(self, rewrite: Rewrite) -> None:
-        """Finish a stream that the source completed, whether or not the stream contained records.
+        """Finish a stream that the source completed, even if the stream contained no records.
 
-        Pending rows are merged first. An overwrite replaces the visible content in one step. If an append had no
-        batches, this call does the work that `prepare` deferred to the first batch.
+        Pending rows are merged first. An overwrite then replaces all visible rows in one step. If an append had no
+        batches, this call does the work that `prepare` postponed until the first batch.
         """
 
     def discard(self, files: Sequence[DataFile]) -> None:
@@ -157,22 +160,19 @@ class Table(Protocol):
 
 
 # --- Rebuilding -------------------------------------------------------------------------------------------------------
-# The interface for rebuilding a table from its archive: read the table's state, and replace its content.
+# How to rebuild a table from its archive: read the table's state, then replace its rows.
 #
-# The replay writes the new content to another table, the *rebuilt* table, whose files are in the folder of the original
-# table. The original table then takes over these files in one step.
-#
-# The replay writes the new content to another table, the *rebuilt* table, whose files are in the folder of the original
-# table. The original table then takes over these files in one step.
+# A replay of the archive writes the new rows to a second table, the *rebuilt* table. The files of the rebuilt table are
+# in the folder of the original table, which then takes them over in one step.
 
 
 @dataclass(frozen=True, slots=True)
 class TableState(TableFacts):
-    """The state of a table at one time.
+    """The files, columns and version of a table at one time.
 
-    `sources` contains the files of the table's content, with the position deletes that readers apply. `unpublished`
-    contains the files of unfinished syncs. `version` changes with each commit of visible or pending rows. `columns`
-    contains the names of the table's columns.
+    `sources` contains the files that readers see, with the position deletes that apply to them. `unpublished` contains
+    the files of unfinished syncs. `version` changes with each commit of visible or pending rows. `columns` contains the
+    names of the table's columns.
     """
 
     sources: tuple[SourceFile, ...]
@@ -182,30 +182,42 @@ class TableState(TableFacts):
 
     @property
     def written(self) -> tuple[SourceFile, ...]:
-        """All files whose rows this connector may have written. Position deletes are omitted, so deleted rows count."""
+        """All files whose rows this connector may have written, without position deletes.
+
+        Deleted rows are thus included.
+        """
         return tuple(replace(source, position_deletes=()) for source in (*self.sources, *self.unpublished))
 
 
 class Rebuild(Protocol):
-    """The rebuild of one table from its archive.
+    """Rebuilds one table from its archive.
 
     Methods may raise TableConflict, TableBusy, CommitStateUnknown, or errors of the AWS libraries.
     """
 
     def state(self, name: TableName) -> TableState | None:
-        """Return a table's state, or None if the table does not exist."""
+        """Return the state of the table `name`, or None if that table does not exist."""
 
     def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
-        """Create the rebuilt table as a copy of this table without rows, and add `marks` to the copy's parameters."""
+        """Create the rebuilt table with the columns and layout of this table, but without rows.
+
+        `marks` are added to the parameters of the rebuilt table.
+        """
 
     def begin(self) -> None:
-        """Fence all running syncs of this table, if the table type allows only one writer at a time."""
+        """Fence all running syncs of this table, if its type allows only one writer at a time.
+
+        Their next commits fail.
+        """
 
     def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
-        """Replace this table's content with that of the rebuilt table in one step, and drop the rebuilt table.
+        """Replace this table's rows with those of the rebuilt table in one step, and drop the rebuilt table.
 
-        Returns False and changes nothing if this table is not in the state `expected`.
+        Returns False and changes nothing if this table's state differs from `expected`.
         """
 
     def drop(self, rebuilt: TableName) -> None:
-        """Drop the rebuilt table. Files that remain are deleted by later syncs or by the removal of orphans."""
+        """Drop the rebuilt table.
+
+        Later syncs or the removal of orphaned files delete the files that it leaves behind.
+        """

@@ -1,6 +1,6 @@
-"""The read-only interface through which `verify` reads a table: its files, expected statistics, and contradictions.
+"""The read-only interface through which `verify` reads a table: files, expected statistics and problems.
 
-Files are yielded one by one, so the use of memory does not grow with the number of files.
+Files are yielded one by one, so memory use does not grow with their number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A contradiction in a table. `where` is usually an object's URI, and `what` is a clause about that object."""
+    """A contradiction in a table. `where` is usually the URI of an object, and `what` is a clause about it."""
 
     where: str
     what: str
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """The figures in a sync's report that can be compared with the table. None means that the report lacks the figure.
+    """What a sync's report says about the table, for comparison. None means that the report lacks the number.
 
     - `has_successor`: a later sync without a report may have changed the table.
     - `may_be_replaced`: the reported sync or a later one may have replaced the table's content.
@@ -52,11 +52,11 @@ class Reported:
 
 
 def unreadable(error: Exception, where: str, clauses: tuple[type[Exception], ...] = (TableConflict,)) -> str:
-    """Return the reason why an object or a table cannot be read, as a clause about the object or table.
+    """Return why an object or a table cannot be read, as a clause about it.
 
-    `clauses` contains the exception types whose messages already are such clauses. Errors of libraries may quote the
-    content that was read, so only the type of such an error is named. If a resource of this machine, such as memory or
-    disk, is exhausted, the error itself is raised.
+    The messages of exceptions of the types `clauses` already are such clauses. Of other errors, only the type is named,
+    or advice given, because their messages may quote what was read. Raises the error itself if a resource of this
+    machine, such as memory or disk, is exhausted.
     """
     if exhaustion(error) is not None:
         raise error
@@ -69,7 +69,7 @@ def unreadable(error: Exception, where: str, clauses: tuple[type[Exception], ...
 
 
 class VerifiedTable(Protocol):
-    """A table in the state in which it was loaded.
+    """A table as it was when it was loaded.
 
     Methods add contradictions to `problems`, and harmless differences and skipped comparisons to `notes`. They may
     raise TableConflict and errors of the AWS libraries.
@@ -79,13 +79,13 @@ class VerifiedTable(Protocol):
     notes: list[str]
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
-        """Yield the expected statistics of each file of the table."""
+        """Yield the expected size, rows and schema of each file of the table."""
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare the totals of the files that were read with the table and with the reports of its syncs.
+        """Compare the totals of the files that were read with the table's metadata and with the reports of its syncs.
 
-        Call this method after all files were read. `read` contains the totals by group of files, or is None if some
-        files were not read. `reported` is ordered from the newest report to the oldest.
+        Call this method after reading all files. `read` contains the totals of each group of files, or is None if some
+        files were not read. `reported` begins with the newest report.
         """
 
     def has_changed(self) -> bool:
@@ -94,7 +94,7 @@ class VerifiedTable(Protocol):
 
 @dataclass(slots=True)
 class Total:
-    """The totals of the files in one group that were read."""
+    """The totals over all files of one group that were read. `bytes` is their size."""
 
     files: int = 0
     rows: int = 0
@@ -102,10 +102,7 @@ class Total:
 
 
 def total(results: Iterable[VerifiedFile], into: dict[str, Total]) -> None:
-    """Add the results of reading files to the totals of the files' groups.
-
-    Skip files that were deleted before they were read.
-    """
+    """Add files that were read to the totals of their groups. Skip files that were deleted before they were read."""
     for file in results:
         if not file.was_deleted:
             group = into.setdefault(file.group, Total())

@@ -1,4 +1,4 @@
-"""The Glue Data Catalog: the tables of streams, and the connector's own tables over JSON lines."""
+"""The Glue Data Catalog: the tables of streams, and the connector's own tables of JSON lines."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 # --- Tables of streams ------------------------------------------------------------------------------------------------
-# The `TableCatalog` for the Glue Data Catalog, which contains the tables of streams.
+# The `TableCatalog` for the Glue Data Catalog.
 
 DATABASE_DESCRIPTION = "Created by destination-datalake"
-"""The description that this connector sets on the databases it creates, and by which it recognises them later."""
+"""The description of the databases that this connector creates. The connector recognises them by it."""
 
 _MAX_PAGE_SIZE = 100
-"""Maximum number of databases or tables in one response of Glue."""
+"""Maximum number of databases or tables per response of Glue."""
 
 
 class GlueTableCatalog:
-    """The `TableCatalog` for databases and tables in the Glue Data Catalog."""
+    """The `TableCatalog` for the Glue Data Catalog."""
 
     compares_metadata = True
 
@@ -45,8 +45,8 @@ class GlueTableCatalog:
         self._lock = threading.Lock()
 
     def pyiceberg(self) -> Catalog:
-        """Return a new PyIceberg catalog, which can commit one change of one table."""
-        # Import PyIceberg only here, because Hive tables and `check` do not need it and the import takes a second.
+        """Return a new PyIceberg catalog for one commit to one table."""
+        # Import PyIceberg only here: Hive tables and `check` do not need it, and the import takes a second.
         from destination_datalake.tables.glue.compare_and_set import CompareAndSetGlueCatalog
 
         return CompareAndSetGlueCatalog(self._access)
@@ -56,11 +56,10 @@ class GlueTableCatalog:
         return self._access
 
     def ensure(self, database: str) -> None:
-        """Create the database if it does not exist, and apply the configured Lake Formation governance to it.
+        """Create the database if it does not exist, and apply the configured Lake Formation permissions to it.
 
-        Calls Glue only once for each database.
-
-        Raises errors of Glue, and the errors that `govern` raises.
+        Requests are sent only in the first call for each database. Raises errors of Glue, and the errors that `govern`
+        raises.
         """
         with self._lock:
             if database not in self._existing:
@@ -69,14 +68,14 @@ class GlueTableCatalog:
         self.govern(database)
 
     def govern(self, database: str) -> None:
-        """Apply the configured governance to an existing database, once for each database.
+        """Apply the configured Lake Formation permissions to an existing database, once per database.
 
         Raises ConnectorError or errors of AWS.
         """
         self.governance.govern_database(database, lambda: self._is_created_by_connector(database))
 
     def find(self, table: TableName) -> TableTypeDef | None:
-        """Return the table, whatever its type, or None if the table or its database does not exist."""
+        """Return the table, whatever its type. Return None if the table or its database does not exist."""
         glue = self._access.client("glue")
         try:
             return glue.get_table(DatabaseName=table.database, Name=table.table)["Table"]
@@ -84,7 +83,7 @@ class GlueTableCatalog:
             return None
 
     def databases(self) -> Iterator[ListedDatabase]:
-        """Yield all visible databases."""
+        """Yield all databases that Glue lists for the connector's identity."""
         pages = self._access.client("glue").get_paginator("get_databases")
         for page in pages.paginate(PaginationConfig={"PageSize": _MAX_PAGE_SIZE}):
             for database in page["DatabaseList"]:
@@ -92,7 +91,7 @@ class GlueTableCatalog:
                 yield ListedDatabase(database["Name"], is_created_by_connector, database.get("CreateTime"))
 
     def tables(self, database: str) -> Iterator[ListedTable]:
-        """Yield all visible tables of a database, whatever their types."""
+        """Yield all tables of a database that Glue lists for the connector's identity, whatever their types."""
         pages = self._access.client("glue").get_paginator("get_tables")
         for page in pages.paginate(DatabaseName=database, PaginationConfig={"PageSize": _MAX_PAGE_SIZE}):
             for table in page["TableList"]:
@@ -104,7 +103,7 @@ class GlueTableCatalog:
 
 
 def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | None = None) -> None:
-    """Create the database if it does not exist. Concurrent syncs may call this function for the same database.
+    """Create the database if it does not exist. Concurrent syncs may do so at the same time.
 
     `settings` are additional members of DatabaseInput (Glue API) for a new database.
     """
@@ -118,26 +117,22 @@ def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | N
 
 
 # --- Tables over JSON lines -------------------------------------------------------------------------------------------
-# The Glue tables over JSON lines that the connector writes in addition to the streams' tables: rejects and sync
-# reports.
+# The connector's own Glue tables of JSON lines: rejects and sync reports.
 #
-# Such a table is created when its first object is written. Each folder that contains objects is a partition of the
-# table.
-#
-# Such a table is created when its first object is written. It has a partition for each folder that contains objects.
+# Such a table is created when its first object is written. Each folder that contains objects is a partition.
 
 
 _MAX_PARTITIONS = 100
-"""Maximum number of partitions in one request (Glue API: BatchCreatePartition)."""
+"""Maximum number of partitions per request (Glue API: BatchCreatePartition)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinesTableKind:
-    """The definition of a table over JSON lines.
+    """The definition of a table of JSON lines.
 
     `columns` maps column names to types. `keys` are the names of the partition keys, which are strings. `content`
     completes the clause "not a table of …" in messages. `compression` is recorded for readers that use the table's
-    parameters. Most readers derive the compression from the names of the objects instead.
+    parameters. Most readers derive it from the names of the objects.
     """
 
     name: str
@@ -149,14 +144,14 @@ class LinesTableKind:
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """The parameters of the table and of its partitions."""
+        """The parameters of the table and of each of its partitions."""
         return {"classification": "json", "compressionType": self.compression, "typeOfData": "file"}
 
 
 class LinesTable:
-    """A table over the JSON-lines objects under `root`, which is an S3 URI.
+    """A table of the JSON-lines objects under the S3 URI `root`. Not thread-safe.
 
-    `database` is the database of streams without a namespace. Not thread-safe.
+    `database` is the database of streams without a namespace.
     """
 
     def __init__(
@@ -170,7 +165,7 @@ class LinesTable:
         self._registered: set[tuple[str, ...]] = set()
 
     def has(self, values: tuple[str, ...]) -> bool:
-        """Return whether the table has a partition with these values. Sends one request. Raises errors of Glue."""
+        """Return whether the table has a partition with these values, by one request. Raises errors of Glue."""
         glue = self._access.client("glue")
         try:
             glue.get_partition(DatabaseName=self._name.database, TableName=self._name.table, PartitionValues=[*values])
@@ -179,18 +174,17 @@ class LinesTable:
         return True
 
     def register_folders(self, folders: Mapping[tuple[str, ...], str]) -> None:
-        """Register folders as partitions, and create the table if it does not exist.
+        """Register folders as partitions. Create the table if it does not exist.
 
-        `folders` maps the values of each partition to the S3 URI of its folder. The method is idempotent: concurrent
-        and later syncs may register the same folders. Raises TableConflict if a different table already has the name,
-        and errors of Glue.
+        `folders` maps the values of each partition to the S3 URI of its folder. Concurrent and later syncs may register
+        the same folders again. Raises TableConflict if a different table already has the name, and errors of Glue.
         """
         new = {values: folder for values, folder in folders.items() if values not in self._registered}
         if not new:
             return
         if not self._registered:
             self._ensure_table()
-            # Govern the table before its first partition is created, so that no reader sees ungoverned lines.
+            # Apply permissions before the first partition is created, so that no reader sees unprotected lines.
             self._catalog.governance.govern_table(*self._name, [*self._kind.columns, *self._kind.keys])
         inputs: list[PartitionInputTypeDef] = [
             {"Values": [*values], "StorageDescriptor": self._storage(folder), "Parameters": self._kind.parameters}
@@ -214,7 +208,7 @@ class LinesTable:
         existing: Mapping[str, Any] = self._catalog.find(self._name) or {}
         if not existing:
             self._create()
-            # Read the table again, because another program may have created it first.
+            # Read the table, because another program may have created it first.
             existing = self._catalog.find(self._name) or {}
         if tuple(key["Name"] for key in existing.get("PartitionKeys", [])) != self._kind.keys:
             raise TableConflict(
@@ -292,18 +286,18 @@ The columns are the keys of a reject's JSON line in lower case. The key `reason`
 
 
 class RejectsTable(LinesTable):
-    """The table of rejects. awswrangler creates it."""
+    """The table of rejects, which is created with awswrangler."""
 
     def __init__(self, database: str, root: str, access: AwsAccess, catalog: TableCatalog) -> None:
         super().__init__(REJECTS, database, root, access, catalog)
 
     def register(self, files: Iterable[RejectFile]) -> None:
-        """Register the folders of reject files as partitions. Raises the same errors as `register_folders`."""
+        """Register the folders of reject files as partitions. Raises the errors of `register_folders`."""
         self.register_folders({file.partition: file.folder for file in files})
 
     def _create(self) -> None:
-        # Import awswrangler only here, because only the first rejects of a data lake need it. The import also loads
-        # pandas and takes a second.
+        # Import awswrangler only here: only the first rejects of a data lake need it. The import loads pandas and takes
+        # a second.
         import awswrangler as wr
 
         wr.config.glue_endpoint_url = self._access.endpoint_url

@@ -1,4 +1,4 @@
-"""PyIceberg's Glue catalog, extended to commit by compare-and-set and to preserve other writers' changes in Glue."""
+"""PyIceberg's Glue catalog, extended to commit by compare-and-set and to keep settings of other programs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _METADATA_LOCATION = "metadata_location"
 
 
 class CommitStatus(Enum):
-    """The outcome of a commit whose response was lost (Iceberg: BaseMetastoreTableOperations.CommitStatus)."""
+    """Whether a commit whose response was lost was made (Iceberg: BaseMetastoreTableOperations.CommitStatus)."""
 
     SUCCESS = auto()
     FAILURE = auto()
@@ -45,9 +45,9 @@ class CommitStatus(Enum):
 
 
 class CompareAndSetGlueCatalog(GlueCatalog):
-    """A PyIceberg Glue catalog that commits one change of one table.
+    """A PyIceberg Glue catalog for one commit to one table.
 
-    A commit succeeds only if the table still has the metadata on which the commit was planned. It changes only those
+    The commit succeeds only if the table still has the metadata on which the commit was planned. It changes only the
     members of the Glue table that Iceberg defines. Metadata files that this process has written or read are cached.
     """
 
@@ -67,27 +67,24 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         return S3FileIO(self._access.client("s3"), self._writes)
 
     def _is_s3tables_database(self, database_name: str) -> bool:  # noqa: ARG002
-        # PyIceberg would send a request to Glue for each table creation and each commit. The result is always False:
-        # this connector creates tables with a location, and databases of S3 Tables reject a location.
+        # PyIceberg would send a request to Glue for each new table and each commit. The answer is always False: this
+        # connector creates tables with a location, and databases of S3 Tables reject a location.
         return False
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         document = Compressor.get_compressor(metadata_path).bytes_compressor()(self._document.of(metadata).encode())
-        # The name contains a new UUID, so no request is needed to check whether the object already exists.
+        # The name contains a new UUID, so the object cannot exist already.
         with io.new_output(metadata_path).create(overwrite=True) as output:
             output.write(document)
 
     def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
         glue_table, self._loaded = self._loaded or super()._get_glue_table(database_name, table_name), None
-        # Copy the parameters, because PyIceberg changes the parameters in the returned dict, but no other members.
+        # Copy the parameters, because PyIceberg changes them in the returned dict. It changes no other members.
         self._glue_table = {**glue_table, "Parameters": {**glue_table.get("Parameters", {})}}
         return glue_table
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Return the table.
-
-        A commit planned on the returned table replaces exactly this version and does not load it again.
-        """
+        """Load the table. A commit planned on it replaces exactly this version and does not load the table again."""
         self._loaded = None
         table = super().load_table(identifier)
         self._loaded = self._glue_table
@@ -102,7 +99,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> Table:
-        """Create the table, and cache its metadata for its first commit."""
+        """Create the table, and cache its metadata for the first commit."""
         table = super().create_table(identifier, schema, location, partition_spec, sort_order, properties)
         CachedMetadata(table.metadata, self._document).put(table.metadata_location)
         return DataOnlyTable(table.name(), table.metadata, table.metadata_location, table.io, self)
@@ -123,9 +120,9 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     ) -> CommitTableResponse:
         """Commit updates that were planned on `table`.
 
-        Raises CommitFailedException if another writer has committed since `table` was loaded. In that case, this commit
-        was not made and never will be. Raises CommitStateUnknownException or an exception of botocore if this commit
-        may have been made.
+        Raises CommitFailedException if another writer has committed since `table` was loaded. This commit was then not
+        made and never will be. Raises CommitStateUnknownException or an exception of botocore if this commit may have
+        been made.
         """
         self._planned_on, self._table_uuid = table.metadata_location, table.metadata.table_uuid
         self._added_snapshots = frozenset(
@@ -146,8 +143,8 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        # Compare the metadata, because PyIceberg's requirements cover only one branch. They do not cover the
-        # properties, which include the fencing token.
+        # Compare the whole metadata. PyIceberg's requirements cover only one branch, and no properties such as the
+        # fencing token.
         if current_table is None or current_table.metadata_location != self._planned_on:
             raise CommitFailedException("Another writer has committed since this commit was planned")
         current = current_table.metadata
@@ -163,16 +160,15 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     def _update_glue_table(
         self, database_name: str, table_name: str, table_input: TableInputTypeDef, version_id: str
     ) -> None:
-        """Update the Glue table if its version is still `version_id`. Raises the same errors as `commit_table`."""
-        # `_glue_table` is the table at `version_id`, so the update fails if another writer has changed the table since
-        # then.
+        """Update the Glue table if its version is still `version_id`. Raises the errors of `commit_table`."""
+        # `_glue_table` is the table at `version_id`. The update fails if another writer has changed the table since.
         self._writes.wait()
         existing = as_table_input(self._glue_table)
         merged = cast("TableInputTypeDef", _merged(existing, dict(table_input), self._removed_properties))
         try:
             super()._update_glue_table(database_name, table_name, merged, version_id)
         except (CommitFailedException, ClientError, BotoCoreError) as error:
-            # botocore retries a request whose response was lost. Such a retry conflicts with the first request.
+            # botocore repeats a request whose response was lost. The repetition then conflicts with the first request.
             status = self._commit_status(database_name, table_name, merged["Parameters"][_METADATA_LOCATION])
             if status is CommitStatus.SUCCESS:
                 return
@@ -183,11 +179,11 @@ class CompareAndSetGlueCatalog(GlueCatalog):
             raise
 
     def _commit_status(self, database_name: str, table_name: str, metadata_location: str) -> CommitStatus:
-        """Return whether the commit was made, by searching the table's history for its metadata file or snapshots.
+        """Return whether the commit was made: search the table's history for its metadata file and snapshots.
 
-        The result is correct even if other commits followed. It is UNKNOWN if the history no longer contains the
-        metadata on which the commit was planned. Raises CommitFailedException if the table was dropped and recreated,
-        because the new table does not contain the commit.
+        The answer is right even if other commits followed. It is UNKNOWN if the history no longer contains the metadata
+        on which the commit was planned. Raises CommitFailedException if the table was dropped and recreated, because
+        the new table does not contain the commit.
         """
         current = self._convert_glue_to_iceberg(self._get_glue_table(database_name, table_name))
         if current.metadata.table_uuid != self._table_uuid:
@@ -199,7 +195,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
 
 
 def _merged(existing: TableInput, new: TableInput, removed_properties: frozenset[str]) -> TableInput:
-    """Return the new table input, with all members of the existing one that Iceberg does not define.
+    """Return the new table input, with the members of the existing one that Iceberg does not define.
 
     Properties in `removed_properties` are dropped. A changed comment also becomes the table's description.
     """
@@ -227,30 +223,30 @@ _NO_SNAPSHOTS = '"snapshots":[]'
 
 
 class MetadataDocument:
-    """Serializes the metadata of one table to JSON documents, for successive commits.
+    """Serializes the metadata of one table to JSON for successive commits.
 
-    Snapshots make up nearly all of a document, and most of them were already in the previous document. So from the
-    second document on, the text of each snapshot is cached and reused. For the first document, no texts are cached,
-    because many processes write only one document.
+    Snapshots make up nearly all of the JSON, and most of them were in the previous document. So the text of each
+    snapshot is reused. Texts are cached only from the second document on, because many processes write just one.
     """
 
     def __init__(self) -> None:
         self._texts: dict[int, tuple[Snapshot, str]] | None = None
 
     def of(self, metadata: TableMetadata) -> str:
-        """Return the JSON document of the metadata, exactly as PyIceberg writes it."""
+        """Return the metadata as JSON, exactly as PyIceberg writes it."""
         former, texts = self._texts, dict[int, tuple[Snapshot, str]]()
         if former is None:
             self._texts = texts
             return metadata.model_dump_json()
         for snapshot in metadata.snapshots:
             cached = former.get(snapshot.snapshot_id)
-            # Compare objects, not IDs: a snapshot whose parent has expired is a different object with the same ID.
+            # Compare objects, not IDs: a snapshot whose parent has expired is another object with the same ID.
             text = cached[1] if cached is not None and cached[0] is snapshot else snapshot.model_dump_json()
             texts[snapshot.snapshot_id] = (snapshot, text)
         self._texts = texts  # Threads may overwrite each other's texts, but every text is correct.
         document = metadata.model_copy(update={"snapshots": []}).model_dump_json()
-        # The first match is the array of snapshots: JSON strings escape quotes, and no other array has this name.
+        # The first match is the array of snapshots, because JSON strings escape quotes and no other array has this
+        # name.
         return document.replace(_NO_SNAPSHOTS, f'"snapshots":[{",".join(text for _, text in texts.values())}]', 1)
 
 
@@ -260,16 +256,16 @@ _BYTES_PER_TABLE = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CachedMetadata:
-    """A table's metadata, and the serialized snapshots that the next metadata document reuses."""
+    """A table's metadata, with the JSON texts of snapshots that the next metadata file reuses."""
 
     metadata: TableMetadata
     document: MetadataDocument
 
     def put(self, location: str) -> None:
-        """Cache the metadata as the content of the metadata file at `location`."""
-        # An estimate of the size is sufficient. Only the number of snapshots grows.
+        """Cache the metadata under the location of its metadata file."""
+        # Estimate the size. Only the snapshots grow in number.
         METADATA.put(location, self, _BYTES_PER_TABLE + _BYTES_PER_SNAPSHOT * len(self.metadata.snapshots))
 
 
 METADATA: LruCache[CachedMetadata] = LruCache(64 << 20)
-"""The metadata of tables, by the location of the metadata file. The next commit to a table reuses it."""
+"""The metadata of tables by the location of the metadata file, at most 64 MiB. The next commit to a table reuses it."""

@@ -1,7 +1,7 @@
-"""Functions that create, read and change tables in the Glue Data Catalog.
+"""Creates, reads and changes tables in the Glue Data Catalog.
 
-Tables are changed by compare-and-set, so no concurrent change of another writer is lost. Settings of other writers are
-kept: comments, the order of columns, and columns that the stream lacks.
+Tables are changed by compare-and-set, so that no concurrent change by another writer is lost. Comments, the order of
+columns, and columns that the stream lacks are kept.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 TableInput = dict[str, Any]
-"""A table as UpdateTable accepts it (Glue API: TableInput). `Parameters` is always present."""
+"""A table in the format of UpdateTable (Glue API: TableInput). `Parameters` is always present."""
 
-# GetTable returns more keys than these (Glue API: Table). UpdateTable rejects all other keys.
+# The keys that UpdateTable accepts. GetTable returns more keys (Glue API: Table), and UpdateTable rejects them.
 _TABLE_INPUT_KEYS = (
     "Name",
     "Description",
@@ -52,7 +52,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table and the ID of its version (Glue API: VersionId). Every update of the table changes the ID."""
+    """A table with its version ID (Glue API: VersionId), which each update of the table changes."""
 
     table_input: TableInput
     version_id: str | None
@@ -61,8 +61,7 @@ class TableVersion:
 class GlueTable:
     """One table of the Glue Data Catalog, which may not exist yet.
 
-    `created` is the creation time of the table, and `number` is the number of its version. Both are as of the last read
-    or update.
+    `created` is the table's creation time, and `number` is its version number, both as of the last read or update.
     """
 
     def __init__(self, name: TableName, access: AwsAccess) -> None:
@@ -72,28 +71,28 @@ class GlueTable:
         self._access = access
 
     def read(self) -> TableInput:
-        """Return the table. Raises EntityNotFoundException (Glue) if it does not exist."""
+        """Read the table. Raises EntityNotFoundException (Glue) if it does not exist."""
         return as_table_input(self._get())
 
     def find(self) -> TableInput | None:
-        """Return the table, or None if it does not exist."""
+        """Read the table. Return None if it does not exist."""
         try:
             return self.read()
         except self._access.client("glue").exceptions.EntityNotFoundException:
             return None
 
     def read_version(self) -> TableVersion:
-        """Return the table with its version. Raises EntityNotFoundException (Glue) if it does not exist."""
+        """Read the table with its version. Raises EntityNotFoundException (Glue) if it does not exist."""
         table = self._get()
         return TableVersion(as_table_input(table), table.get("VersionId"))
 
     def update(self, change: Callable[[TableInput], _Result], version: TableVersion | None = None) -> _Result:
-        """Apply `change` to the table, and return the result of `change`.
+        """Apply `change` to the table, and return its result.
 
         UpdateTable is called only if `change` has changed the table. After a conflict with another writer, `change` is
-        called again on the new state of the table, with exponential backoff and jitter. If the caller has just read a
-        `version`, it can pass that version to save a request. Raises errors of Glue. ConcurrentModificationException is
-        raised only after the last attempt.
+        called again with the table's new state, with exponential backoff and jitter. A caller that has just read the
+        table can pass its `version` to save a request. Raises errors of Glue, among them
+        ConcurrentModificationException after the last attempt.
         """
 
         def attempt() -> _Result:
@@ -122,52 +121,52 @@ class GlueTable:
 
 
 def as_table_input(table: Mapping[str, Any]) -> TableInput:
-    """Return the table in a GetTable response, reduced to the keys that UpdateTable accepts."""
+    """Return a table from GetTable's response with only the keys that UpdateTable accepts."""
     table_input = {key: table[key] for key in _TABLE_INPUT_KEYS if key in table}
     return {**table_input, "Parameters": {**table_input.get("Parameters", {})}}
 
 
-# Location and columns in a table's storage descriptor (Glue API: StorageDescriptor)
+# Location and columns, in the storage descriptor (Glue API: StorageDescriptor)
 
 
 def table_location(table_input: TableInput) -> str:
-    """Return the S3 URI of the table's location, with the scheme `s3` and without a trailing slash."""
+    """Return the table's location as an S3 URI with the scheme `s3` and without a trailing slash."""
     return str(S3Address.parse(table_input["StorageDescriptor"]["Location"])).removesuffix("/")
 
 
 def storage_column(field: Field) -> ColumnTypeDef:
-    """Return a new Glue column for a field.
+    """Return a field as a new Glue column.
 
-    If the column's name differs from the field's path in the records, the path becomes the column's comment.
+    The field's path in the records becomes the column's comment if it differs from the column's name.
     """
     comment = {"Comment": comment_of(field.origin)} if field.origin != field.name else {}
     return {"Name": field.name, "Type": glue_type(field.type), **comment}  # type: ignore[typeddict-item]
 
 
 def column_types(table_input: TableInput) -> dict[str, ColumnType | None]:
-    """Return the columns' types by column name, or None for a type that this connector never writes."""
+    """Return the types of the columns by name. None stands for a type that this connector never writes."""
     return {name: parse_glue_type(type_name) for name, type_name in column_type_names(table_input).items()}
 
 
 def column_type_names(table_input: TableInput) -> dict[str, str]:
-    """Return the names that Glue uses for the columns' types, by column name."""
+    """Return Glue's names for the types of the columns, by column name."""
     return {column["Name"]: column.get("Type", "") for column in _columns(table_input)}
 
 
 def column_sources(table_input: TableInput) -> dict[str, str]:
-    """Return, for each column name, the key in the records from which the column was created."""
+    """Return the source of each column by column name: its comment, or its name if it has no comment."""
     return {column["Name"]: column.get("Comment") or column["Name"] for column in _columns(table_input)}
 
 
 def known_columns(table_input: TableInput) -> tuple[Field, ...]:
-    """Return the columns whose types this connector writes, each with its path in the records."""
+    """Return the columns with types that this connector writes, each with its path in the records."""
     sources = column_sources(table_input)
     types = column_types(table_input)
     return tuple(as_column(name, sources[name], type_) for name, type_ in types.items() if type_ is not None)
 
 
 def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> None:
-    """Apply schema changes to a table: append new columns, and change the types of existing columns."""
+    """Apply schema changes to `table_input`: append new columns, and change the types of existing ones."""
     columns = _columns(table_input)
     types = column_types(table_input)
     new_types = apply_changes(types, changes)
@@ -181,13 +180,13 @@ def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> 
 
 
 def add_missing_columns(table_input: TableInput, other: TableInput) -> None:
-    """Append to `table_input` all columns that exist only in `other`, without changing them."""
+    """Append to `table_input` the columns that only `other` contains. Names are compared without case."""
     present = {column["Name"].lower() for column in _columns(table_input)}
     _columns(table_input).extend(dict(column) for column in _columns(other) if column["Name"].lower() not in present)
 
 
 def set_column_types(table_input: TableInput, types: Mapping[str, ColumnType | None]) -> None:
-    """Set the types of columns. A column keeps its type if `types` contains None or no entry for it."""
+    """Change the types of existing columns. Without an entry in `types`, or with None, a column keeps its type."""
     for column in _columns(table_input):
         type_ = types.get(column["Name"])
         if type_ is not None and parse_glue_type(column.get("Type", "")) != parse_glue_type(glue_type(type_)):
@@ -199,14 +198,14 @@ def _columns(table_input: TableInput) -> list[dict[str, Any]]:
     return columns
 
 
-# Creation of Hive tables for Athena, Spark and Trino
+# Create Hive tables for Athena, Spark and Trino
 
 
 @dataclass(frozen=True, slots=True)
 class StorageFormat:
-    """The Hive classes for a file format, and the parameters of its SerDe.
+    """Hive's classes for a file format, and the parameters of the SerDe.
 
-    `classification` is the name that Glue's crawlers use for the format.
+    `classification` is the format's name in Glue's crawlers.
     """
 
     classification: str
@@ -243,7 +242,7 @@ def create_hive_table(
     plan: FilePlan,
     access: AwsAccess,
 ) -> None:
-    """Create a Hive table with these columns at `location`, unless a table of this name already exists."""
+    """Create a Hive table with these columns at `location`. Do nothing if a table of this name exists."""
     storage = STORAGE_FORMATS[plan.format]
     compressed = plan.codec != "UNCOMPRESSED"
     file_parameters = {

@@ -1,4 +1,4 @@
-"""The `TableCatalog` for Iceberg REST catalogs, including those of AWS."""
+"""The `TableCatalog` for Iceberg REST catalogs, also for those of Glue and S3 Tables."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 RestOptions = RestCatalogOptions | GlueRestCatalogOptions | S3TablesCatalogOptions
 
 _CREATED_BY_CONNECTOR = {"created-by": "destination-datalake"}
-"""The property that this connector sets on the namespaces it creates, and by which it recognises them later."""
+"""This connector sets this property on the namespaces that it creates, to recognise them later."""
 
 
 class RestTableCatalog:
-    """The `TableCatalog` for the namespaces and tables of an Iceberg REST server. Databases are not governed."""
+    """The namespaces and tables of an Iceberg REST server. Databases get no Lake Formation permissions."""
 
     compares_metadata = False
 
@@ -49,18 +49,21 @@ class RestTableCatalog:
         self._client: CertainRestCatalog | None = None
 
     def pyiceberg(self) -> Catalog:
-        """Return the PyIceberg catalog, which all tables share. Raises ConnectorError."""
+        """Return the PyIceberg catalog that all tables share. The first call connects to the server.
+
+        Raises ConnectorError.
+        """
         return self._connected()
 
     def access_of(self, table: TableName) -> AwsAccess:
-        """Return the access with the table's vended credentials, or the configured access if none are vended.
+        """Return the access with the table's vended credentials. If there are none, return the configured access.
 
         Raises ConnectorError.
         """
         return self._connected().access_of(table)
 
     def ensure(self, database: str) -> None:
-        """Create the namespace if it does not exist. Calls the server only once for each namespace.
+        """Create the namespace if it does not exist. Requests are sent only in the first call for each namespace.
 
         Raises ConnectorError.
         """
@@ -69,25 +72,25 @@ class RestTableCatalog:
             self._existing.add(database)
 
     def govern(self, database: str) -> None:
-        """Do nothing, because namespaces of REST catalogs are not governed."""
+        """Do nothing, because namespaces of REST catalogs get no Lake Formation permissions."""
 
     def find(self, table: TableName) -> TableTypeDef | None:
-        """Return the table in Glue's format, or None if it does not exist."""
+        """Load the table and return it in Glue's format. Return None if the table does not exist."""
         iceberg_table = self._connected().find_table(table)
         return _in_glue_format(iceberg_table) if iceberg_table is not None else None
 
     def databases(self) -> Iterator[ListedDatabase]:
-        """Yield all namespaces of the first level."""
+        """Yield all top-level namespaces, without creation times."""
         for name, properties in self._connected().namespaces():
             yield ListedDatabase(name, _CREATED_BY_CONNECTOR.items() <= properties.items(), None)
 
     def tables(self, database: str) -> Iterator[ListedTable]:
-        """Load and yield all tables of a namespace."""
+        """Load and yield all tables of a namespace, one request per table."""
         for table in self._connected().tables(database):
             yield ListedTable(database, _in_glue_format(table))
 
     def _connected(self) -> CertainRestCatalog:
-        # Connect only when necessary, because the import of PyIceberg takes a second, and the client sends a request.
+        # Connect only when needed: importing PyIceberg takes a second, and the client sends a request.
         from destination_datalake.tables.rest.client import CertainRestCatalog
 
         with self._lock:
@@ -98,10 +101,9 @@ class RestTableCatalog:
 
 
 def rest_options(options: RestOptions, access: AwsAccess) -> RestCatalogOptions:
-    """Return the options of a generic REST catalog that are equivalent to the given options.
+    """Return the options of a generic REST catalog that have the same effect as `options`.
 
-    If the options do not specify the account of a Glue catalog, a request to STS determines the account. Raises errors
-    of STS.
+    If the account of a Glue catalog is not configured, a request to STS determines it. Raises errors of STS.
 
     https://docs.aws.amazon.com/glue/latest/dg/connect-glu-iceberg-rest.html
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-integrating-open-source.html
@@ -133,7 +135,7 @@ def _iceberg_uri(endpoint: str) -> str:
 
 
 def _in_glue_format(table: Table) -> TableTypeDef:
-    """Return a table in Glue's format, with only those members that this connector reads."""
+    """Return a table in Glue's format, with only the members that this connector reads."""
     name = table.name()
     parameters = {**table.properties, "table_type": "ICEBERG", "metadata_location": table.metadata_location}
     return cast(

@@ -1,11 +1,11 @@
-"""PyIceberg's REST catalog, extended to determine the outcome of every commit, and to raise errors for users.
+"""PyIceberg's REST catalog, extended to determine the outcome of every commit and to raise readable errors.
 
 A server checks only the requirements of a commit (Iceberg REST specification: TableRequirement). `iceberg.commit.fence`
 adds requirements, so that the server rejects one of two commits planned on the same state.
 
-If the response to a commit is lost or inconclusive (500, 502, 504), the commit is not sent again. Instead, the client
+If the response to a commit is lost or inconclusive (500, 502, 504), the client does not send the commit again. It
 searches for the commit in the table's metadata. If the commit is missing, the client changes the state that the commit
-requires. The server then rejects the commit if its request arrives late.
+requires, so that the server rejects the commit if its request arrives late.
 """
 
 from __future__ import annotations
@@ -68,23 +68,20 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 COMMIT_PROPERTY = "airbyte.commit"
-"""The table property with the ID of the last commit that added no snapshot.
-
-The ID identifies the commit in the metadata.
-"""
+"""Table property with the ID of the last commit that added no snapshot. The ID identifies the commit."""
 
 _TIMEOUT_SECONDS = (10, 60)
-"""The timeouts in seconds for connecting to the server and for reading a response."""
+"""Seconds to wait for a connection to the server, and for each read of a response."""
 
 _MAX_METADATA_RATIO = 0.95
-"""The fraction of the catalog's size limit that a table's metadata may use when a sync loads the table."""
+"""When a sync loads a table, the table's metadata may use this fraction of the catalog's size limit."""
 
 _MAX_SEARCHES = 4
-"""Maximum number of searches for a commit whose response was lost."""
+"""Maximum number of times that a commit whose response was lost is searched for."""
 
 
 def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
-    """Return the properties with which PyIceberg's catalog is created."""
+    """Return the properties for creating PyIceberg's catalog, with secrets."""
     uri = options.uri.rstrip("/")
     properties: dict[str, Any] = {"uri": uri}
     if options.warehouse is not None:
@@ -105,10 +102,7 @@ def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
 
 
 class _Signing(requests.auth.AuthBase):
-    """Signs requests with the AWS credentials (SigV4).
-
-    PyIceberg's own signing would require a separate boto3 session.
-    """
+    """Signs requests with the AWS credentials (SigV4). PyIceberg's own signing needs a separate boto3 session."""
 
     def __init__(self, service: str, region: str, access: AwsAccess) -> None:
         self.auth_manager = NoopAuthManager()  # PyIceberg calls this object to renew a token.
@@ -134,9 +128,9 @@ class _Signing(requests.auth.AuthBase):
 
 
 class CertainRestCatalog(RestCatalog):
-    """A PyIceberg REST catalog that all tables of a sync share for all of their changes. Thread-safe.
+    """A PyIceberg REST catalog that all tables of a sync share. Thread-safe.
 
-    Methods raise ConnectorError for errors that a user can correct, and for failures of the server.
+    Raises ConnectorError if the server fails, and for errors that a user can correct.
     """
 
     def __init__(self, options: RestCatalogOptions, access: AwsAccess, limits: CatalogLimits = NO_LIMITS) -> None:
@@ -152,9 +146,9 @@ class CertainRestCatalog(RestCatalog):
             super().__init__("rest", **client_properties(options))
 
     def _config_headers(self, session: requests.Session) -> None:
-        # PyIceberg calls this method before it requests a token, so the settings apply to all requests of the session.
+        # PyIceberg calls this method before it requests a token, so the settings apply to every request of the session.
         super()._config_headers(session)
-        # Set `verify` per request, because variables such as REQUESTS_CA_BUNDLE override the attribute of a session.
+        # Set `verify` for each request, because variables such as REQUESTS_CA_BUNDLE override a session's attribute.
         verify: dict[str, Any] = {} if self._authorities is None else {"verify": self._authorities.name}
         session.request = partial(self._requests.send, session.request, timeout=_TIMEOUT_SECONDS, **verify)  # type: ignore[method-assign]
         session.hooks["response"].append(_read_bounded)
@@ -168,7 +162,10 @@ class CertainRestCatalog(RestCatalog):
         return session
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        """Return the table in a response of the server, with vended credentials if the response contains them."""
+        """Return the table in a server's response. Remember the vended credentials if the response contains any.
+
+        Raises ConfigError if the table's metadata is close to the catalog's size limit.
+        """
         name, location = ".".join(identifier_tuple), table_response.metadata.location
         vended = VendedAccess.of(table_response.config, table_response.storage_credentials, location, self._access)
         if vended is not None:
@@ -180,15 +177,12 @@ class CertainRestCatalog(RestCatalog):
             str(table_response.metadata_location),
             S3FileIO((self._access if vended is None else vended.access).client("s3")),
             self,
-            # Do not pass on the response's config: a token in it would be used for the requests of all tables.
+            # Omit the response's config: a token in it would be used for the requests of all tables.
         )
 
     def _require_metadata_below_limit(self, name: str, metadata: TableMetadata) -> None:
-        """Raise ConfigError if the size of the table's metadata is close to the catalog's limit.
-
-        The metadata grows with each commit.
-        """
-        # A snapshot uses about a thousand bytes, so the metadata of most tables need not be measured.
+        """Raise ConfigError if the table's metadata is close to the catalog's size limit. Each commit enlarges it."""
+        # A snapshot takes about a thousand bytes, so most tables need not be measured.
         limit = self._limits.metadata_bytes
         if limit is None or len(metadata.snapshots) < limit / 5000:
             return
@@ -200,9 +194,9 @@ class CertainRestCatalog(RestCatalog):
             )
 
     def access_of(self, identifier: Identifier) -> AwsAccess:
-        """Return the access to the files of a table. Vended credentials are renewed after two thirds of their lifetime.
+        """Return the access to a table's files. Vended credentials are renewed after two thirds of their lifetime.
 
-        Return the configured access if the server vends no credentials, or if the table was not loaded before. Raises
+        Return the configured access if the server vends no credentials, or if the table has not been loaded. Raises
         ConnectorError.
         """
         vended = self._vended.get(".".join(identifier))
@@ -227,7 +221,7 @@ class CertainRestCatalog(RestCatalog):
         """Do nothing, because the server manages metadata files."""
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Return the table's present state. Raises NoSuchTableError or ConnectorError."""
+        """Load the table's present state. Raises NoSuchTableError or ConnectorError."""
         with _explained(self.uri):
             table: Table = _retried(super().load_table, identifier)
         return table
@@ -235,7 +229,7 @@ class CertainRestCatalog(RestCatalog):
     def create_table(self, identifier: str | Identifier, *arguments: Any, **options: Any) -> Table:
         """Create the table. Raises TableAlreadyExistsError or ConnectorError.
 
-        TableAlreadyExistsError is also raised if the response is lost and the table exists afterwards.
+        Also raises TableAlreadyExistsError if the response is lost and the table exists afterwards.
         """
         with _explained(self.uri):
             try:
@@ -248,7 +242,7 @@ class CertainRestCatalog(RestCatalog):
         return table
 
     def find_table(self, identifier: str | Identifier) -> Table | None:
-        """Return the table's present state, or None if the table or its namespace does not exist.
+        """Load the table's present state. Return None if the table or its namespace does not exist.
 
         Raises ConnectorError.
         """
@@ -258,16 +252,16 @@ class CertainRestCatalog(RestCatalog):
             return None
 
     def tables(self, namespace: str) -> Iterator[Table]:
-        """Load and yield all tables of a namespace. Raises ConnectorError."""
+        """Load and yield all tables of a namespace, one request per table. Raises ConnectorError."""
         with _explained(self.uri):
             identifiers = super().list_tables(namespace)
         for identifier in identifiers:
-            # Skip tables that were dropped after they were listed.
+            # Skip tables dropped since the listing.
             if (table := self.find_table(identifier)) is not None:
                 yield table
 
     def namespaces(self) -> Iterator[tuple[str, Properties]]:
-        """Yield all namespaces of the first level, with their properties. Raises ConnectorError."""
+        """Yield the top-level namespaces with their properties, one request per namespace. Raises ConnectorError."""
         with _explained(self.uri):
             names = [identifier[0] for identifier in super().list_namespaces() if len(identifier) == 1]
         for name in names:
@@ -283,7 +277,7 @@ class CertainRestCatalog(RestCatalog):
                     super().create_namespace(namespace, properties)
 
     def purge_table(self, identifier: str | Identifier) -> None:
-        """Drop the table with its files. Raises NoSuchTableError or ConnectorError."""
+        """Drop the table and delete its files. Raises NoSuchTableError or ConnectorError."""
         with _explained(self.uri):
             super().purge_table(identifier)
 
@@ -292,8 +286,8 @@ class CertainRestCatalog(RestCatalog):
     ) -> CommitTableResponse:
         """Commit updates that were planned on `table`, with the requirements of `iceberg.commit.fence`.
 
-        Raises CommitFailedException if another writer has committed since `table` was loaded. In that case, this commit
-        was not made and never will be. Raises CommitStateUnknownException if this commit may have been made. Raises
+        Raises CommitFailedException if another writer has committed since `table` was loaded. This commit was then not
+        made and never will be. Raises CommitStateUnknownException if this commit may have been made. Raises
         ConnectorError for other errors.
         """
         background_writes(table).wait()
@@ -302,7 +296,8 @@ class CertainRestCatalog(RestCatalog):
             try:
                 return self._post(table, requirements, commit.updates)
             except (CommitFailedException, *_UNKNOWN) as error:
-                # Also check after a rejection, because a proxy may have repeated a request that had succeeded.
+                # Search for the commit even after a rejection, because a proxy may have repeated a request that had
+                # succeeded.
                 return self._outcome(commit, table, requirements, error)
 
     def _post(
@@ -317,7 +312,7 @@ class CertainRestCatalog(RestCatalog):
     ) -> CommitTableResponse:
         """Return the response to a commit if the table contains the commit.
 
-        Otherwise ensure that the commit will never be made, and raise CommitFailedException. If this cannot be ensured,
+        Otherwise make sure that the commit will never be made, and raise CommitFailedException. If that is impossible,
         raise CommitStateUnknownException.
         """
         was_refused = isinstance(error, CommitFailedException)
@@ -339,7 +334,7 @@ class CertainRestCatalog(RestCatalog):
         raise CommitFailedException("Another commit was made first") from error
 
     def _change_state(self, table: Table) -> None:
-        """Commit a change without effect, so that the server rejects all commits planned on the state of `table`."""
+        """Commit a change without effect, so that the server rejects all other commits planned on `table`."""
         change = SharingTransaction(table)
         set_property(COMMIT_PROPERTY, uuid.uuid4().hex, change)
         fence(table, change, whole=False)
@@ -350,14 +345,12 @@ class CertainRestCatalog(RestCatalog):
 
 
 _LIFETIME_SECONDS = 900
-"""Assumed lifetime of vended credentials without an expiry time: the shortest lifetime that STS allows."""
+"""Assumed lifetime of vended credentials without an expiry time. It is the shortest that STS allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class VendedAccess:
-    """The access to a table's files with vended credentials. The credentials are valid from `begins` to `ends`.
-
-    Both times are in seconds since 1970.
+    """Access to a table's files with vended credentials, which are valid from `begins` to `ends` (seconds since 1970).
     """
 
     access: AwsAccess
@@ -369,11 +362,11 @@ class VendedAccess:
     def of(
         cls, config: Properties, credentials: Sequence[StorageCredential], location: str, configured: AwsAccess
     ) -> Self | None:
-        """Return the access to a location with the vended credentials that have the longest matching prefix.
+        """Return the access to `location` with the vended credentials that have the longest matching prefix.
 
-        Return None if the server vends no credentials for the location. The server may specify a region. It may also
-        specify an S3 endpoint, which must be an endpoint of AWS or the configured endpoint. Raises ConfigError if the
-        server specifies any other endpoint, or if it wants to sign the requests to S3 itself (remote signing).
+        Return None if the server vends no credentials for the location. The server may also specify a region and an S3
+        endpoint. Raises ConfigError if the endpoint belongs neither to AWS nor to the configuration, or if the server
+        wants to sign the requests to S3 itself (remote signing).
         """
         matching = [credential for credential in credentials if location.startswith(credential.prefix)]
         best = max(matching, key=lambda credential: len(credential.prefix), default=None)
@@ -404,7 +397,7 @@ class VendedAccess:
         return cls(access, location, now, int(expiry) / 1000 if expiry.isdecimal() else now + _LIFETIME_SECONDS)
 
     def must_be_renewed(self, now: float) -> bool:
-        """Return whether less than a third of the credentials' lifetime remains."""
+        """Return whether less than a third of the credentials' lifetime remains at `now` (seconds since 1970)."""
         return self.ends - now < (self.ends - self.begins) / 3
 
 
@@ -412,19 +405,16 @@ class VendedAccess:
 
 
 _UNKNOWN = (CommitStateUnknownException, requests.ConnectionError, requests.Timeout, ServerError)
-"""The errors after which it is unknown whether the server has processed a request."""
+"""After these errors, the server may or may not have processed the request."""
 
 _NOT_PROCESSED = (ServiceUnavailableError, TooManyRequestsError)
-"""The errors after which it is certain that the server has not processed a request.
-
-See the Iceberg REST specification for the status codes 429 and 503.
-"""
+"""After these errors, the server has not processed the request (Iceberg REST specification: status 429 and 503)."""
 
 
 class _Requests:
     """Sends requests to a server, and removes disallowed entries from the configuration that the server returns.
 
-    If a server supports idempotency keys, it answers a repeated request with its first response, even if a proxy has
+    A server that supports idempotency keys answers a repeated request with its first response, even if a proxy has
     repeated the request. Only such servers receive keys (Iceberg REST specification: Idempotency-Key, CatalogConfig).
     """
 
@@ -435,7 +425,7 @@ class _Requests:
 
     @contextmanager
     def with_idempotency_key(self) -> Iterator[None]:
-        """Send the same idempotency key with all requests of the block, which must be attempts of one operation."""
+        """Send one idempotency key with all requests of the block. They must be attempts of the same operation."""
         token = self._key.set(_uuid7() if self._supports_keys else None)
         try:
             yield
@@ -447,7 +437,8 @@ class _Requests:
     ) -> requests.Response:
         """Send a request, with the idempotency key if one is set.
 
-        If the response is the server's configuration, remove disallowed entries from it.
+        If the response is the server's configuration, remove its disallowed entries. Raises ConfigError if it refers to
+        another host.
         """
         if (key := self._key.get()) is not None:
             options["headers"] = {**options["headers"], "Idempotency-Key": key}
@@ -457,7 +448,7 @@ class _Requests:
         return response
 
     def _restrict(self, response: requests.Response) -> None:
-        # Parse the configuration with PyIceberg's model, and keep only allowed entries before PyIceberg reads it.
+        # Read the configuration with PyIceberg's model, and keep only allowed entries before PyIceberg itself reads it.
         config = ConfigResponse.model_validate_json(response.text)
         with suppress(ValueError, RecursionError):  # PyIceberg's model lacks this entry, so parse the text again.
             self._supports_keys = "idempotency-key-lifetime" in response.json()
@@ -470,7 +461,7 @@ class _Requests:
 
 
 def _uuid7() -> str:
-    """Return a UUID of version 7 (RFC 9562)."""
+    """Return a new UUID of version 7, which begins with the time (RFC 9562)."""
     octets = bytearray((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(10))
     octets[6] = (octets[6] & 0x0F) | 0x70
     octets[8] = (octets[8] & 0x3F) | 0x80
@@ -483,7 +474,7 @@ def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, *
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The updates of a commit, and the snapshots or the ID by which the commit is found in a table's metadata."""
+    """The updates of a commit, and the snapshots or the ID that identify the commit in a table's metadata."""
 
     updates: tuple[TableUpdate, ...]
     snapshots: frozenset[int]
@@ -504,7 +495,7 @@ class _Commit:
 
 
 def _are_met(requirements: tuple[TableRequirement, ...], metadata: TableMetadata) -> bool:
-    """Return whether the server would accept a commit with these requirements in this state of the table."""
+    """Return whether the server would accept a commit with these requirements if the table has this metadata."""
     try:
         for requirement in requirements:
             requirement.validate(metadata)
@@ -514,9 +505,9 @@ def _are_met(requirements: tuple[TableRequirement, ...], metadata: TableMetadata
 
 
 def _authorities(certificates: str | None) -> IO[bytes] | None:
-    """Return a temporary file with the configured certificates and the certificates of all public authorities.
+    """Return a temporary file with the configured certificates and those of all public authorities.
 
-    The file is deleted when it is no longer referenced.
+    Return None if no certificates are configured. The file is deleted when it is no longer referenced.
     """
     if certificates is None:
         return None
@@ -530,17 +521,16 @@ def _authorities(certificates: str | None) -> IO[bytes] | None:
 
 
 MAX_ANSWER_BYTES = 256 * 1024**2
-"""Maximum size of the decompressed body of a response. The largest responses are the metadata of tables."""
+"""Maximum size of a response's body after decompression. The largest responses are the metadata of tables."""
 
 _OF_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
 def _read_bounded(response: requests.Response, **_: object) -> None:
-    """Read the body of a response.
+    """Read a response's body, and limit its size.
 
-    Raises ConfigError if the body exceeds the limit, or if the response redirects to another host. Such a redirect is
-    rejected, because the library `requests` would send the request's body to that host, and the body may contain the
-    client's secret.
+    Raises ConfigError if the body is too large, or if the response redirects to another host. The library `requests`
+    would send the request's body to that host, and the body may contain the client's secret.
     """
     try:
         if response.is_redirect:
@@ -568,7 +558,7 @@ def _is_of_aws(url: str) -> bool:
 
 
 def _refuse(requested: str, target: str) -> NoReturn:
-    """Raise ConfigError, because the server at `requested` refers to an address of another host."""
+    """Raise ConfigError, because the server at `requested` refers to another host."""
     raise ConfigError(
         f"The Iceberg catalog at {requested} refers to {target}, which is another server. The connector sends secrets "
         "only to configured servers. If you trust the other server, set catalog.uri (or catalog.oauth2_server_uri for "
@@ -626,7 +616,7 @@ def _explained(uri: str) -> Iterator[None]:
             if isinstance(error, kinds):
                 text = printable(mask_secrets(str(error)))
                 message = f"The Iceberg catalog at {uri}: {reason}. {remedy}"
-                # If the server did not respond, the text of the error was written by Python, and does not help a user.
+                # Without a response from the server, the error's text comes from Python and does not help users.
                 if text and not isinstance(error, requests.ConnectionError | requests.Timeout):
                     message += f" Its answer: {text[:_MAX_ANSWER_IN_MESSAGE]}"
                 detail = f"{type(error).__name__}: {text}"
@@ -635,4 +625,4 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 _MAX_ANSWER_IN_MESSAGE = 500
-"""Maximum number of characters of a server's response that a message quotes."""
+"""Maximum number of characters that a message quotes from a server's response."""
