@@ -97,8 +97,7 @@ def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InheritedKeys:
-    """The column by which AWS Datalake partitioned a table, and the part of its date in each partition key, in order.
-    """
+    """The column by which AWS Datalake partitioned a table. `parts` are the parts of its date in each partition key."""
 
     column: str
     parts: tuple[Part, ...]

@@ -268,4 +268,4 @@ class CachedMetadata:
 
 
 METADATA: LruCache[CachedMetadata] = LruCache(64 << 20)
-"""The metadata of tables by the location of the metadata file, at most 64 MiB. The next commit to a table reuses it."""
+"""The metadata of tables by the location of the metadata file, about 64 MiB at most. The next commit reuses it."""

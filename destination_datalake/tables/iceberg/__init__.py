@@ -1,1 +1,1 @@
-"""Iceberg tables. The connector reads and writes them with PyIceberg."""
+"""Iceberg tables, which the connector reads and writes with PyIceberg."""

@@ -1,7 +1,7 @@
-"""Branches that contain committed rows that are not part of the table's content yet.
+"""Branches that hold committed rows that are not part of the table's content yet.
 
-The content is what readers see on the branch `main`. The platform does not send acknowledged records again. So an
-unpublished branch is removed only by a commit that takes over its rows, or by an overwrite that replaces them.
+The content is what readers see on the branch `main`. The platform does not send acknowledged records again. So only two
+kinds of commits remove an unpublished branch: one that takes over its rows, or an overwrite that replaces them.
 """
 
 from __future__ import annotations
@@ -22,55 +22,49 @@ from destination_datalake.tables.context import TableFigures
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 
 GENERATION_PREFIX = "airbyte_generation_"
-"""The prefix of the names of the branches of pending overwrites. The overwrite's generation follows the prefix."""
+"""Name prefix of the branch of a pending overwrite, followed by the overwrite's generation or `none`."""
 
 _OVERWRITE = re.compile(rf"{GENERATION_PREFIX}(\d+|none)")
 
 PENDING_BRANCH = "airbyte_pending"
-"""The branch with rows that are not deduplicated yet. It contains none of the rows in the table's content."""
+"""The branch with rows that are not deduplicated yet. None of them are in the table's content."""
 
 UNPUBLISHED_PREFIXES = (GENERATION_PREFIX, PENDING_BRANCH)
-"""Prefixes of the names of branches and tags that contain rows of unfinished syncs.
-
-These branches and tags never expire.
-"""
+"""Name prefixes of the branches and tags that contain rows of unfinished syncs. They never expire."""
 
 NO_EXPIRY_MS = 2**63 - 1
-"""`max-ref-age-ms` of a branch or tag that never expires."""
+"""The value of `max-ref-age-ms` for a branch or tag that never expires."""
 
 TOTAL_ROWS = "total-records"
-"""The key of the total number of rows in a snapshot's summary (Iceberg spec: Optional Snapshot Summary Fields)."""
+"""The key of the number of rows in a snapshot's summary (Iceberg spec: Optional Snapshot Summary Fields)."""
 
 _ORIGIN = "airbyte.files"
 
 NEW: Final = {_ORIGIN: "new"}
-"""The summary property of a snapshot that adds only newly written files, which no earlier snapshot can contain."""
+"""Summary property of a snapshot that adds only newly written files. No earlier snapshot can contain them."""
 
 ADOPTED: Final = {_ORIGIN: "adopted"}
-"""The summary property of a snapshot that adds the files of an unpublished overwrite."""
+"""Summary property of a snapshot that adds the files of an unpublished overwrite."""
 
 
 def has_new_files(snapshot: Snapshot) -> bool:
-    """Return whether all files that a snapshot adds were newly written for that snapshot.
-
-    Return False for snapshots of other writers.
-    """
+    """Return whether the snapshot adds only files that were written for it. False for snapshots of other writers."""
     return summary_value(snapshot, _ORIGIN) == NEW[_ORIGIN]
 
 
 def summary_value(snapshot: Snapshot | None, name: str) -> str | None:
-    """Return the value of an entry in a snapshot's summary, or None if the snapshot or the entry is missing."""
+    """Return an entry of a snapshot's summary, or None if the snapshot or the entry is missing."""
     return snapshot.summary.get(name) if snapshot is not None and snapshot.summary is not None else None
 
 
 def summary_number(snapshot: Snapshot | None, name: str) -> int | None:
-    """Return a number in a snapshot's summary, or None if it is missing. Not every writer records totals."""
+    """Return a number from a snapshot's summary, or None if it is missing. Not all writers record totals."""
     value = summary_value(snapshot, name)
     return int(value) if value is not None and value.isdecimal() else None
 
 
 def state_of(metadata: TableMetadata) -> TableFigures:
-    """Return the figures of a table for the report of a sync, from the totals in the table's snapshot summaries."""
+    """Return the size of a table for a sync's report, as recorded in the snapshot summaries."""
     current = metadata.current_snapshot()
     return TableFigures(
         None if current is None else current.snapshot_id,
@@ -83,7 +77,7 @@ def state_of(metadata: TableMetadata) -> TableFigures:
 
 
 def generation_branches(metadata: TableMetadata) -> list[str]:
-    """Return the names of the branches of pending overwrites. Tags with such names belong to other writers."""
+    """Return the sorted names of the branches of pending overwrites. Tags with such names belong to other writers."""
     return sorted(
         name
         for name, ref in metadata.refs.items()
@@ -92,23 +86,23 @@ def generation_branches(metadata: TableMetadata) -> list[str]:
 
 
 def unpublished_branches(metadata: TableMetadata) -> list[str]:
-    """Return the names of all branches with rows that are not part of the table's content yet."""
+    """Return the names of all branches whose rows are not part of the table's content yet."""
     return [*generation_branches(metadata), *([PENDING_BRANCH] if PENDING_BRANCH in metadata.refs else [])]
 
 
 def history(name: str, metadata: TableMetadata) -> Iterator[Snapshot]:
-    """Yield the snapshots of a branch or tag, from its head back to the oldest snapshot that still exists."""
+    """Yield the snapshots of a branch or tag, from its head back to the oldest one that still exists."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     snapshot = metadata.snapshot_by_name(name)
     while snapshot is not None:
         yield snapshot
         parent = snapshot.parent_snapshot_id
-        # Pop the parent. Otherwise, the loop would never end if damaged metadata contained a cycle of parents.
+        # Pop the parent, so that the loop ends even if damaged metadata contains a cycle of parents.
         snapshot = by_id.pop(parent, None) if parent is not None else None
 
 
 def rows_on(branch: str, metadata: TableMetadata) -> str | None:
-    """Return a clause for messages with the number of unpublished rows on a branch, or None if there are none."""
+    """Return a clause for messages about the unpublished rows on a branch. Return None if there are none."""
     head = metadata.snapshot_by_name(branch)
     rows = summary_value(head, TOTAL_ROWS)
     if head is None or rows == "0":
@@ -117,9 +111,9 @@ def rows_on(branch: str, metadata: TableMetadata) -> str | None:
 
 
 def copy_hint(metadata: TableMetadata) -> str:
-    """Return an instruction for users to copy the unpublished rows as well, with a leading full stop.
+    """Return an instruction for users to copy the unpublished rows too, with a leading full stop.
 
-    Return an empty string if all rows are part of the table's content.
+    Return an empty string if the table has no unpublished rows.
     """
     pending = rows_on(PENDING_BRANCH, metadata)
     overwrites = [clause for branch in generation_branches(metadata) if (clause := rows_on(branch, metadata))]
@@ -135,7 +129,7 @@ def copy_hint(metadata: TableMetadata) -> str:
 
 
 def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
-    """Remove those of the given branches that exist in the table."""
+    """Remove the given branches. Ignore those that do not exist."""
     present = [branch for branch in branches if branch in transaction.table_metadata.refs]
     if present:
         with ManageSnapshots(transaction) as snapshots:
@@ -144,10 +138,10 @@ def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
 
 
 def remove_merged_branches(branches: Collection[str], transaction: Transaction) -> None:
-    """Remove branches whose files were added to another branch, and the snapshots that only these branches contain.
+    """Remove branches whose files another branch has taken over, and the snapshots that only these branches contain.
 
-    The snapshots must not be left to expiry. Other engines use versions of Iceberg's library before 1.10, which delete
-    the files that an expired snapshot has added, even if another branch contains the files (apache/iceberg#13568).
+    The snapshots must not be left to expiry. Iceberg's library before version 1.10, which other engines use, deletes
+    the files that an expired snapshot has added, even if another branch contains them (apache/iceberg#13568).
     """
     before = {snapshot.snapshot_id for branch in branches for snapshot in history(branch, transaction.table_metadata)}
     remove_branches(branches, transaction)
@@ -158,9 +152,9 @@ def remove_merged_branches(branches: Collection[str], transaction: Transaction) 
 
 
 def disable_ref_expiry(branch: str, transaction: Transaction) -> None:
-    """Exempt a branch from expiry, whatever the value of the table property `history.expire.max-ref-age-ms`.
+    """Exempt a branch from expiry, whatever the table property `history.expire.max-ref-age-ms` says.
 
-    The retention of a branch takes precedence over that of the table (Iceberg spec: Snapshot Retention Policy).
+    A branch's own retention takes precedence over the table's (Iceberg spec: Snapshot Retention Policy).
     """
     with ManageSnapshots(transaction) as snapshots:
         head = transaction.table_metadata.refs[branch].snapshot_id
@@ -171,24 +165,21 @@ def disable_ref_expiry(branch: str, transaction: Transaction) -> None:
 
 
 _UNIQUE_BY = "airbyte.unique-by"
-"""The summary property of a snapshot whose rows are unique by a key.
-
-It contains the field ids of the key, as a JSON list.
-"""
+"""Summary property of a snapshot whose rows are unique by a key. Its value is a JSON list of the key's field IDs."""
 
 _WITHOUT_NEW_ROWS = frozenset([Operation.DELETE, Operation.REPLACE])
-"""The operations that add no rows (Iceberg spec: Snapshots)."""
+"""The operations of snapshots that add no rows (Iceberg spec: Snapshots)."""
 
 
 def unique_property(key: Sequence[int]) -> dict[str, str]:
-    """Return the snapshot property that records that all rows are unique by a key, which is given as field ids."""
+    """Return the summary property which records that all rows are unique by the key. `key` contains field IDs."""
     return {_UNIQUE_BY: json.dumps([*key])}
 
 
 def inherited_uniqueness(branch: str, metadata: TableMetadata) -> dict[str, str]:
-    """Return the property of unique rows that the next snapshot of a branch inherits if that snapshot adds no rows.
+    """Return the summary property about unique rows for the branch's next snapshot, if that snapshot adds no rows.
 
-    The result is the property of the last snapshot that has one, or empty if a later snapshot has added rows.
+    It is the property of the last snapshot that has one. The result is empty if a later snapshot has added rows.
     """
     for snapshot in history(branch, metadata):
         if (key_ids := summary_value(snapshot, _UNIQUE_BY)) is not None:
@@ -199,9 +190,9 @@ def inherited_uniqueness(branch: str, metadata: TableMetadata) -> dict[str, str]
 
 
 def last_unique(branch: str, key: Sequence[int], metadata: TableMetadata) -> Snapshot | None:
-    """Return the last snapshot of a branch whose rows are recorded as unique by this key.
+    """Return the last snapshot of a branch whose rows are recorded as unique, if they are unique by `key`.
 
-    Return None if the rows are recorded as unique by another key, or if no snapshot records unique rows.
+    Return None if the key differs, or if no snapshot records unique rows.
     """
     for snapshot in history(branch, metadata):
         if (key_ids := summary_value(snapshot, _UNIQUE_BY)) is not None:

@@ -1,7 +1,7 @@
-"""Commits to one Iceberg table, with retries after conflicts and with governance of new columns.
+"""Commits to one Iceberg table, retries after conflicts, and applies permissions to new columns.
 
-Concurrency is optimistic: the catalog accepts a commit only if the table still has the metadata on which the commit was
-planned. New columns get their LF-Tags and grants before rows with these columns become visible.
+The catalog accepts a commit only if the table still has the metadata on which the commit was planned. New columns get
+their LF-Tags and grants before rows with values in them become visible.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ COMMENT = "comment"
 
 @dataclass(frozen=True, slots=True)
 class Ungoverned:
-    """The result of a `build` function if the table or new columns must be governed before rows are committed.
+    """`build` returns this if the table or new columns need LF-Tags and grants before rows are committed.
 
-    Governed columns have their LF-Tags and grants. `TableOperations.commit` commits the schema, governs the columns,
-    and calls `build` again. `new` are the names of the columns that are new to this sync.
+    `TableOperations.commit` then commits the schema, applies the tags and grants, and calls `build` again. `new`
+    contains the names of the columns that are new to this sync.
     """
 
     new: frozenset[str]
 
 
 def set_property(name: str, value: str | None, transaction: Transaction) -> None:
-    """Set a table property, or remove it if `value` is None. Do nothing if the property already has this value."""
+    """Set a table property, or remove it if `value` is None. Do nothing if it already has this value."""
     present = transaction.table_metadata.properties.get(name)
     if value is None and present is not None:
         transaction.remove_properties(name)
@@ -87,25 +87,25 @@ def set_property(name: str, value: str | None, transaction: Transaction) -> None
 
 
 class TableOperations:
-    """Loads, creates and changes one table in its catalog (compare Iceberg's `TableOperations`)."""
+    """Loads, creates and changes one table through its catalog (compare Iceberg's `TableOperations`)."""
 
     def __init__(self, name: TableName, catalog: TableCatalog) -> None:
         self._name = name
         self._catalog = catalog
         self._governed_fields: frozenset[int] = frozenset()
         self.position = TablePosition("", 0)
-        """The table's position (the number of its last commit) after the last call of `commit`."""
+        """The table's position after the last `commit`."""
 
     @property
     def access(self) -> AwsAccess:
-        """The access to S3 with which the table's files are read and written."""
+        """The S3 access for reading and writing the table's files."""
         return self._catalog.access_of(self._name)
 
     def load(self) -> Table:
         """Load the table from the catalog.
 
-        Raises NoSuchTableError, PyIceberg's errors if the table is not an Iceberg table, and TableConflict if PyIceberg
-        does not support the table's metadata.
+        Raises NoSuchTableError, PyIceberg's errors if it is not an Iceberg table, and TableConflict if PyIceberg does
+        not support its metadata.
         """
         try:
             return self._catalog.pyiceberg().load_table(self._name)
@@ -121,9 +121,9 @@ class TableOperations:
         order: SortOrder,
         properties: Mapping[str, str],
     ) -> Table:
-        """Create the table, or load it if another writer has just created it.
+        """Create the table. If another writer has just created it, load it instead.
 
-        If `location` is None, the catalog assigns a location.
+        Without a `location`, the catalog assigns one.
         """
         try:
             return self._catalog.pyiceberg().create_table(self._name, schema, location, spec, order, dict(properties))
@@ -136,12 +136,13 @@ class TableOperations:
         """Commit a transaction. Return the table after the commit, and the result of `build`.
 
         `build` adds changes to the transaction. A transaction without changes is not committed. If `build` returns
-        Ungoverned, its changes are committed, the columns are governed, and `build` is called again.
+        Ungoverned, its changes are committed, permissions are applied to the columns, and `build` is called again.
 
-        After a conflict, the decisions of `build` may be outdated. So the table is loaded and `build` is called again,
-        with exponential backoff and jitter. A caller that has just loaded the table can pass it as `table` to save a
-        request. Raises TableBusy when the retries are exhausted, and CommitStateUnknown if it cannot be determined
-        whether the commit was made.
+        After a conflict, the table is loaded and `build` is called again, because its decisions may be outdated.
+        Retries use exponential backoff and jitter. A caller that has just loaded the table can pass it as `table` to
+        save a request.
+
+        Raises TableBusy after the last attempt, and CommitStateUnknown if the commit may or may not have been made.
         """
         while True:
             table, result = self._commit(build, table)
@@ -151,18 +152,18 @@ class TableOperations:
             self._govern(table.metadata, result.new)
 
     def ungoverned(self, metadata: TableMetadata) -> Ungoverned | None:
-        """Return Ungoverned if the table's columns must be governed before rows are committed, otherwise None."""
-        # Compare field ids: a column that was dropped and added again has a new id, but no tags and grants.
+        """Return Ungoverned if columns need LF-Tags and grants before rows are committed, otherwise None."""
+        # Compare field IDs: a column that was dropped and added again has a new ID, but no tags and grants.
         new = frozenset(field.name for field in metadata.schema().fields if field.field_id not in self._governed_fields)
         governed = self._catalog.governance.is_governed(*self._name, column_types(metadata), new, metadata.table_uuid)
         return None if governed else Ungoverned(new)
 
     @contextmanager
     def planning_on(self, table: Table) -> Iterator[None]:
-        """Raise CommitFailedException in place of FileNotFoundError if the table has changed since it was loaded.
+        """Convert FileNotFoundError to CommitFailedException if the table has changed since it was loaded.
 
-        A file can be missing because another writer has expired a snapshot and deleted its manifests. Callers of this
-        context manager then handle the missing file as a conflict.
+        The file may be missing because another writer has expired a snapshot and deleted its manifests. Callers then
+        treat the missing file as a conflict.
         """
         location = table.metadata_location
         try:
@@ -173,11 +174,10 @@ class TableOperations:
             raise CommitFailedException("Another writer has removed what this commit was planned on") from error
 
     def with_latest(self, act: Callable[[Table], _Result]) -> _Result:
-        """Call `act` with the latest state of the table, and return the result of `act`.
+        """Load the table, call `act` with it, and return the result.
 
-        Other writers may expire snapshots while `act` runs. If a referenced file is missing and the table has changed
-        since it was loaded, `act` is called again with the new state. Raises FileNotFoundError if a file is missing
-        although the table has not changed, or if a file is missing at the last attempt.
+        Other writers may expire snapshots while `act` runs. If a file is then missing, the table is loaded and `act`
+        called again. Raises FileNotFoundError if the table has not changed, or after the last attempt.
         """
         for _ in range(_ATTEMPTS - 1):
             table = self.load()
@@ -186,13 +186,13 @@ class TableOperations:
         return act(self.load())
 
     def delete_uncommitted(self, files: Iterable[Uncommitted]) -> None:
-        """Delete files that the table does not reference. A failure is logged, not raised."""
+        """Delete files that the table does not reference. Failures are only logged."""
         with self.logging_leftovers():
             delete_uncommitted(files, self.access.client("s3"))
 
     @contextmanager
     def logging_leftovers(self) -> Iterator[None]:
-        """Log and suppress any failure of the block, which must only delete unused files."""
+        """Log and suppress every failure of the block. The block may only delete unused files."""
         try:
             yield
         except Exception:
@@ -202,7 +202,7 @@ class TableOperations:
         def attempt() -> tuple[Table, _Result]:
             nonlocal table
             base, table = table or self.load(), None
-            # PyIceberg's own retries would commit the same files even if another writer had changed the schema.
+            # PyIceberg's own retries would commit the same files even after another writer has changed the schema.
             no_retries = {**base.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
             base.metadata = base.metadata.model_copy(update={"properties": no_retries})
             transaction = SharingTransaction(base)
@@ -235,18 +235,20 @@ class TableOperations:
 
 
 _METADATA_FILE = re.compile(r"/v?([0-9]+)[-.][^/]*$")
-"""Matches the number in the name of a metadata file. Each commit writes a file with the next number (Iceberg:
-`LocationProvider`)."""
+"""Matches the number in a metadata file's name. It increases with each commit (Iceberg: `LocationProvider`)."""
 
 
 def position_of(table: Table) -> TablePosition:
-    """Return a table's position: the number of its metadata file, or 0 if the file's name contains no number."""
+    """Return the table's UUID with the number of its metadata file.
+
+    The number is 0 if the file's name contains none.
+    """
     numbered = _METADATA_FILE.search(table.metadata_location)
     return TablePosition(str(table.metadata.table_uuid), int(numbered[1]) if numbered is not None else 0)
 
 
 class SharingTransaction(OpenTransaction):
-    """A transaction that applies each update only once, and shares unchanged parts with the table's metadata."""
+    """A transaction that applies each update only once. Unchanged parts are shared with the table's metadata."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -264,9 +266,9 @@ class SharingTransaction(OpenTransaction):
 def updated(
     base: TableMetadata, updates: tuple[TableUpdate, ...], metadata_location: str | None = None
 ) -> TableMetadata:
-    """Apply updates to the metadata, like PyIceberg's `update_table_metadata`, but share unchanged parts with `base`.
+    """Apply updates to metadata like PyIceberg's `update_table_metadata`. Unchanged parts are shared with `base`.
 
-    `metadata_location` is the location of `base`. If it is supplied, it is appended to the metadata log.
+    If `metadata_location`, the location of `base`, is given, it is appended to the metadata log.
     """
     metadata = _without_gaps(base, with_updates(base, tuple(_with_retention(base, updates)), metadata_location))
     metadata.spec().check_compatible(metadata.schema())
@@ -275,10 +277,9 @@ def updated(
 
 
 def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> Iterator[TableUpdate]:
-    """Yield the updates, changed so that a branch or tag that moves to another snapshot keeps its retention.
+    """Yield the updates. A branch or tag that moves to another snapshot keeps its retention.
 
-    Iceberg's own library also keeps the retention. PyIceberg would drop the retention that the owner of the branch or
-    tag has set.
+    PyIceberg would drop the retention, which the owner of the branch or tag has set. Iceberg's own library keeps it.
     """
     refs: dict[str, SnapshotRef | SetSnapshotRefUpdate] = {**base.refs}
     for update in updates:
@@ -296,11 +297,10 @@ def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> It
 
 
 def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata:
-    """Return the metadata with a snapshot log that begins after the entry of the last removed snapshot.
+    """Return the metadata without the entries of the snapshot log up to the last removed snapshot.
 
-    Earlier entries would leave gaps in the log. A time-travel query could then return an older snapshot that a tag has
-    kept, instead of the snapshot that was current at that time (Iceberg spec: snapshot-log). PyIceberg removes only the
-    entries of the removed snapshots.
+    PyIceberg removes only the entries of removed snapshots, which leaves gaps. A time-travel query could then return an
+    older snapshot that a tag has kept, instead of the one that was current at the time (Iceberg spec: snapshot-log).
     """
     if len(metadata.snapshots) >= len(base.snapshots):
         return metadata
@@ -318,10 +318,7 @@ def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata
 
 
 FENCE_PROPERTY = "airbyte.fence"
-"""The table property with the number of the last fence tag.
-
-It is kept when the tag is removed, so that no number is reused.
-"""
+"""Table property with the number of the last fence tag. It outlives the tag, so that no number is used twice."""
 
 _PREFIX = "airbyte-fence-"
 _NAME = re.compile(rf"{_PREFIX}([0-9]+)")
@@ -329,18 +326,19 @@ _EXPIRES_AT_ONCE_MS = 1
 
 
 def fence(table: Table, transaction: OpenTransaction, *, whole: bool) -> None:
-    """Complete a transaction so that the catalog rejects other transactions planned on the same state of the table.
+    """Complete a transaction so that the catalog rejects all others planned on the same state of the table.
 
-    A commit can require that certain parts of the metadata are unchanged: the table's id, the ids of its schema,
-    partition spec and sort order, and its branches and tags (Iceberg REST specification: TableRequirement). A commit
-    cannot require the value of a property. It can require the absence of a branch or tag only by name. Therefore the
-    table has a fence tag, whose name contains a number, such as `airbyte-fence-6`. A commit that moves no branch
-    replaces the fence tag by a tag with the next number, `airbyte-fence-7`. Every commit requires that no tag with the
+    A commit can require that parts of the metadata are unchanged: the table's ID, the IDs of its schema, partition spec
+    and sort order, and its branches and tags (Iceberg REST specification: TableRequirement). It cannot require the
+    value of a property. It can require that a branch or tag is absent, but only by name.
+
+    The table therefore has a fence tag with a number in its name, such as `airbyte-fence-6`. A commit that moves no
+    branch replaces it by the tag with the next number, `airbyte-fence-7`. Every commit requires that no tag with the
     next number exists.
 
     With `whole`, the catalog compares the whole metadata, so most commits need no tag. Only a sync that takes the
-    fencing token sets a tag, to fence syncs that commit through other kinds of catalogs. A tag needs a snapshot, so a
-    table without snapshots gets an empty snapshot.
+    fencing token sets one, to fence syncs that commit through catalogs of other kinds. A tag needs a snapshot, so a
+    table without snapshots gets an empty one.
 
     While the token is held, no engine expires the tag. Afterwards, the tag is removed by the next engine that expires
     snapshots (Iceberg spec: max-ref-age-ms), or by the next commit that moves a branch.
@@ -369,8 +367,8 @@ def _replace_or_remove_tag(table: Table, transaction: OpenTransaction, *, whole:
 def _will_conflict(before: TableMetadata, after: TableMetadata) -> bool:
     """Return whether the changes move a branch or create main.
 
-    Every commit requires the present heads of all branches. So after such changes, the catalog rejects other commits
-    planned on `before` even without a fence tag.
+    The catalog then rejects other commits planned on `before` even without a fence tag, because every commit requires
+    the present heads of all branches.
     """
     moved = (after.refs[name].snapshot_id != ref.snapshot_id for name, ref in before.refs.items() if name in after.refs)
     return any(moved) or (MAIN_BRANCH in after.refs and MAIN_BRANCH not in before.refs)
@@ -380,7 +378,7 @@ def _replace_tag(number: int, metadata: TableMetadata, transaction: OpenTransact
     tag = {
         "ref-name": f"{_PREFIX}{number}",
         "type": SnapshotRefType.TAG,
-        # Do not tag a snapshot of an overwrite's branch: the tag would keep that snapshot after its rows are adopted.
+        # Do not tag a snapshot of an overwrite's branch. The tag would keep that snapshot after its rows are adopted.
         "snapshot-id": metadata.refs[MAIN_BRANCH].snapshot_id,
         "max-ref-age-ms": NO_EXPIRY_MS if held else _EXPIRES_AT_ONCE_MS,
     }
@@ -395,27 +393,27 @@ def _removal(metadata: TableMetadata) -> Iterator[TableUpdate]:
 
 
 def _last_number(metadata: TableMetadata) -> int:
-    """Return the highest number of any fence tag so far. A branch of another writer with such a name counts, too."""
+    """Return the highest number of any fence tag so far. Branches with such names count as well."""
     recorded = metadata.properties.get(FENCE_PROPERTY, "")
     numbers = [int(match[1]) for name in metadata.refs if (match := _NAME.fullmatch(name))]
     return max([int(recorded) if recorded.isdecimal() else 0, *numbers])
 
 
 def is_fence(name: str, ref: SnapshotRef) -> bool:
-    """Return whether a branch or tag is a fence tag, with which `fence` makes concurrent commits conflict."""
+    """Return whether a ref is a fence tag, which `fence` sets to make concurrent commits conflict."""
     return ref.snapshot_ref_type == SnapshotRefType.TAG and _NAME.fullmatch(name) is not None
 
 
 def is_unneeded_fence(name: str, ref: SnapshotRef) -> bool:
-    """Return whether a branch or tag is a fence tag that protects no held token.
+    """Return whether a ref is a fence tag that protects no held token.
 
-    Such a tag may be removed, and does not prevent the expiry of its snapshot.
+    Such a tag may be removed, and does not keep its snapshot from expiry.
     """
     return is_fence(name, ref) and ref.max_ref_age_ms == _EXPIRES_AT_ONCE_MS
 
 
 def requirements(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> tuple[TableRequirement, ...]:
-    """Return every requirement that a commit can make for updates that were planned on this metadata."""
+    """Return all requirements that a commit can make for updates planned on `metadata`."""
     refs: dict[str, int | None] = {MAIN_BRANCH: None}
     if metadata.refs:  # In a table without refs, PyIceberg can require the absence of main only, which is enough.
         refs[f"{_PREFIX}{_last_number(metadata) + 1}"] = None

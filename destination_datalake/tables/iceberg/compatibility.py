@@ -1,6 +1,6 @@
 """Decides which existing Iceberg tables this connector can write to, and continues tables of S3 Data Lake.
 
-The connector rejects a table if it cannot write to the table in a way that every engine reads correctly.
+A table is rejected if the connector cannot write to it in a way that every engine reads correctly.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _METADATA_FIELDS = frozenset(
     {_META, f"{_META}.sync_id", f"{_META}.changes", f"{_META}.changes.element"}
     | {f"{_META}.changes.element.{field.name}" for field in CHANGE.fields}
 )
-"""The paths of the metadata columns' nested fields, and of the fields that contain them."""
+"""The paths of the nested fields in the metadata columns, and of the fields that contain them."""
 
 UNREADABLE = (
     "this connector cannot read its metadata: it writes format versions 1 and 2, without features of later versions, "
     "such as partition fields of several columns. Copy it to a table with the property format-version 2"
 )
-"""The reason for rejecting a table whose metadata has an unsupported format version, worded like `incompatibility`."""
+"""Why a table with an unsupported format version is rejected, worded like `incompatibility`."""
 
 
 def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
-    """Return why a stream cannot be written to an existing table that is no Iceberg table, with the remedy."""
+    """Return why the stream cannot be written to an existing table that is not an Iceberg table, with a remedy."""
     new_table = "table_prefix, or another lakeformation_database_name, to begin another table"
     if stream.dedup:
         return (
@@ -64,9 +64,9 @@ def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
 
 
 def newer_format(metadata: TableMetadata) -> str | None:
-    """Return why the table's format version is not supported, or None if it is supported.
+    """Return why the table's format version is unsupported, or None if it is supported.
 
-    The result is a clause about the table, with the remedy. Tables with such a format version cannot be changed at all.
+    The result is a clause about the table, with a remedy. A table with an unsupported version cannot be changed at all.
     """
     if metadata.format_version <= _NEWEST_FORMAT:
         return None
@@ -79,7 +79,7 @@ def newer_format(metadata: TableMetadata) -> str | None:
 def incompatibility(metadata: TableMetadata) -> str | None:
     """Return why this connector cannot write to the table, or None if it can.
 
-    The result is a clause about the table, with the remedy.
+    The result is a clause about the table, with a remedy.
     """
     if (problem := newer_format(metadata)) is not None:
         return problem
@@ -100,7 +100,7 @@ def incompatibility(metadata: TableMetadata) -> str | None:
 
 
 def foreign_metadata_column(metadata: TableMetadata, written: Sequence[Field]) -> str | None:
-    """Return the name of a metadata column that has an unsuitable type in the table, or None if there is none.
+    """Return the name of a metadata column whose type in the table is unsuitable, or None.
 
     `written` contains the metadata columns with the types that this connector writes.
     """
@@ -114,11 +114,11 @@ def foreign_metadata_column(metadata: TableMetadata, written: Sequence[Field]) -
 
 
 def required_field_within(schema: Schema, written: Collection[str]) -> str | None:
-    """Return the path of a required nested field or of a required column of a nested type, or None if there is none.
+    """Return the path of a required field inside a written column, or of a required nested column, or None.
 
-    `written` contains the names of the written columns. Data files do not count the nulls of nested fields separately,
-    so missing values would not be noticed. Fields of the metadata columns are skipped: they are always written, except
-    for values that the platform may not send.
+    Such a field is a problem because data files do not count the nulls of nested fields separately, so missing values
+    would not be noticed. Fields of the metadata columns are skipped: they are always written, except for values that
+    the platform may not send.
     """
     columns = (field for field in schema.fields if field.name in written and not field.field_type.is_primitive)
     paths = (path for field in columns for path, nested in _flattened(field, "") if nested.required)
@@ -128,10 +128,10 @@ def required_field_within(schema: Schema, written: Collection[str]) -> str | Non
 def require_all_written(
     stream: Stream, table: TableName, metadata: TableMetadata, written: Collection[str], changes: Sequence[SchemaChange]
 ) -> None:
-    """Raise TableConflict if rows with the written columns cannot be added to a table, whatever their values.
+    """Raise TableConflict if rows with the written columns do not fit the table, whatever their values.
 
-    There are two reasons: the table requires a value that rows may lack, or a schema change adds a column with the name
-    of a partition field. These names must differ, even if the field belongs to a former spec (Iceberg: PartitionSpec).
+    They do not fit if the table requires a value that rows may lack. They do not fit either if a schema change adds a
+    column with the name of a partition field, even of a former partition spec (Iceberg: PartitionSpec).
     """
     schema = metadata.schema()
 
@@ -158,10 +158,10 @@ def require_all_written(
 
 
 def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metadata: TableMetadata) -> None:
-    """Raise TableConflict if a file contains nulls in a required column, or a partition value that exceeds its type.
+    """Raise TableConflict if a file has nulls in a required column, or a partition value with too many digits.
 
-    The truncation of partition values rounds down, so -9.9 becomes -10.0, which has too many digits for decimal(2, 1).
-    No engine writes such a partition (Iceberg: DecimalUtil.toReusedFixLengthBytes).
+    Truncation rounds down: -9.9 becomes -10.0, which does not fit decimal(2, 1). No engine writes such a partition
+    (Iceberg: DecimalUtil.toReusedFixLengthBytes).
     """
     schema = metadata.schema()
     required = {field.name for field in schema.fields if field.required and field.field_type.is_primitive}
@@ -181,7 +181,7 @@ def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metad
 
 
 def _required_conflict(stream: StreamId, table: TableName, column: str, why: str, schema: Schema) -> TableConflict:
-    """Return the error for a required column. `why` is a clause that states why the column's value may be missing."""
+    """Return the error for a required column. `why` is a clause that states why its value may be missing."""
     statement = f"ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL"
     if schema.find_field(column).field_id in schema.identifier_field_ids:
         # Identifier fields must be required (Iceberg spec: Identifier Field IDs).
@@ -191,10 +191,7 @@ def _required_conflict(stream: StreamId, table: TableName, column: str, why: str
 
 
 def _unwritable(field: PartitionField, schema: Schema) -> str | None:
-    """Return why this connector cannot write a partition field, or None if it can.
-
-    The result is a clause about the table.
-    """
+    """Return why this connector cannot write a partition field, as a clause about the table, or None."""
     if isinstance(field.transform, VoidTransform):
         return None
     try:
@@ -242,34 +239,35 @@ def _children(type_: IcebergType) -> tuple[NestedField, ...]:
 # --- tables of Airbyte's S3 Data Lake destination ---------------------------------------------------------------------
 
 
-# S3 Data Lake writes every sync to a branch, and moves main to the branch's head when the sync succeeds. Rows on the
-# branch of a failed sync are acknowledged, so the platform does not send them again. By default, syncs of S3 Data Lake
-# with deduplication delete former rows by equality deletes.
+# S3 Data Lake writes each sync to a branch. When the sync succeeds, it moves main to the branch's head. The rows on the
+# branch of a failed sync are acknowledged, so the platform does not send them again. By default, its syncs with
+# deduplication delete former rows by equality deletes.
 
 _logger = logging.getLogger(__name__)
 
 STAGING_PREFIX = "airbyte_staging"
-"""The prefix of the names of S3 Data Lake's branches."""
+"""Name prefix of S3 Data Lake's branches."""
 
 
 def is_of_s3_data_lake(metadata: TableMetadata) -> bool:
-    """Return whether the S3 Data Lake destination created the table, even if this connector has written to it."""
+    """Return whether S3 Data Lake created the table, even if this connector has written to it since."""
     return TableOwner.of(metadata.properties) is None and has_epoch_metadata_columns(column_types(metadata))
 
 
 def staging_branch_ahead(metadata: TableMetadata) -> str | None:
-    """Return the staging branch of S3 Data Lake that is ahead of main, or None if no branch is ahead.
+    """Return the staging branch of S3 Data Lake that is ahead of main, or None.
 
-    The history of such a branch contains main's head, followed by further snapshots. If main has a different history,
-    for example after a compaction, it cannot be determined whether the branch contains further rows.
+    A branch is ahead if its history contains main's head, followed by further snapshots. If main has a different
+    history, for example after a compaction, no branch counts as ahead, because its snapshots do not show which rows
+    main lacks.
     """
     return next((name for name in _staging_branches(metadata) if _is_ahead(name, metadata)), None)
 
 
 def publish_staged(table: TableName, transaction: Transaction) -> None:
-    """Move main to the head of the staging branch that is ahead of main, as S3 Data Lake's next sync would do.
+    """Move main to the head of the staging branch that is ahead, as S3 Data Lake's next sync would do.
 
-    The branch is kept. If no staging branch is ahead, do nothing.
+    The branch is kept. Do nothing if no staging branch is ahead.
     """
     branch = staging_branch_ahead(transaction.table_metadata)
     if branch is None:
@@ -286,10 +284,10 @@ def publish_staged(table: TableName, transaction: Transaction) -> None:
 
 
 def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
-    """Return the branch with the latest rows if equality deletes may apply to its data files, otherwise None.
+    """Return the branch with the latest rows if equality deletes may apply to its files, otherwise None.
 
-    This branch is the staging branch that is ahead of main, or main if no branch is ahead. Manifests are not read if
-    the summary of the branch's snapshot counts no equality deletes.
+    This is the staging branch that is ahead of main, or main if there is none. Manifests are read only if the
+    snapshot's summary does not exclude equality deletes.
     """
     branch = staging_branch_ahead(metadata) or MAIN_BRANCH
     snapshot = metadata.snapshot_by_name(branch)
@@ -299,7 +297,7 @@ def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
 
 
 def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table) -> None:
-    """Raise TableConflict if equality deletes may apply to the content, or to staged rows that will be published."""
+    """Raise TableConflict if equality deletes may apply to main, or to the staging branch that is ahead of it."""
     if (branch := equality_deletes(table.metadata, table.io)) is not None:
         problem = (
             f"rows of its branch {branch} are deleted by equality deletes, which this connector does not apply when it "
@@ -309,7 +307,7 @@ def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table)
 
 
 def equality_deletes_remedy(table: TableName, branch: str) -> str:
-    """Return a sentence that tells users how to apply the equality deletes of a branch with Spark."""
+    """Return a sentence that tells users how to apply a branch's equality deletes with Spark."""
     name = f"table => '{table}'"
     publish = f"CALL system.fast_forward({name}, branch => 'main', to => '{branch}') and then "
     return (
@@ -319,7 +317,7 @@ def equality_deletes_remedy(table: TableName, branch: str) -> str:
 
 
 def s3_data_lake_notes(name: TableName, metadata: TableMetadata, io: FileIO) -> Iterator[str]:
-    """Yield notes for users about syncs to a table of S3 Data Lake, worded as clauses about the table."""
+    """Yield notes for users about syncs to an S3 Data Lake table, as clauses about the table."""
     if (branch := staging_branch_ahead(metadata)) is not None:
         yield f"a sync that appends publishes the rows of its branch {branch}, which a failed sync has left"
     for diverged in _diverged_branches(metadata):

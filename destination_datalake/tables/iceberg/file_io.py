@@ -1,8 +1,8 @@
-"""An implementation of PyIceberg's FileIO that uses the shared S3 client of the process.
+"""PyIceberg's FileIO over the S3 client that the process shares.
 
 Metadata files and manifests are small, immutable, and have unique names (Iceberg spec: file system operations). So each
-of these files is read by one GET request and written by one PUT request, and manifests are cached in memory.
-Credentials, connections and retries are those of the shared client.
+one is read by one GET request and written by one PUT request, and manifests are cached in memory. Credentials,
+connections and retries are those of the shared client.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 _ZIPPED = ".gz.metadata.json"
-"""The suffix of metadata files that PyIceberg decompresses."""
+"""Name suffix of the metadata files that PyIceberg decompresses."""
 
 _AVRO = ".avro"
 
 _MAX_KEPT_BYTES = 1 << 20
-"""Maximum size in bytes of a manifest that is cached when it is read. Commits do not merge larger manifests."""
+"""Maximum size in bytes of a manifest that is cached after a read. Larger manifests are not merged by commits."""
 
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
@@ -44,11 +44,11 @@ _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 class S3FileIO(FileIO):
     """Reads and writes the metadata of Iceberg tables in S3.
 
-    Manifests and manifest lists that this process has recently written or read are cached. With `writes`, objects can
-    be written in the background.
+    Manifests and manifest lists that this process has recently written or read are cached. Objects can be written in
+    the background by `writes`.
 
     Raises FileNotFoundError for missing objects, and botocore's exceptions. Raises ConfigError for locations outside
-    S3, which are not read, and for files that are too large when decompressed.
+    S3, and for files that are too large after decompression.
     """
 
     def __init__(self, s3: S3Client, writes: BackgroundWrites | None = None) -> None:
@@ -57,15 +57,15 @@ class S3FileIO(FileIO):
         self._s3 = s3
 
     def new_input(self, location: str) -> InputFile:
-        """Return the object at a location for reading."""
+        """Return the object at `location` for reading. No request is sent yet."""
         return _S3InputFile(location, self._s3, self.writes)
 
     def new_output(self, location: str) -> OutputFile:
-        """Return the object at a location for writing."""
+        """Return the object at `location` for writing. No request is sent yet."""
         return _S3OutputFile(location, self._s3, self.writes)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete an object. A missing object is no error. Raises OSError, which PyIceberg logs as a warning."""
+        """Delete an object. Ignore a missing one. Raises OSError, which PyIceberg logs as a warning."""
         uri = location if isinstance(location, str) else location.location
         self.writes.wait()
         try:
@@ -75,14 +75,14 @@ class S3FileIO(FileIO):
 
 
 MAX_BACKGROUND_WRITES = 4
-"""Maximum number of calls of one commit that run in the background. Further calls run in the foreground."""
+"""Maximum number of a commit's calls that run in the background at once. Further calls run in the foreground."""
 
 
 class BackgroundWrites:
-    """Runs the writes of a commit to S3 concurrently. The commit waits for all writes before it calls the catalog.
+    """Writes a commit's files to S3 concurrently. The commit waits for all of them before it calls the catalog.
 
-    The files of a commit have unique names, and no reader opens them before the commit is in the catalog. So the files
-    may be written in any order. Outside a `begun` block, calls run in the foreground. Not thread-safe.
+    The order of the writes does not matter: the files have unique names, and no reader opens them before the commit is
+    in the catalog. Outside a `begun` block, calls run in the foreground. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -92,10 +92,7 @@ class BackgroundWrites:
 
     @contextmanager
     def begun(self) -> Iterator[None]:
-        """Run calls in the background inside the block.
-
-        At the end of the block, wait for them, even if the block raises.
-        """
+        """Run calls in the background inside the block. Wait for them at its end, even if the block raises."""
         self._is_active = True
         try:
             yield
@@ -107,13 +104,13 @@ class BackgroundWrites:
             self._contents = {}
 
     def run(self, call: Callable[[], None]) -> bool:
-        """Run a call, and return whether it runs in the background.
+        """Run a call. Return whether it runs in the background.
 
-        If a background call raises an exception, `wait` raises it. An exception of a foreground call is raised here.
+        `wait` raises the exception of a background call. This method raises that of a foreground call.
         """
         if self._is_active and len(self._running) < MAX_BACKGROUND_WRITES:
             future: Future[None] = Future()
-            # Use a daemon thread, so that a terminated process does not wait for S3.
+            # A daemon thread does not keep a terminated process waiting for S3.
             thread = threading.Thread(target=_complete, args=(future, call), name="metadata", daemon=True)
             with suppress(RuntimeError):  # RuntimeError: the system cannot start more threads.
                 thread.start()
@@ -125,17 +122,17 @@ class BackgroundWrites:
     def put(self, location: str, content: bytes, call: Callable[[], None]) -> None:
         """Run `call`, which writes `content` to a location.
 
-        If the call runs in the background, the method `content` returns the content until `wait` is called.
+        While it may run in the background, until `wait`, the method `content` returns the content.
         """
         if self.run(call):
             self._contents[location] = content
 
     def content(self, location: str) -> bytes | None:
-        """Return the content that a background call writes to a location, or None if there is no such call."""
+        """Return the content that a background call writes to a location, or None."""
         return self._contents.get(location)
 
     def wait(self) -> None:
-        """Wait until all background calls have ended. Raises the exception of the first call that failed."""
+        """Wait for all background calls. Raises the exception of the first one that failed."""
         running, self._running, self._contents = self._running, [], {}
         futures.wait(running)
         for future in running:
@@ -143,9 +140,9 @@ class BackgroundWrites:
 
 
 def background_writes(table: Table) -> BackgroundWrites:
-    """Return the object that runs background writes for a table's FileIO.
+    """Return the object that runs the background writes of a table's FileIO.
 
-    If the table uses a FileIO of another class than `S3FileIO`, return an object that runs all calls in the foreground.
+    If the FileIO is not an `S3FileIO`, the returned object runs all calls in the foreground.
     """
     return table.io.writes if isinstance(table.io, S3FileIO) else BackgroundWrites()
 
@@ -237,7 +234,7 @@ class _S3OutputFile(OutputFile):
 
 
 class _S3OutputStream(io.BytesIO):
-    """Buffers an object in memory. Closing the stream writes the object to S3, unless the `with` block raises."""
+    """Buffers an object in memory. Closing it writes the object to S3, unless the `with` block raised."""
 
     def __init__(self, target: _S3OutputFile) -> None:
         super().__init__()
@@ -258,7 +255,7 @@ class _S3OutputStream(io.BytesIO):
             super().close()
 
     def __del__(self) -> None:
-        """Do not write an abandoned stream to S3, although BytesIO calls `close` on garbage collection."""
+        """Write nothing to S3 for an abandoned stream, although BytesIO calls `close` on garbage collection."""
         super().close()
 
 
@@ -269,9 +266,9 @@ _Value = TypeVar("_Value")
 
 
 class LruCache(Generic[_Value]):
-    """Caches values by the address of the S3 object from which they were read.
+    """Caches values by the address of the S3 object from which they were read. Thread-safe.
 
-    If the cached values exceed `budget` bytes, the least recently used values are removed.
+    When the values exceed `budget` bytes, the least recently used ones are removed.
     """
 
     def __init__(self, budget: int) -> None:
@@ -281,7 +278,7 @@ class LruCache(Generic[_Value]):
         self._lock = threading.Lock()
 
     def get(self, address: str) -> _Value | None:
-        """Return the value for an address, or None if it is not cached."""
+        """Return the value for an address, or None if it is not cached. Marks the value as recently used."""
         with self._lock:
             if address not in self._values:
                 return None
@@ -289,7 +286,7 @@ class LruCache(Generic[_Value]):
             return self._values[address][0]
 
     def put(self, address: str, value: _Value, size: int) -> None:
-        """Cache a value of `size` bytes, unless it is larger than the budget."""
+        """Cache a value of `size` bytes, unless it exceeds the budget. Replaces the address's earlier value."""
         with self._lock:
             self._forget(address)
             if size > self._budget:
@@ -300,7 +297,7 @@ class LruCache(Generic[_Value]):
                 self._forget(next(iter(self._values)))
 
     def forget(self, address: str) -> None:
-        """Remove the value for an address."""
+        """Remove the value for an address, if it is cached."""
         with self._lock:
             self._forget(address)
 
@@ -312,4 +309,4 @@ class LruCache(Generic[_Value]):
 MANIFESTS_BYTES = 8 << 20
 
 MANIFESTS: LruCache[bytes] = LruCache(MANIFESTS_BYTES)
-"""The bytes of manifests and manifest lists that this process has written or read."""
+"""The content of manifests and manifest lists that this process has written or read, at most 8 MiB."""

@@ -1,4 +1,4 @@
-"""Checks before a sync: which Iceberg tables cannot be written to, and whether the catalog permits changes."""
+"""Checks before a sync: can the connector write to the Iceberg tables, and does the catalog permit changes?"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _logger = logging.getLogger(__name__)
 class Inspection:
     """The result of inspecting a table.
 
-    `problem` is the reason why no stream can be written to the table, or None. `notes` contains remarks for the user.
+    `problem` is why no stream can be written to the table, or None. `notes` are remarks for the user.
     """
 
     table: TableName
@@ -49,10 +49,9 @@ class Inspection:
 
 
 def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator[Inspection]:
-    """Yield the problem and the notes of each table, worded as clauses about the table.
+    """Yield the problem and the notes of each table, as clauses about the table.
 
-    Tables without a problem and without notes are skipped. If the metadata of a table cannot be read, this is logged,
-    and the table is skipped.
+    Tables without a problem and notes are skipped. A table whose metadata cannot be read is logged and skipped.
     """
     io = S3FileIO(access.client("s3"))
     for database, glue_table in tables:
@@ -92,7 +91,7 @@ def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[s
 
 
 class TrialTable:
-    """A table that is created, changed and dropped to check the permissions in a catalog.
+    """A table that is created, changed and dropped to test the permissions in a catalog.
 
     All methods raise ConnectorError.
     """
@@ -102,15 +101,15 @@ class TrialTable:
         self._catalog = catalog
 
     def create(self, location: str | None) -> None:
-        """Create the table at an S3 URI. If `location` is None, the catalog assigns a location."""
+        """Create the table at an S3 URI. Without a `location`, the catalog assigns one."""
         self._catalog.pyiceberg().create_table(self._name, Schema(NestedField(1, "id", LongType())), location)
 
     def change(self) -> None:
-        """Commit a change of a table property."""
+        """Commit a change of one table property."""
         operations = TableOperations(self._name, self._catalog)
         operations.commit(lambda _table, transaction: set_property("airbyte.check", "1", transaction))
 
     def drop(self) -> None:
-        """Drop the table with its files, if it exists."""
+        """Drop the table and its files. Do nothing if it does not exist."""
         with suppress(NoSuchTableError):
             self._catalog.pyiceberg().purge_table(self._name)

@@ -1,10 +1,9 @@
 """The partition spec and the sort order of a table: how options set them, and how writers follow them.
 
-Table properties record the partition fields and the sort order of the options that were last applied. Options are
-applied again only if they have changed. So if another engine has set a partition spec or sort order since then, it is
-kept.
+Table properties record the options that were last applied. Options are applied again only if they have changed, so a
+partition spec or sort order that another engine has set since then is kept.
 
-Writers follow the table's partition spec and sort order, whether this connector or another engine has set them.
+Writers follow the table's partition spec and sort order, whoever has set them.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _UNITS = ("year", "month", "day", "hour")
 class WantedLayout:
     """The partition fields and the sort order that the options define for a stream.
 
-    If one of them is None, the table keeps its partition spec or its sort order.
+    If one of them is None, the table keeps its own.
     """
 
     stream: StreamId
@@ -83,11 +82,11 @@ class WantedLayout:
         return {name: json.dumps(value, ensure_ascii=False, separators=(",", ":")) for name, value in values.items()}
 
     def new_spec(self, schema: Schema) -> PartitionSpec:
-        """Return the wanted partition spec for a new table with this schema."""
+        """Return the partition spec for a new table with this schema."""
         return PartitionSpec(*_fields(self._sources(schema), {}, schema, PARTITION_FIELD_ID_START, frozenset()))
 
     def iceberg_sort_order(self, schema: Schema) -> IcebergSortOrder:
-        """Return the wanted sort order for a table with this schema."""
+        """Return the sort order in Iceberg's form, for a table with this schema."""
         ids = {path: id_ for id_, path in source_paths(schema).items()}
         fields = []
         for field in self.sort_by or ():
@@ -98,7 +97,7 @@ class WantedLayout:
         return IcebergSortOrder(*fields) if fields else UNSORTED_SORT_ORDER
 
     def apply(self, transaction: Transaction) -> None:
-        """Set the table's partition spec and sort order if the options have changed, and record the options."""
+        """Set the table's partition spec and sort order if the options have changed. Record the options."""
         metadata = transaction.table_metadata
         changed = {name: text for name, text in self.properties().items() if metadata.properties.get(name) != text}
         if PARTITIONS_PROPERTY in changed:
@@ -113,7 +112,7 @@ class WantedLayout:
             transaction.set_properties(changed)
 
     def warn_of_difference(self, metadata: TableMetadata, table: TableName) -> None:
-        """Log a warning if the layout of a table differs from the wanted layout.
+        """Log a warning if the table's layout differs from this one.
 
         Call this method for tables that were not created for this stream, because they keep their layout.
         """
@@ -140,7 +139,7 @@ class WantedLayout:
         present = metadata.spec().fields
         known = [field for spec in specs for field in spec.fields if not isinstance(field.transform, VoidTransform)]
         if metadata.format_version == 1:
-            # In format version 1, each spec begins with the fields of the previous spec (Iceberg spec: Partition
+            # In format version 1, a spec begins with the fields of the previous spec (Iceberg spec: Partition
             # Evolution).
             ids = {field.field_id: field.source_id for field in present}
             known = [field for field in known if ids.get(field.field_id) == field.source_id]
@@ -158,9 +157,9 @@ class WantedLayout:
         return (*former, *kept.values())
 
     def _sources(self, schema: Schema) -> list[tuple[int, PartitionField]]:
-        """Return the wanted partition fields, each with the id of its source column.
+        """Return the wanted partition fields, each with the field ID of its source column.
 
-        If a column is partitioned by several units of time, only the finest unit is used.
+        If a column is partitioned by several units of time, only the finest one is used.
         """
         ids = {path: id_ for id_, path in source_paths(schema).items()}
         sources = [(ids[field.source], field) for field in self.partition_by or ()]
@@ -182,10 +181,10 @@ def _fields(
     next_id: int,
     names: frozenset[tuple[str, int]],
 ) -> tuple[IcebergField, ...]:
-    """Return partition fields with names that are unique in all specs.
+    """Return Iceberg partition fields with names that are unique in all specs.
 
-    A field keeps its id if `ids` contains one for its source and transform. Other fields get new ids from `next_id`.
-    `names` contains the names and ids of the fields of all existing specs.
+    A field keeps its ID if `ids` has one for its source and transform. Other fields get IDs from `next_id` on. `names`
+    contains the names and IDs of the fields in all existing specs.
     """
     new_ids = itertools.count(next_id)
     columns = {name.lower(): id_ for name, id_ in index_by_name(schema).items()}
@@ -206,9 +205,9 @@ def _fields(
 
 
 class _SetSpec(UpdateSpec):
-    """Sets the table's default partition spec to a spec with the given fields. Reuses an existing spec if possible.
+    """Makes a spec with the given fields the table's default. Reuses an existing spec with the same fields.
 
-    PyIceberg's own operations cannot replace a field by another field of the same name.
+    PyIceberg's own operations cannot replace a field by another one with the same name.
     """
 
     def __init__(self, transaction: Transaction, fields: tuple[IcebergField, ...]) -> None:
@@ -222,7 +221,7 @@ class _SetSpec(UpdateSpec):
 
 
 class _SetSortOrder(UpdateSortOrder):
-    """Sets the table's default sort order to one with the given fields. Reuses an existing sort order if possible.
+    """Makes a sort order with the given fields the table's default. Reuses an existing one with the same fields.
 
     PyIceberg's own operations cannot remove the sort order of a table that was created with one.
     """
@@ -243,22 +242,22 @@ class _SetSortOrder(UpdateSortOrder):
 _INT_MAX = 2**31 - 1
 
 Path = tuple[str, ...]
-"""The names from a column down to a nested field in it. The path of a column itself has one name."""
+"""The names from a column down to a nested field. The path of a column has one name."""
 
 
 def source_paths(schema: Schema) -> dict[int, Path]:
-    """Return the paths of columns and of fields inside structs, by field id.
+    """Return the paths of columns, and of fields inside structs, by field ID.
 
-    Only these columns and fields can be the source of a partition field. Values inside lists or maps cannot.
+    Only these can be the source of a partition field. Values inside lists or maps cannot.
     """
     return {field.field_id: path for path, field in _nested_paths(schema.fields, ())}
 
 
 def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: int) -> Partitioning | None:
-    """Return how the table's default spec partitions rows with these columns, or None if all partition values are null.
+    """Return how the table's default spec partitions rows with these columns.
 
-    The value of a partition field is null in every row if the field's transform is void, or if the field's source
-    column is not written.
+    A partition value is null in every row if the field's transform is void, or if its source column is not written.
+    Return None if all partition values are null.
     """
     schema, spec = metadata.schema(), metadata.spec()
     paths = source_paths(schema)
@@ -275,7 +274,7 @@ def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: in
 
 
 def is_written(path: Path, columns: Sequence[Field]) -> bool:
-    """Return whether the field at a path is written, because it is in the stream's `columns` or a metadata column."""
+    """Return whether the field at a path is in the stream's `columns` or in a metadata column."""
     fields: Sequence[Field] = (*METADATA_COLUMNS, *columns)
     for depth, name in enumerate(path, start=1):
         column = next((field for field in fields if field.name == name), None)
@@ -288,7 +287,7 @@ def is_written(path: Path, columns: Sequence[Field]) -> bool:
 
 
 def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
-    """Return why a file does not match the table's default partition spec, as a clause, or None if it matches."""
+    """Return why a file does not match the table's default partition spec, as a clause, or None."""
     if file.partition:
         fits = file.spec_id == metadata.default_spec_id
     else:
@@ -299,9 +298,8 @@ def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
 def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
     """Return a file's partition values for a manifest of the table's default spec.
 
-    A file may store 32-bit integers of a column that was promoted to long. If the truncation of such a value has
-    overflowed, like Java's int, the result is not a multiple of the truncation width. In that case, the result is
-    corrected to the result for a long.
+    A file may hold 32-bit integers of a column that was promoted to long. Truncating such a value can overflow, as
+    Java's int does. The result is then no multiple of the truncation width, and is corrected to the value for a long.
     """
     values = list(file.partition or [None] * len(metadata.spec().fields))
     for position, field in enumerate(metadata.spec().fields):
@@ -324,9 +322,9 @@ def _nested_paths(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[
 
 
 def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder | None:
-    """Return the table's default sort order for rows with these columns, or None if there are no fields to sort by.
+    """Return the table's default sort order for rows with these columns, or None if there is nothing to sort by.
 
-    Columns that are not written are null in every row, so they are left out. Also return None if a field of the sort
+    Columns that are not written are left out, because they are null in every row. Return None if a field of the sort
     order is unsupported, because writers need not sort (Iceberg spec: Sorting).
     """
     order, paths = metadata.sort_order(), source_paths(metadata.schema())
@@ -346,10 +344,10 @@ def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder |
 
 
 def sort_order_id(file: DataFile, planned: SortOrder | None, metadata: TableMetadata) -> int | None:
-    """Return the id of the sort order by which a file is sorted.
+    """Return the ID of the sort order by which a file is sorted.
 
-    Return None if the file is unsorted, or if the table no longer has the order. `planned` is the sort order of the
-    plan by which the file was written.
+    Return None if the file is unsorted, or if the table no longer has the sort order. `planned` is the sort order of
+    the plan by which the file was written.
     """
     if not file.is_sorted or planned is None or not planned.order_id:
         return None

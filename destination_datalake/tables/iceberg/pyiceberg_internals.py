@@ -1,8 +1,8 @@
 """All uses of private names of PyIceberg, except methods of its Glue catalog (`tables/glue/compare_and_set.py`).
 
-PyIceberg has no public API for a snapshot that adds delete files or files of several partition specs, nor for all
-fields of manifests. If a release of PyIceberg changes one of these private names, `test_pyiceberg_internals.py` fails
-and reports what to do.
+PyIceberg has no public API for snapshots that add delete files or files of several partition specs, nor for all fields
+of manifests. If a release of PyIceberg changes one of these names, `test_pyiceberg_internals.py` fails and reports what
+to do.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ PyIceberg's type for format version 2 lacks the optional field `referenced_data_
 """
 
 _EQUALITY = NestedField(135, "equality_ids", ListType(136, IntegerType(), element_required=True), required=False)
-"""The field ids of equality deletes, as a list of int (Iceberg spec: Data File Fields), which Java expects.
+"""The field IDs of equality deletes as a list of int, as Java expects (Iceberg spec: Data File Fields).
 
-PyIceberg writes them as long.
+PyIceberg would write them as long.
 """
 
 _ENTRY_SCHEMAS = {
@@ -98,9 +98,9 @@ _ENTRY_SCHEMAS = {
 
 
 class SnapshotProducer(_SnapshotProducer[Any]):
-    """One snapshot of a branch. At the end of the producer's `with` block, the snapshot is added to a transaction.
+    """Adds one snapshot to a branch. The snapshot enters the transaction at the end of the `with` block.
 
-    Subclasses define the manifests of the snapshot. PyIceberg's conflict checks are not used, because they belong to
+    Subclasses define the snapshot's manifests. PyIceberg's conflict checks are not used, because they belong to
     PyIceberg's own retries.
     """
 
@@ -116,11 +116,11 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     @abstractmethod
     def manifests(self) -> list[ManifestFile]:
-        """Return the manifests of the snapshot, in the order of its manifest list."""
+        """Return the snapshot's manifests, in the order of its manifest list."""
 
     @abstractmethod
     def summary(self, previous: Mapping[str, str] | None) -> Summary:
-        """Return the summary of the snapshot. `previous` is the summary of the branch's present head, or None."""
+        """Return the snapshot's summary. `previous` is the summary of the branch's present head, or None."""
 
     @property
     def metadata(self) -> TableMetadata:
@@ -129,19 +129,16 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     @property
     def io(self) -> FileIO:
-        """The FileIO with which the table's metadata is read and written."""
+        """The FileIO for reading and writing the table's metadata."""
         return self._io
 
     @property
     def written_manifests(self) -> list[str]:
-        """The paths of the manifests that were written for this snapshot. They are deleted if the commit fails."""
+        """The paths of the manifests written for this snapshot. They are deleted if the commit fails."""
         return self._written_manifests
 
     def written(self, content: ManifestContent, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
-        """Write a manifest and return it.
-
-        `entries` must not be empty, and all of them must be of this content and spec.
-        """
+        """Write a manifest and return it. `entries` must not be empty, and must all be of this content and spec."""
         spec = self.spec(spec_id)
         if content == ManifestContent.DELETES:
             output = self.new_manifest_output()
@@ -180,9 +177,9 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
 
 def _with_both_zeros(summary: PartitionFieldSummary, type_: IcebergType) -> PartitionFieldSummary:
-    """Return the summary with a lower bound of zero changed to -0.0, and an upper bound of zero changed to 0.0.
+    """Return the summary with a lower bound of 0.0 changed to -0.0, and an upper bound of -0.0 changed to 0.0.
 
-    Engines order -0.0 before 0.0 (Iceberg spec: Data File Fields, note 3). But PyIceberg uses the first zero that it
+    Engines order -0.0 before 0.0 (Iceberg spec: Data File Fields, note 3), but PyIceberg uses the first zero that it
     reads for both bounds. The change is safe, because bounds need not be tight.
     """
     if not isinstance(type_, FloatType | DoubleType):
@@ -200,11 +197,11 @@ def summary_of(
     counts: Mapping[str, str],
     previous: Mapping[str, str] | None,
 ) -> Summary:
-    """Return the summary of a snapshot: the counts of added and removed files and rows, and the new totals.
+    """Return the summary of a snapshot: numbers of added and removed files and rows, and the new totals.
 
-    `counts` contains further entries of the summary. `previous` is the summary of the parent snapshot.
+    `counts` contains further entries. `previous` is the summary of the parent snapshot.
     """
-    # Update the metrics directly, because `collector.add_file` would require one spec for all partitions.
+    # Update the metrics directly, because `collector.add_file` requires one spec for all partitions.
     collector = SnapshotSummaryCollector()
     for file in added:
         collector.metrics.add_file(file)
@@ -216,7 +213,7 @@ def summary_of(
 
 
 class _DeletesWriter(ManifestWriterV2):
-    """Writes a manifest of delete files. PyIceberg's own writer supports only manifests of data files."""
+    """Writes a manifest of delete files, which PyIceberg's own writer does not support."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -242,7 +239,7 @@ class _DeletesWriter(ManifestWriterV2):
 
 
 def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEntry]:
-    """Yield the live entries of a manifest, with the values that they inherit from the manifest.
+    """Yield the live entries of a manifest, with the values that they inherit from it.
 
     Unlike `ManifestFile.fetch_manifest_entry`, this function reads doubles exactly, and reads `referenced_data_file`.
     """
@@ -253,7 +250,7 @@ def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEnt
 
 
 def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """Return the entries of a manifest whose status is deleted: the entries of files that a snapshot has removed."""
+    """Return the entries of a manifest with the status deleted: files that the manifest's snapshot has removed."""
     with _ManifestReader(manifest, io) as entries:
         return [
             _inherit_from_manifest(entry, manifest) for entry in entries if entry.status == ManifestEntryStatus.DELETED
@@ -269,14 +266,14 @@ def delete_file(**arguments: Any) -> DataFile:
 
 
 def referenced_data_file(file: DataFile) -> str | None:
-    """Return the path of the only data file to which a delete file applies, or None if its entry has no such path."""
+    """Return the path of the only data file to which a delete file applies. Return None if its entry names no path."""
     return file[len(_DELETE_FILE_TYPE.fields) - 1] if len(file) == len(_DELETE_FILE_TYPE.fields) else None
 
 
 class _WholeFile(AvroFile[_Entry]):
-    """An Avro file that is read to its last byte. PyIceberg's own class stops at an incomplete block without an error.
+    """An Avro file that is read to its last byte. PyIceberg's own class ignores an incomplete block.
 
-    Raises ValueError or EOFError if the file is incomplete, and OversizedFile if the decompressed blocks are too large.
+    Raises ValueError or EOFError if the file is incomplete, and OversizedFile if it is too large after decompression.
     """
 
     _bytes = 0
@@ -286,7 +283,7 @@ class _WholeFile(AvroFile[_Entry]):
     def __enter__(self) -> Self:
         with self.input_file.open() as source:
             content = source.read()
-        # The compiled decoder may read beyond the end of its buffer, so use it only for blocks that are complete.
+        # The compiled decoder may read beyond the end of its buffer, so it is used only for complete blocks.
         self.decoder, self._bytes = StreamingBinaryDecoder(content), len(content)
         self.header = self._read_header()
         if (schema := self.header.meta.get("avro.schema")) is None:
@@ -336,7 +333,7 @@ class _WholeFile(AvroFile[_Entry]):
 
 
 def _chunks(reader: IO[bytes], limit: int) -> Iterator[bytes]:
-    """Yield the content of a reader in chunks. Stop after the chunk that exceeds `limit` bytes in total."""
+    """Yield a reader's content in chunks. Stop after the chunk with which the total exceeds `limit` bytes."""
     while limit >= 0 and (chunk := reader.read(_CHUNK)):
         limit -= len(chunk)
         yield chunk
@@ -344,7 +341,7 @@ def _chunks(reader: IO[bytes], limit: int) -> Iterator[bytes]:
 
 _CHUNK = 64 * 1024
 
-# PyIceberg reads manifest lists with its own AvroFile class, and has no parameter to replace that class.
+# PyIceberg reads manifest lists with its own AvroFile class, which no parameter can replace.
 vars(pyiceberg.manifest)["AvroFile"] = _WholeFile
 
 
@@ -361,7 +358,7 @@ class _ManifestReader(_WholeFile[ManifestEntry]):
 def _entry_reader(schema: str, content: ManifestContent) -> Reader:
     """Return the reader of manifest entries with this Avro schema.
 
-    Readers are cached, because creating a reader takes longer than reading a small manifest.
+    Readers are cached, because creating one takes longer than reading a small manifest.
     """
     enums: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
     resolver: Any = _Resolver({-1: ManifestEntry, 2: DataFile}, enums)
@@ -376,7 +373,7 @@ class _Resolver(ReadSchemaResolver):
 
 
 class _ExactDoubleReader(DoubleReader):
-    """Reads doubles exactly. PyIceberg's compiled decoder rounds them to floats."""
+    """Reads doubles exactly, because PyIceberg's compiled decoder rounds them to floats."""
 
     def read(self, decoder: BinaryDecoder) -> float:
         value: float = _DOUBLE.unpack(decoder.read(_DOUBLE.size))[0]
@@ -387,7 +384,7 @@ class _ExactDoubleReader(DoubleReader):
 
 
 class OpenTransaction(Transaction):
-    """A PyIceberg transaction that exposes its updates and requirements."""
+    """A PyIceberg transaction whose updates and requirements can be read and replaced."""
 
     @property
     def requirements(self) -> tuple[TableRequirement, ...]:
@@ -396,7 +393,7 @@ class OpenTransaction(Transaction):
 
     @property
     def base(self) -> TableMetadata:
-        """The table's metadata before the transaction, to which the updates apply."""
+        """The table's metadata before the transaction."""
         return self._table.metadata
 
     @property
@@ -405,21 +402,21 @@ class OpenTransaction(Transaction):
         return self._updates
 
     def require(self, requirements: tuple[TableRequirement, ...]) -> None:
-        """Replace the requirements of the commit. PyIceberg's own requirements cover only one of several branches."""
+        """Replace the requirements of the commit, because PyIceberg's own cover only one of several branches."""
         self._requirements = requirements
 
 
 def apply(transaction: Transaction, updates: tuple[TableUpdate, ...]) -> None:
-    """Add metadata updates to a transaction. Use it for updates that no method of PyIceberg's Transaction can add."""
+    """Add metadata updates that no method of PyIceberg's Transaction can add."""
     transaction._apply(updates, ())
 
 
 def with_updates(
     base: TableMetadata, updates: tuple[TableUpdate, ...], metadata_location: str | None = None
 ) -> TableMetadata:
-    """Apply updates to the metadata, like PyIceberg's `update_table_metadata`, but share unchanged parts with `base`.
+    """Apply updates to metadata like PyIceberg's `update_table_metadata`. Unchanged parts are shared with `base`.
 
-    `metadata_location` is the location of `base`. If it is supplied, it is appended to the metadata log.
+    If `metadata_location`, the location of `base`, is given, it is appended to the metadata log.
     """
     context, metadata = _TableMetadataUpdateContext(), base
     for update in updates:

@@ -1,8 +1,8 @@
-"""The rebuild of an Iceberg table's content by a replay of archived syncs.
+"""Rebuilds the content of an Iceberg table by a replay of archived syncs.
 
-The replay writes to a clone of the original table. The clone has the same field ids and partition specs, so the files
-of the clone can be added to the original table. Other syncs may write to the original table during the replay. In that
-case, the final commit fails: it succeeds only if the content of the original table has not changed.
+The replay writes to a clone of the original table. The clone has the same field IDs and partition specs, so its files
+can be added to the original table. Other syncs may write to the original table during the replay. The final commit then
+fails, because it succeeds only if the original table's content has not changed.
 """
 
 from __future__ import annotations
@@ -60,40 +60,39 @@ _OF_ROWS = frozenset(
         PUBLISHED_BY_PROPERTY,
     )
 )
-"""The properties that describe a table's rows or writers. They are not copied to a clone."""
+"""Properties that describe a table's rows or writers. A clone does not copy them."""
 
 
 class IcebergRebuild:
-    """Rebuilds one Iceberg table, the original table, from a clone to which a replay writes."""
+    """Rebuilds one Iceberg table, the original table, from a clone to which a replay writes (see `Rebuild`)."""
 
     def __init__(self, name: TableName, catalog: TableCatalog, scratch: str) -> None:
-        """Initialize the rebuild of table `name`.
+        """Rebuild the table `name`. No request is sent yet.
 
-        `scratch` is a folder for the metadata of the clone. It is an S3 URI without a trailing slash.
+        `scratch` is a folder for the clone's metadata: an S3 URI without a trailing slash.
         """
         self._name = name
         self._catalog = catalog
         self._scratch = scratch
 
     def state(self, name: TableName) -> TableState | None:
-        """Return the state of a table, or None if the table does not exist."""
+        """Return the state of the table `name`, or None if that table does not exist."""
         try:
             return TableOperations(name, self._catalog).with_latest(_state)
         except NoSuchTableError:
             return None
 
     def clone(self, made: TableName, marks: dict[str, str]) -> None:
-        """Register the clone `made` with the metadata of the original table, but without its snapshots.
+        """Register the clone `made` with the original table's metadata, but without snapshots.
 
-        `marks` are added to the properties of the clone.
+        `marks` are added to the clone's properties.
         """
         table = TableOperations(self._name, self._catalog).load()
         own = {name: value for name, value in table.metadata.properties.items() if name not in _OF_ROWS}
         folder = f"{table.metadata.location.rstrip('/')}/metadata"
         if not self._catalog.access_of(self._name).has_session_credentials:
-            # The removal of orphans skips a folder with the metadata of two tables, so the clone gets its own metadata
-            # folder. With vended credentials, this is not possible, because they are valid only for the folder of the
-            # table.
+            # The clone gets its own metadata folder, because the removal of orphans skips a folder with the metadata of
+            # two tables. Vended credentials do not allow that: they are valid only for the table's folder.
             folder = self._scratch
             own[TableProperties.WRITE_METADATA_PATH] = folder
         metadata = table.metadata.model_copy(update={**_without_snapshots(), "properties": {**own, **marks}})
@@ -103,15 +102,13 @@ class IcebergRebuild:
         self._catalog.pyiceberg().register_table(made, location)
 
     def begin(self) -> None:
-        """Do nothing. Other writers need not be locked out, because the final commit detects their changes."""
+        """Do nothing. Other writers may continue, because the final commit detects their changes."""
 
     def take_over(self, made: TableName, seen: TableState) -> bool:
-        """Replace the content and the pending rows of the original table by the content of the clone.
+        """Replace the original table's content and pending rows by the clone's content, then drop the clone.
 
-        Then drop the clone.
-
-        Return False and change nothing if the original table is no longer in the state `seen`. Raises TableConflict if
-        the clone has columns that the original table lacks.
+        Returns False and changes nothing if the original table is no longer in the state `seen`. Raises TableConflict
+        if the clone has columns that the original table lacks.
         """
         other = TableOperations(made, self._catalog).load()
         operations = TableOperations(self._name, self._catalog)
@@ -138,9 +135,9 @@ class IcebergRebuild:
         return taken
 
     def drop(self, made: TableName) -> None:
-        """Drop the clone, and delete its metadata.
+        """Drop the clone and delete its metadata.
 
-        The data files of the clone become orphans unless the original table has taken them over.
+        Its data files become orphans, unless the original table has taken them over.
         """
         with suppress(NoSuchTableError):
             self._catalog.pyiceberg().drop_table(made)
@@ -173,16 +170,15 @@ def _version(metadata: TableMetadata) -> str:
 
 
 def _live_files(table: Table) -> list[IcebergFile]:
-    """Return the data files and delete files of main, without duplicates."""
+    """Return the data files and delete files of main. Each file appears once."""
     live = BranchFiles(metrics=None).of(table, MAIN_BRANCH)
     return [*_distinct(entry for file in live for entry in (file.entry, *file.deletes))]
 
 
 def _require_same_columns(name: TableName, made: Schema, present: Schema) -> None:
-    """Raise TableConflict unless the original table has every column of the clone, with the same field id.
+    """Raise TableConflict unless the original table has all columns of the clone, with the same field IDs.
 
-    The clone began with the columns of the original table. It has additional columns if the options have changed since
-    the archived syncs.
+    The clone has additional columns if the options have changed since the archived syncs.
     """
     ids = {id_: field.name for id_, field in index_by_id(present).items()}
     for id_, field in index_by_id(made).items():

@@ -1,8 +1,8 @@
-"""The commit loop of merges, erasures and compactions: plan, run jobs that write files, commit, and retry.
+"""The commit loop of merges, erasures and compactions: plan, run jobs that write files, commit, retry.
 
-Concurrency is optimistic: jobs run without a lock, and the catalog accepts a commit only if the table still has the
-metadata on which the commit was planned. After a conflict, the table is planned again. The key of a job's result
-contains everything on which the result depends, so no job is repeated for files that have not changed.
+Jobs run without a lock. The catalog accepts a commit only if the table still has the metadata on which the commit was
+planned. After a conflict, the table is planned again. No job is repeated for unchanged files, because the key of a
+job's result contains everything on which the result depends.
 """
 
 from __future__ import annotations
@@ -40,65 +40,62 @@ _Result = TypeVar("_Result")
 
 
 class Unsuitable(Exception):
-    """The table cannot be changed. The message is a clause about the table with the remedy, without a full stop."""
+    """The table cannot be changed. The message is a clause about the table with a remedy, without a full stop."""
 
 
 class StalePlan(Exception):
-    """The table has changed since it was planned, so more jobs must run before the commit."""
+    """The table has changed since it was planned. More jobs must run before the commit."""
 
 
 class Rework(ABC, Generic[_Plan, _Outcome]):
-    """One change of one table, with jobs that write the new files.
-
-    Subclasses define the plan, the jobs and the commit.
-    """
+    """One change of one table, with jobs that write the new files. Subclasses define the plan, jobs and commit."""
 
     def __init__(self, operations: TableOperations, attempts: int, cannot: str, when_busy: str) -> None:
-        """Set the texts of error messages.
+        """Store what error messages say.
 
-        Error messages begin with `cannot`. The message of the TableBusy error after the last attempt ends with
-        `when_busy`.
+        All messages begin with `cannot`. The message of TableBusy, after the last attempt, ends with `when_busy`.
         """
         self.operations = operations
         self._attempts = attempts
         self._cannot = cannot
         self._when_busy = when_busy
         self._planned: tuple[str, _Plan | None] | None = None
-        """The location of the last metadata file that was planned, and the plan for it."""
+        """The location of the metadata file that was last planned, and the plan for it."""
 
     @abstractmethod
     def plan(self, table: Table) -> _Plan | None:
-        """Return the plan for this state of the table, or None if there is nothing to do. Raises Unsuitable."""
+        """Return the plan for the table's present state, or None if there is nothing to do. Raises Unsuitable."""
 
     @abstractmethod
     def sources(self, plan: _Plan) -> frozenset[str]:
-        """Return the URIs of the files that the jobs of a plan may read."""
+        """Return the URIs of all files that the plan's jobs may read."""
 
     @abstractmethod
     def run_jobs(self, plan: _Plan) -> None:
-        """Run the jobs that have no result yet. Raises ConnectorError if a job fails, and StalePlan."""
+        """Run the plan's jobs that have no result yet. Raises ConnectorError if a job fails, and StalePlan."""
 
     @abstractmethod
     def change(self, plan: _Plan, table: Table, transaction: Transaction) -> _Outcome | None:
-        """Add the change to a transaction, and return the outcome of the change, or None if there is nothing to do.
+        """Add the change to a transaction. Return its outcome, or None if there is nothing to do.
 
-        `plan` is the plan for the state in `table`. The table may have changed since the jobs ran. Raises StalePlan if
-        a job of the plan has no result yet.
+        `plan` is the plan for the state in `table`, which may have changed since the jobs ran. Raises StalePlan if a
+        job of the plan has no result yet.
         """
 
     @abstractmethod
     def unused(self, outcome: _Outcome | None) -> Iterable[Uncommitted]:
-        """Return the files that jobs have written but that are not in the table.
+        """Return the files that jobs have written but the table does not contain.
 
         `outcome` is the outcome of the commit, or None if nothing was committed.
         """
 
     def rework(self) -> tuple[Table, _Outcome] | None:
-        """Plan the change, run its jobs and commit, until a commit succeeds. Then delete unused files.
+        """Plan, run jobs and commit until a commit succeeds. Then delete unused files.
 
-        Returns the table after the commit and the outcome of `change`, or None if there was nothing to do. Raises
-        TableBusy if other writers committed first at every attempt, TableConflict, ConnectorError, CommitStateUnknown
-        and errors of AWS. After the last two kinds of errors, the new files are not deleted, because the table may
+        Returns the table after the commit with the outcome of `change`, or None if there was nothing to do.
+
+        Raises TableConflict, ConnectorError, and TableBusy if other writers committed first at every attempt. Also
+        raises CommitStateUnknown and errors of AWS. After these two, the new files are kept, because the table may
         contain them.
         """
         self._planned = None
@@ -113,8 +110,8 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
     def with_plan(self, act: Callable[[_Plan], _Result]) -> _Result | None:
         """Call `act` with the plan of the table's present state, and return its result.
 
-        Return None if there is nothing to do. After a conflict or StalePlan, the table is loaded and planned again.
-        Raises TableBusy after the last attempt.
+        Return None if there is nothing to do. After a conflict or StalePlan, load and plan the table again. Raises
+        TableBusy after the last attempt.
         """
         for _ in range(self._attempts):
             with suppress(StalePlan, CommitFailedException):
@@ -123,10 +120,7 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         raise TableBusy(f"{self._cannot}: other writers have changed its files at every attempt. {self._when_busy}")
 
     def _load(self) -> _Plan | None:
-        """Load and plan the table.
-
-        Raises CommitFailedException if another writer deletes the table's manifests meanwhile.
-        """
+        """Load and plan the table. Raises CommitFailedException if another writer deletes its manifests meanwhile."""
         table = self.operations.load()
         with self.operations.planning_on(table):
             return self._plan_of(table)
@@ -143,12 +137,12 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         try:
             self.run_jobs(plan)
         except ConnectorError as error:
-            # The job may have failed because another writer has replaced and deleted files of the plan.
+            # Another writer may have replaced and deleted files of the plan, so that the job failed.
             latest = self._load()
             if latest is not None and self.sources(plan) <= self.sources(latest):
                 raise
             raise StalePlan from error
-        # Load the table again: during the jobs, it may have changed, or may have been dropped and created again.
+        # Load the table again, because it may have been changed or recreated while the jobs ran.
         table, outcome = self.operations.commit(self._build)
         return None if outcome is None else (table, outcome)
 
@@ -161,7 +155,7 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
 
 
 def rewritable_schema(metadata: TableMetadata) -> pa.Schema:
-    """Return the schema for rewritten files of a table. Raises Unsuitable if the table has unsupported types."""
+    """Return the Arrow schema for rewritten files of the table. Raises Unsuitable if a type is unsupported."""
     if (schema := arrow_schema(metadata.schema())) is None:
         raise Unsuitable(
             "it has columns of types that this connector does not write, so its files cannot be written again. Drop "
@@ -183,15 +177,15 @@ def require_parquet(files: Iterable[LiveFile]) -> None:
 
 
 _TASKS_PER_JOB = 1000
-"""Maximum number of tasks in a job. Spark's driver holds all tasks in memory, each with the table's schema."""
+"""Maximum number of tasks per job. Spark's driver holds all of them in memory, each with the table's schema."""
 
 
 @dataclass(slots=True)
 class Removals:
-    """Removes rows from files on executors, and keeps the results.
+    """Removes rows from files on the executors, and keeps the results for later attempts.
 
-    Each key of `results` contains everything on which the result depends. `written` contains the new files of all
-    results, even if the commit does not need them.
+    The keys of `results` contain everything on which a result depends. `written` contains the new files of all results,
+    even those that the commit does not need.
     """
 
     executors: Executors
@@ -199,8 +193,11 @@ class Removals:
     written: list[WrittenFile] = field(default_factory=list)
 
     def run(self, tasks: Mapping[Hashable, RemoveTask]) -> None:
-        """Run the tasks. Raises ConnectorError if a task fails, but keeps the results of the other tasks."""
-        # Run large files first, so that no executor still works on one when all others have finished.
+        """Run the tasks, and store their results by the same keys.
+
+        Raises ConnectorError if a task fails, but keeps the results of the others.
+        """
+        # Run large files first, so that no executor is still busy with one when the others have finished.
         ordered = sorted(tasks.items(), key=lambda item: sum(file.source.size for file in item[1].files), reverse=True)
         for begin in range(0, len(ordered), _TASKS_PER_JOB):
             batch = dict(ordered[begin : begin + _TASKS_PER_JOB])
@@ -219,10 +216,10 @@ class Removals:
 
 
 def folder_of_new_file(old: str, folder: str) -> str:
-    """Return the folder to which the replacement of an old file is written.
+    """Return the folder for the file that replaces the file `old`.
 
-    If the folder of the old file is `folder` or is inside it, that folder is returned, otherwise `folder`. `folder` is
-    a URI without a trailing slash.
+    This is the folder of `old` if it is `folder` or inside it, otherwise `folder`. `folder` is a URI without a trailing
+    slash.
     """
     own = old.rpartition("/")[0]
     return own if f"{own}/".startswith(f"{folder}/") else folder

@@ -1,4 +1,4 @@
-"""The schema of an Iceberg table: its column types, schema changes in a transaction, and conversion to Arrow."""
+"""The schema of an Iceberg table: column types, schema changes in a transaction, conversion to Arrow."""
 
 from __future__ import annotations
 
@@ -39,15 +39,14 @@ from destination_datalake.schema.types import ColumnType, Field
 
 
 def column_types(metadata: TableMetadata) -> dict[str, ColumnType | None]:
-    """Return the types of the table's columns by name, or None for a type that this connector does not write."""
+    """Return the types of the table's columns by name. None stands for a type that this connector does not write."""
     return {field.name: from_iceberg(field.field_type) for field in metadata.schema().fields}
 
 
 def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
     """Return the source field of each column by the column's lower-case name. Reserved names map to None.
 
-    The names of partition fields are reserved, even if the fields belong to former partition specs (Iceberg:
-    PartitionSpec).
+    The names of partition fields are reserved, also those of former partition specs (Iceberg: PartitionSpec).
     """
     fields = (field for spec in metadata.partition_specs for field in spec.fields)
     columns = {field.name.lower(): field.doc or field.name for field in metadata.schema().fields}
@@ -55,7 +54,7 @@ def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
 
 
 def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
-    """Return the table's columns whose types this connector writes, with the keys of their source fields."""
+    """Return the columns with types that this connector writes, each with the key of its source field."""
     return tuple(
         as_column(field.name, field.doc or field.name, type_)
         for field in metadata.schema().fields
@@ -64,11 +63,11 @@ def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
 
 
 def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of nested struct members that may contain values of two source fields.
+    """Yield the paths of struct members that may hold values of two source fields.
 
-    The doc of a struct member is the key of the member's source field. Earlier versions of this connector could add a
-    second member with the same doc. Later, if a schema declared only one of two source fields with similar names, the
-    values of that field were written to the first member, even if they belonged to the second.
+    The doc of a struct member is the key of its source field. Earlier versions of this connector could add a second
+    member with the same doc. If a schema later declared only one of two similarly named fields, its values were written
+    to the first member, even if they belonged to the second.
     """
     members = [(*parents, field.name) for field in struct.fields]
     docs = [field.doc for field in struct.fields]
@@ -83,12 +82,12 @@ def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterato
 
 
 def missing_changes(columns: Sequence[Field], transaction: Transaction) -> tuple[SchemaChange, ...]:
-    """Return the schema changes that are required before files with these columns can be added."""
+    """Return the schema changes that the table needs before files with these columns can be added."""
     return evolve(column_types(transaction.table_metadata), columns).changes
 
 
 def apply_changes(changes: Sequence[SchemaChange], transaction: Transaction) -> None:
-    """Add schema changes to a transaction. Existing fields keep their ids, docs and required flags."""
+    """Add schema changes to a transaction. Existing fields keep their IDs, docs and required flags."""
     if not changes:
         return
     placeholder_ids = itertools.count(1_000_000)  # PyIceberg assigns the real ones.
@@ -123,10 +122,10 @@ _PRIMITIVE: Mapping[type[IcebergType], Callable[[Any], pa.DataType]] = {
 
 
 def arrow_schema(schema: Schema) -> pa.Schema | None:
-    """Return the Arrow schema of a table, or None if the table contains an unsupported type.
+    """Return the table's Arrow schema, or None if it contains an unsupported type.
 
-    Columns and nested fields have field ids at every level, and all are nullable, except the keys of maps. Unlike in
-    PyIceberg's conversion, strings and lists have 32-bit offsets, as in files that Arrow reads.
+    Every field has a field ID, and everything is nullable except the keys of maps. Strings and lists have 32-bit
+    offsets, as in files that Arrow reads, unlike in PyIceberg's conversion.
     """
     try:
         return pa.schema([arrow_field(field) for field in schema.fields])
@@ -135,7 +134,7 @@ def arrow_schema(schema: Schema) -> pa.Schema | None:
 
 
 def arrow_field(field: NestedField, *, nullable: bool = True, name: str | None = None) -> pa.Field[Any]:
-    """Return the Arrow field of a column or nested field, with field ids at every level.
+    """Return the Arrow field of a column or nested field. Every level has a field ID.
 
     Raises KeyError for unsupported types.
     """

@@ -1,8 +1,8 @@
-"""The Iceberg table of a stream. Commits are made with PyIceberg.
+"""The Iceberg table of a stream.
 
-Executors write Parquet files with the table's field ids, and each commit adds the files of a batch in one snapshot. An
-overwrite collects its rows on a branch. To publish the overwrite, one commit makes the head of the branch the table's
-current snapshot, so readers see either the old rows or the new rows (Iceberg spec: snapshot references).
+Executors write Parquet files with the table's field IDs. Each commit adds the files of a batch in one snapshot. An
+overwrite collects its rows on a branch. One commit then makes the branch's head the current snapshot, so that readers
+see either the old rows or the new ones (Iceberg spec: snapshot references).
 """
 
 from __future__ import annotations
@@ -107,20 +107,19 @@ _logger = logging.getLogger(__name__)
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "write.format.default": "parquet",
-    # Every commit writes a new metadata file. Keep the last hundred files (Iceberg: table properties).
+    # Every commit writes a metadata file. Keep the last hundred (Iceberg: table properties).
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
 
 _FRESH_SECONDS = 30.0
-"""Maximum age in seconds of the table that `prepare` loaded if the first commit of a sync is to reuse it."""
+"""A sync's first commit reuses the table that `prepare` loaded if it is at most this many seconds old."""
 
 
 class IcebergTable:
-    """The Iceberg table to which one sync writes a stream.
+    """The Iceberg table to which one sync writes a stream (see `Table`).
 
-    `prepare` must be called first. It adds the column types, the field ids and the data folder to the plan for new
-    files.
+    `prepare` adds the column types, the field IDs and the data folder to the plan for new files.
     """
 
     def __init__(
@@ -148,10 +147,10 @@ class IcebergTable:
         self._wanted: tuple[tuple[Field, ...], WantedLayout] | None = None
 
     def prepare(self) -> None:
-        """Create the table, or reconcile the schema of the existing table with the stream.
+        """Create the table, or adapt the existing table's schema to the stream.
 
-        Pending overwrites of earlier syncs are taken over or removed. Raises TableConflict if the stream cannot be
-        written to the existing table.
+        Takes over or removes pending overwrites of earlier syncs. Raises TableConflict if the stream cannot be written
+        to the existing table.
         """
         try:
             table, created = self._operations.load(), False
@@ -167,26 +166,26 @@ class IcebergTable:
         table, columns = self._begin(table)
         if not self._is_ours(table):
             self._wanted_layout(columns, known_columns(table.metadata)).warn_of_difference(table.metadata, self.name)
-        # Unlike the partition spec, the sort order is fixed for the sync, because files in a former sort order stay
+        # The sort order stays fixed for the sync, unlike the partition spec, because files in a former sort order stay
         # valid.
         self._plan = replace(self._plan, sort_order=sort_order(table.metadata, self._plan.columns))
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
 
     def is_empty(self) -> bool:
-        """Return whether neither main nor any unpublished branch contains rows, according to the snapshot summaries."""
+        """Return whether the snapshot summaries of main and all unpublished branches count no rows."""
         branches = (MAIN_BRANCH, *unpublished_branches(self._metadata))
         return all(rows_on(branch, self._metadata) is None for branch in branches)
 
     def is_archived(self) -> bool:
-        """Return whether the table has the property with which syncs mark a table that has an archive."""
+        """Return whether a table property records that a sync has archived its commits to the table."""
         return ARCHIVED_PROPERTY in self._metadata.properties
 
     def position(self) -> TablePosition:
-        """Return the table's position as of this sync's last commit: the number of the table's metadata file."""
+        """Return the number of the table's metadata file after this sync's last commit."""
         return self._operations.position
 
     def plan(self) -> FilePlan:
-        """Return the plan for the files of the next batch, with the column types and field ids as of the last commit.
+        """Return how to write the files of the next batch, with the column types and field IDs of the last commit.
 
         If the catalog vends credentials for the table's files, the plan includes them.
         """
@@ -194,17 +193,17 @@ class IcebergTable:
         return replace(self._plan, vended_access=access if access.has_session_credentials else None)
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        """Append the files, and add or promote the columns that the files need, in one metadata commit.
+        """Append the files, and add or promote the columns that they need, in one commit.
 
-        Files that store a column as int and files that store it as long may coexist (Iceberg spec: type promotion). If
-        a column becomes double, the files that store it as float are rewritten in the same commit. If the new files do
-        not fit the table any more, delete them and return Reencode.
+        Files that store a column as int and as long may coexist (Iceberg spec: type promotion). If a column becomes
+        double, the same commit replaces the files that store it as float. If the new files no longer fit the table,
+        deletes them and returns Reencode.
         """
         self._merge_leftovers()
         self._has_merged = False
         promotion = Promotion(self.name, self._plan.folder, self._operations.access, rewrite)
         pending = pending_uploads(files)
-        # The files of a unit share one tuple of columns, so few distinct tuples exist even for a thousand files.
+        # The files of one batch share a few tuples of columns, even if there are a thousand files.
         written = dict.fromkeys({id(file.columns): file.columns for file in files}.values())
 
         def build(table: PyIcebergTable, transaction: Transaction) -> str | Ungoverned | None:
@@ -256,7 +255,7 @@ class IcebergTable:
         return Committed()
 
     def merge_is_due(self) -> bool:
-        """Return whether pending rows should be merged before the stream ends, because of their size or age.
+        """Return whether pending rows are so large or old that they should be merged before the stream ends.
 
         Return False after a merge until the next commit, and for some minutes after a failed merge.
         """
@@ -269,8 +268,8 @@ class IcebergTable:
     def merge(self) -> None:
         """Merge pending rows into the table's content.
 
-        If other writers commit first at every attempt, the rows stay pending. The rows of an overwrite are not merged
-        by this method, but by `publish`.
+        If other writers commit first at every attempt, the rows stay pending. The rows of an overwrite are merged only
+        by `publish`.
         """
         self._no_merge_before = datetime.now(UTC) + RETRY_DELAY  # Reset below if the merge succeeds.
         self._merge_leftovers()
@@ -282,7 +281,7 @@ class IcebergTable:
     def publish(self, _rewrite: Rewrite) -> None:
         """Merge pending rows. For an overwrite, make the rows on its branch the table's content.
 
-        If no batch was committed to the branch, the table becomes empty. Call this method only once. Raises Fenced if
+        If an overwrite has committed no batch, the table becomes empty. Call this method only once. Raises Fenced if
         another sync has taken over the overwrite, and Recreated if the table was dropped and created again.
         """
         try:
@@ -322,22 +321,22 @@ class IcebergTable:
         return self._operations.create(schema, location, spec, order, properties)
 
     def _begin(self, table: PyIcebergTable | None = None) -> tuple[PyIcebergTable, tuple[Field, ...]]:
-        """Reconcile the schema and begin the write mode. Return the table and the columns to write."""
+        """Adapt the schema and begin the write mode. Return the table and the columns to write."""
         table, (self._mode, columns) = self._operations.commit(self._reconcile, table)
         self._use_schema(table.metadata, columns)
         self._prepared = table, time.monotonic()
         return table, columns
 
     def _pop_prepared(self) -> PyIcebergTable | None:
-        """Return the table that the last `_begin` loaded if it is recent, otherwise None. A second call returns None.
+        """Return the table that the last `_begin` loaded if it is recent, otherwise None. Forget it.
 
-        Other writers may have changed the table since it was loaded.
+        Other writers may have changed the table since.
         """
         prepared, self._prepared = self._prepared, None
         return prepared[0] if prepared is not None and time.monotonic() < prepared[1] + _FRESH_SECONDS else None
 
     def _merge_leftovers(self) -> None:
-        """Merge the pending rows of earlier syncs before this sync writes any row.
+        """Merge the pending rows of earlier syncs before this sync writes rows.
 
         Raises TableBusy if another sync keeps adding pending rows.
         """
@@ -351,9 +350,9 @@ class IcebergTable:
     def _reconcile(
         self, table: PyIcebergTable, transaction: Transaction
     ) -> tuple[WriteMode, tuple[Field, ...]] | Ungoverned:
-        """Reconcile the schema and begin the write mode. Return the mode and the columns to write.
+        """Adapt the schema and begin the write mode. Return the mode and the columns to write.
 
-        Return Ungoverned if the new columns must be committed and governed first.
+        Return Ungoverned if new columns must be committed first, to apply permissions to them.
         """
         self._require_compatible(table.metadata)
         sources = column_sources(table.metadata)
@@ -383,8 +382,7 @@ class IcebergTable:
         )
         written = [column.name for column in (*METADATA_COLUMNS, *reconciled.columns)]
         require_all_written(self._stream, self.name, table.metadata, written, reconciled.changes)
-        # Promotion to double waits for the first batch, because executors must rewrite files for it and may still be
-        # starting.
+        # Promotion to double waits for the first batch: executors must rewrite files for it, and may still be starting.
         deferred = [change for change in reconciled.changes if isinstance(change, Widen) and change.type == Float64()]
         apply_changes([change for change in reconciled.changes if change not in deferred], transaction)
         if reconciled.conflicts:
@@ -423,7 +421,7 @@ class IcebergTable:
             raise table_conflict(self._stream.id, self.name, reason)
 
     def _add_comment(self, reconciled: Reconciliation, transaction: Transaction) -> None:
-        """Append the type conflicts to the table's comment, which may be in the catalog or in Iceberg's properties."""
+        """Add the type conflicts to the table's comment, which is in the catalog or in Iceberg's properties."""
         glue_table = self._catalog.find(self.name)
         texts = [
             glue_table.get("Description") if glue_table is not None else None,
@@ -436,7 +434,7 @@ class IcebergTable:
     def _wanted_layout(self, columns: tuple[Field, ...], known: tuple[Field, ...] = ()) -> WantedLayout:
         """Return the partition fields and the sort order that the options define for these columns.
 
-        `known` contains the columns of the existing table, and is empty for a new table.
+        `known` contains the columns of the existing table. It is empty for a new table.
         """
         if self._wanted is None or self._wanted[0] != columns:
             layout = replace(self._layout, known=known)
@@ -445,12 +443,12 @@ class IcebergTable:
         return self._wanted[1]
 
     def _is_ours(self, table: PyIcebergTable) -> bool:
-        """Return whether this connector has created the table for this stream."""
+        """Return whether this connector created the table for this stream."""
         owner = TableOwner.of(table.properties)
         return owner is not None and owner.stream == self._stream.id
 
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:
-        """Update the plan with the table's field ids and partition spec, and with the columns in the table's types."""
+        """Update the plan: the table's field IDs and partition spec, and `columns` with the table's types."""
         written = evolve(column_types(metadata), columns).columns
         assigned = partitioning(metadata, written, self._layout.config.max_open_partitions)
         ids = index_by_name(metadata.schema())
@@ -468,9 +466,9 @@ class Promotion:
     """Rewrites the live files that store a column as float when a commit promotes the column to double.
 
     The Iceberg spec permits such files to stay, but Trino fails on their statistics when a query filters by the column
-    (trinodb/trino#30544). Branches share the table's schema, so files of pending rows are also rewritten. Retries of
-    the commit reuse the new files. A new file is written to the folder of the old file if that folder is inside
-    `folder` (an S3 URI without a trailing slash), and otherwise to `folder`.
+    (trinodb/trino#30544). Files of pending rows are rewritten too, because branches share the table's schema. Retries
+    of the commit reuse the new files. A new file is written to the old file's folder if that is inside `folder` (an S3
+    URI without a trailing slash), otherwise to `folder`.
     """
 
     def __init__(self, table: TableName, folder: str, access: AwsAccess, rewrite: Rewrite) -> None:
@@ -485,12 +483,11 @@ class Promotion:
         self._started = time.monotonic()
 
     def rewrite_files(self, table: PyIcebergTable, transaction: Transaction, to_double: frozenset[int]) -> None:
-        """Rewrite the files with promoted columns, and replace them in one snapshot for each branch.
+        """Rewrite the files with promoted columns, and replace them in one snapshot per branch.
 
-        `to_double` contains the ids of the promoted fields. If it is empty, because no column needs promotion or
-        another writer has promoted the column, nothing is rewritten. Rows with position deletes are left out of the new
-        files. Raises TableConflict if equality deletes apply to a file, because they would not apply to the new file,
-        so deleted rows would come back.
+        `to_double` contains the IDs of the promoted fields. If it is empty, do nothing. Deleted rows (by position
+        deletes) are left out of the new files. Raises TableConflict if equality deletes apply to a file: they would not
+        apply to the new file, so deleted rows would come back.
         """
         self._added, self._without_field_ids = [], 0
         if not to_double:
@@ -506,8 +503,8 @@ class Promotion:
             for file in of_branch:
                 new = self._rewritten[file.state, to_double]
                 if new.uri == file.path:
-                    # The job found no such field id. If value counts exist, the file contains the column, but without
-                    # field ids.
+                    # The file has no such field ID. Value counts show that it contains the column, but without field
+                    # IDs.
                     self._without_field_ids += not to_double.isdisjoint(file.entry.value_counts or ())
                     continue
                 replaced.append(file)
@@ -520,10 +517,7 @@ class Promotion:
                 change_branch(Change(added, removed), branch, table, transaction, uniqueness)
 
     def log(self) -> None:
-        """Log how many files were rewritten, and warn of files that could not be rewritten.
-
-        Call this after the commit.
-        """
+        """Log how many files were rewritten, and warn of files that cannot be rewritten. Call this after the commit."""
         if self._added:
             _logger.info(
                 "Table %s: column %s became double. The %d files that held it as float were rewritten "
@@ -549,11 +543,11 @@ class Promotion:
         return [file for file in self.written() if file.uri not in added]
 
     def written(self) -> list[Rewritten]:
-        """Return the new files of all attempts. Some of these files may be only partly written."""
+        """Return the new files of all attempts. Some may be only partly written."""
         return [file for file in self._rewritten.values() if file.uri != file.source]
 
     def _rewritable(self, live: Sequence[LiveFile], branch: str) -> list[LiveFile]:
-        """Return the Parquet files of a branch. Raises TableConflict if equality deletes apply to one of them."""
+        """Return a branch's Parquet files. Raises TableConflict if equality deletes apply to one of them."""
         files = [file for file in live if file.entry.file_format == FileFormat.PARQUET]
         if any(file.has_equality_deletes for file in files):
             raise TableConflict(
@@ -572,7 +566,7 @@ class Promotion:
         try:
             done = {file.uri: file for file in self._rewrite([*tasks.values()])}
         except RewriteFailed:
-            # Each of the new files may have been written, so record all of them for deletion.
+            # Record all new files for deletion, because any of them may have been written.
             for key, task in tasks.items():
                 self._rewritten[key, to_double] = Rewritten(task.target, 0, 0, source=task.source)
             raise

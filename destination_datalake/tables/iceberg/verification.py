@@ -1,6 +1,6 @@
-"""Verification of an Iceberg table: the statistics that its metadata records, and whether the metadata is consistent.
+"""Verifies an Iceberg table: reads the file statistics that its metadata records, and checks the metadata.
 
-The expected statistics of the files are read from snapshots, manifest lists and manifests.
+The statistics come from snapshots, manifest lists and manifests.
 """
 
 from __future__ import annotations
@@ -59,11 +59,14 @@ _BOUNDED = (
     TimestamptzType,
     StringType,
 )
-"""The types of columns whose values are compared with the bounds in manifests."""
+"""The column types whose values are compared with the bounds in manifests."""
 
 
 class VerifiedIceberg(VerifiedTable):
-    """An Iceberg table to verify. With `lists_folder`, the table's folder is also searched for unreferenced objects."""
+    """One Iceberg table, as it was when it was loaded.
+
+    With `lists_folder`, unreferenced objects in the table's folder are reported too.
+    """
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class VerifiedIceberg(VerifiedTable):
         fields = [field for field in self._table.schema().fields if isinstance(field.field_type, _BOUNDED)]
         self._bounded = fields if self._schema is not None else []
         self._counted: dict[str, Total] = {}
-        """The number of live data files and rows in each manifest, by the manifest's path."""
+        """The numbers of live data files and rows in each manifest, by the manifest's path."""
         self._broken = False
 
     def has_changed(self) -> bool:
@@ -91,7 +94,10 @@ class VerifiedIceberg(VerifiedTable):
         return self._operations.load().metadata_location != self._table.metadata_location
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
-        """Yield the expected statistics of the files on main and on the branches of unfinished syncs."""
+        """Yield the expected statistics of the files on main and on the branches of unfinished syncs.
+
+        With `lists_folder`, also reports unreferenced objects in the table's folder.
+        """
         metadata = self._table.metadata
         for branch in (MAIN_BRANCH, PENDING_BRANCH, *generation_branches(metadata)):
             yield from self._expected_in(metadata.snapshot_by_name(branch))
@@ -99,9 +105,9 @@ class VerifiedIceberg(VerifiedTable):
             self._check_folder()
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare the counts of files and rows in manifests with snapshot summaries and with the reports of syncs.
+        """Compare the files and rows in manifests with snapshot summaries and with the reports of syncs.
 
-        Also search the snapshot log for rollbacks.
+        Also report rollbacks that the snapshot log shows.
         """
         del read  # Not needed, because the statistics of each file are compared individually.
         if shared := ", ".join(".".join(path) for path in shared_members(self._table.schema().as_struct())):
@@ -128,10 +134,10 @@ class VerifiedIceberg(VerifiedTable):
             self.notes.append(f"The snapshots in the reports of {expired} runs have expired.")
 
     def _check_rollbacks(self, runs: Mapping[int | None, str]) -> None:
-        """Report rollbacks, after which an older snapshot is current again, and rows of later snapshots are lost.
+        """Report rollbacks: an older snapshot became current again, so rows of later snapshots are lost.
 
-        A snapshot is older if it is an ancestor of the replaced snapshot, or was current before. Checking only the
-        ancestors is not sufficient, because the snapshot of an overwrite has no ancestors.
+        A snapshot is older if it is an ancestor of the replaced one, or was current before. Checking the ancestors
+        alone is not sufficient, because the snapshot of an overwrite has none.
         """
         metadata = self._table.metadata
         earlier: set[int] = set()
@@ -207,7 +213,7 @@ class VerifiedIceberg(VerifiedTable):
     def _check_folder(self) -> None:
         """Report unreferenced objects in the table's folder.
 
-        Objects that can be orphans of the table are reported as a note. All other objects are reported as a problem.
+        Objects that look like orphans of the table become one note. Every other object becomes a problem.
         """
         s3 = self._operations.access.client("s3")
         references = References(self._table.io, s3)
@@ -241,7 +247,7 @@ class VerifiedIceberg(VerifiedTable):
 
 
 def _expected_column(field: NestedField, file: IcebergFile) -> ExpectedColumnStats | None:
-    """Return the statistics of a column that a manifest records for a file, or None if it records none."""
+    """Return a file's statistics of a column as its manifest records them, or None if it records none."""
     lower, upper = (_bound(field, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
     nulls = (file.null_value_counts or {}).get(field.field_id)
     if lower is None and upper is None and nulls is None:
@@ -250,9 +256,9 @@ def _expected_column(field: NestedField, file: IcebergFile) -> ExpectedColumnSta
 
 
 def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
-    """Return the bound of a column for `ExpectedColumnStats`, or None if it is missing or cannot be decoded.
+    """Return a column's bound for `ExpectedColumnStats`. Return None if it is missing or cannot be decoded.
 
-    A bound that was written before a promotion has the narrower type.
+    A bound written before a promotion has the narrower type.
     """
     encoded = (bounds or {}).get(field.field_id)
     if encoded is None:

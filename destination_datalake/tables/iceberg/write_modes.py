@@ -1,12 +1,12 @@
-"""Write modes: the branch to which a sync commits, what it takes over from earlier syncs, and how it publishes rows.
+"""Write modes: the branch to which a sync commits, what it takes over, and how it publishes rows.
 
-An overwrite commits to a branch of its own, and its sync holds the table's fencing token until the branch is published.
-The branch and the token are created, taken over and removed together, in one metadata commit. Rows to deduplicate are
-also committed to a branch. A merge moves these rows from the branch into the content (the rows on main).
+An overwrite commits to its own branch. Its sync holds the table's fencing token until the branch is published. Branch
+and token are created, taken over and removed together, in one commit. Rows to deduplicate are committed to another
+branch. A merge moves them to main, the content that readers see.
 
 The platform does not send acknowledged records again, so the rows of a pending overwrite are kept. A later sync of the
-same generation continues the branch, and a sync that appends adopts the rows. An overwrite of another generation
-removes the branch.
+same generation continues the branch. A sync that appends adopts its rows. An overwrite of another generation removes
+it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from destination_datalake.tables.table import (
 def properties_of_new_table(stream: Stream) -> dict[str, str]:
     """Return the property with the generation of a new table.
 
-    The result is empty if the generation is unknown, or if the sync overwrites the table and sets the property when it
+    The result is empty if the generation is unknown. It is also empty for an overwrite, which sets the property when it
     publishes.
     """
     if stream.generation is None or stream.overwrites_table:
@@ -74,8 +74,8 @@ def properties_of_new_table(stream: Stream) -> dict[str, str]:
 def lowest_generation(metadata: TableMetadata) -> int | None:
     """Return the lowest generation of the table's rows, or None if it is unknown.
 
-    Snapshots of other writers record no generation. They are skipped, even if they replace the content. Otherwise, a
-    sync that continues the former generation would overwrite that content with the few rows that the sync sends.
+    Snapshots of other writers record no generation. They are skipped even if they replace the content. Otherwise, a
+    sync that continues the former generation would overwrite that content with the few rows that it sends.
     """
     lowest = _lowest(metadata.properties)
     for snapshot in history(MAIN_BRANCH, metadata):
@@ -86,13 +86,13 @@ def lowest_generation(metadata: TableMetadata) -> int | None:
 
 
 def lowest_generation_property(metadata: TableMetadata) -> dict[str, str]:
-    """Return the snapshot property with the lowest generation of the table's rows, or an empty dict if unknown."""
+    """Return the snapshot property with the lowest generation of the table's rows. It is empty if unknown."""
     lowest = _lowest(metadata.properties)
     return {} if lowest is None else {LOWEST_GENERATION_PROPERTY: str(lowest)}
 
 
 def lowest_generation_after_adoption(stream: Stream, adopted: Iterable[str], table: Table) -> int | None:
-    """Return the lowest generation of the table, the stream and the adopted branches, or None if it is unknown.
+    """Return the lowest generation of the table, the stream and the adopted branches, or None if unknown.
 
     It is unknown if the table records no generation, and either contains rows or gets rows without a generation.
     """
@@ -104,12 +104,12 @@ def lowest_generation_after_adoption(stream: Stream, adopted: Iterable[str], tab
 
 
 def set_lowest_generation(generation: int | None, transaction: Transaction) -> None:
-    """Set the table property with the lowest generation, or remove the property if the generation is unknown."""
+    """Record the lowest generation in a table property. With None, remove the property."""
     set_property(LOWEST_GENERATION_PROPERTY, None if generation is None else str(generation), transaction)
 
 
 def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
-    """Set the table property with the generations of overwrites, unless the property already has this value."""
+    """Record the generations of overwrites in a table property. Do nothing if they are unchanged."""
     if overwrites != Overwrites.of(transaction.table_metadata.properties):
         transaction.set_properties({OVERWRITES_PROPERTY: str(overwrites)})
 
@@ -120,7 +120,7 @@ def _lowest(properties: Mapping[str, str]) -> int | None:
 
 
 def generation_of(branch: str) -> int | None:
-    """Return the generation in the name of a pending overwrite's branch, or None if the name contains none."""
+    """Return the generation in the name of a pending overwrite's branch, or None for `none`."""
     generation = branch.removeprefix(GENERATION_PREFIX)
     return int(generation) if generation.isdecimal() else None
 
@@ -133,10 +133,10 @@ _SYNC = "airbyte.sync-id"
 
 
 class WriteMode(ABC):
-    """The write mode of one sync, which commits to one branch.
+    """How one sync writes: the branch to which it commits, and how it publishes.
 
-    If this sync continues a published overwrite, `publisher` is the name of the sync that published the overwrite, or
-    empty if unknown. `publisher` is None if this sync may add rows to any content.
+    If this sync continues a published overwrite, `publisher` is the sync that published it, or empty if unknown.
+    Otherwise `publisher` is None, and this sync may add rows to any content.
     """
 
     def __init__(
@@ -152,35 +152,35 @@ class WriteMode(ABC):
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Prepare the branch, and take over or remove the unpublished branches of earlier syncs.
 
-        If pending rows must be merged first, leave these branches unchanged, and set `leftover_merge`.
+        If pending rows must be merged first, keep these branches and set `leftover_merge`.
         """
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if another sync has taken over the token, or replaced the overwrite that this sync continues."""
+        """Raise Fenced if another sync has taken the token, or replaced the overwrite that this sync continues."""
         if self._token is not None:
             self._token.require(metadata.properties, self._table)
         if self._publisher not in (None, metadata.properties.get(PUBLISHED_BY_PROPERTY, "")):
             raise Fenced(self._table)
 
     def publish(self, operations: TableOperations) -> Table | None:  # noqa: ARG002
-        """Make the rows on the branch the table's content, and return the table.
+        """Make the rows on the branch the table's content. Return the table after the commit.
 
-        Return None if the rows are already part of the table's content, as in the base class.
+        In the base class, rows are already in the table's content: do nothing and return None.
         """
         return None
 
     def published(self) -> WriteMode:
-        """Return the write mode for further commits after the branch was published."""
+        """Return the write mode for commits after the branch has been published."""
         return self
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:  # noqa: B027
-        """Add the changes that this mode needs to the commit of a merge. The base class adds none."""
+        """Add what this mode needs to the commit of a merge. The base class adds nothing."""
 
     @property
     def leftover_merge(self) -> MergeScope | None:
-        """The merge of earlier pending rows that must run before this sync writes rows, or None if none must run.
+        """The merge that must run before this sync writes rows, or None. It merges pending rows of earlier syncs.
 
-        After the merge, `begin` must be called again.
+        Call `begin` again after the merge.
         """
         return None
 
@@ -192,8 +192,8 @@ class WriteMode(ABC):
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
         """Return the summary properties for a new snapshot on a branch.
 
-        The ids of the sync and of its generation are only for people who read the table's history. The connector does
-        not rely on these ids, because other engines may expire snapshots at any time.
+        The IDs of the sync and its generation are only for people who read the table's history. The connector does not
+        rely on them, because other engines may expire snapshots at any time.
         """
         values = {_SYNC: self._stream.sync_id, _GENERATION: self._stream.generation}
         own = {key: str(value) for key, value in values.items() if value is not None}
@@ -217,7 +217,7 @@ class WriteMode(ABC):
         change_branch(Change([*files]), branch, table, transaction, {**properties, **origin})
 
     def _adopt_pending(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from their writer."""
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from its holder."""
         branches = generation_branches(table.metadata)
         lowest = lowest_generation_after_adoption(self._stream, branches, table)
         if lowest is not None:
@@ -226,10 +226,7 @@ class WriteMode(ABC):
         self._take_token(transaction)
 
     def _take_token(self, transaction: Transaction) -> None:
-        """Take over the fencing token.
-
-        If this sync needs no token, remove the token, which also fences its former holder.
-        """
+        """Take the fencing token. If this sync needs none, remove it. Either fences the former holder."""
         set_property(TOKEN_PROPERTY, str(self._token) if self._token is not None else None, transaction)
 
     def _adopt(self, branches: Sequence[str], table: Table, transaction: Transaction) -> None:
@@ -253,8 +250,8 @@ class WriteMode(ABC):
 class Append(WriteMode):
     """Commits to main, so readers see each commit at once.
 
-    Any number of syncs may append at the same time. If one of them holds a `token`, no other sync may append. Pending
-    rows of earlier syncs are merged first.
+    Any number of syncs may append at the same time, unless one of them holds a `token`. Pending rows of earlier syncs
+    are merged first.
     """
 
     def __init__(
@@ -264,7 +261,7 @@ class Append(WriteMode):
         self._leftover_merge: MergeScope | None = None
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from the sync that holds it.
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from its holder.
 
         If earlier syncs left rows to deduplicate, only take the token, because `leftover_merge` must run first.
         """
@@ -282,7 +279,7 @@ class Append(WriteMode):
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to main in one snapshot, and record that main's rows may not be unique by a key any more."""
+        """Add the files to main in one snapshot. Remove the record that main's rows are unique by a key."""
         super().append_files(files, table, transaction, origin)
         set_property(UNIQUE_BY, None, transaction)
 
@@ -291,9 +288,9 @@ class Append(WriteMode):
 
 
 class AppendDedup(WriteMode):
-    """Commits to the branch of pending rows. Merges move these rows from the branch into the content.
+    """Commits to the branch of pending rows, from which merges move the rows into the content.
 
-    Any number of syncs may write at the same time. If one of them holds a `token`, no other sync may write.
+    Any number of syncs may write at the same time, unless one of them holds a `token`.
     """
 
     def __init__(
@@ -308,18 +305,17 @@ class AppendDedup(WriteMode):
         self._definition = definition
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from the sync that holds it.
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from its holder.
 
         Raises TableConflict if the content is unique by another key. Also raises TableConflict if the pending rows were
-        written without a column of this key, because that column would be null in all of these rows.
+        written without a column of this key, because the column would be null in all of them.
         """
         self._require_key(table.metadata)
         pending = pending_scope(table.metadata)
         if pending is not None and not self._definition.has_columns(_schema_of_pending(table.metadata)):
             raise self._conflict(pending.definition, "its pending rows came with", table.metadata)
         if pending is not None:
-            # `_require_key` ensures that the key is the same. A new cursor applies to pending rows as well, not only to
-            # new rows.
+            # `_require_key` has checked the key. A new cursor applies to pending rows too, not only to new ones.
             self._definition.write_to(PENDING_BY, transaction)
         self._adopt_pending(table, transaction)
 
@@ -335,7 +331,7 @@ class AppendDedup(WriteMode):
 
     def _conflict(self, by: Definition, fact: str, metadata: TableMetadata) -> TableConflict:
         schema = metadata.schema()
-        # A field whose type has changed may be stored in a new column. Then the key contains another field id.
+        # A field whose type has changed may be stored in a new column, so that the key contains another field ID.
         where = "" if self._definition.has_columns(schema) else ", in a new column"
         problem = (
             f"{fact} the primary key ({by.key_names(schema)}), but the primary key of the stream is now "
@@ -351,7 +347,7 @@ class AppendDedup(WriteMode):
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to the branch of pending rows in one snapshot. Create the branch if it does not exist."""
+        """Add the files to the branch of pending rows in one snapshot. Create the branch if needed."""
         if MAIN_BRANCH not in transaction.table_metadata.refs:
             # PyIceberg cannot create a branch in a table without snapshots.
             self._add_snapshot((), MAIN_BRANCH, table, transaction)
@@ -361,7 +357,7 @@ class AppendDedup(WriteMode):
 
 
 def _schema_of_pending(metadata: TableMetadata) -> Schema:
-    """Return the schema of the pending branch's head, or the table's schema if the head does not record one."""
+    """Return the schema of the pending branch's head, or the table's if the head records none."""
     head = metadata.snapshot_by_name(PENDING_BRANCH)
     schema = metadata.schema_by_id(head.schema_id) if head is not None and head.schema_id is not None else None
     return schema or metadata.schema()
@@ -371,10 +367,10 @@ def _schema_of_pending(metadata: TableMetadata) -> Schema:
 
 
 class Overwrite(WriteMode):
-    """Commits to a branch of its own, which becomes the table's content at the end. Holds the table's fencing token.
+    """Commits to a branch of its own, which becomes the table's content on publication. Holds the fencing token.
 
-    With a `definition`, the rows on the branch are deduplicated when the branch is published. With `exclusive`, the
-    sync keeps the token after it has published the branch.
+    With a `definition`, publication deduplicates the rows on the branch. With `exclusive`, the sync keeps the token
+    after publication.
     """
 
     def __init__(
@@ -393,10 +389,7 @@ class Overwrite(WriteMode):
         self._exclusive = exclusive
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Take the fencing token, and continue or create the branch of this generation.
-
-        The branches of other generations are removed.
-        """
+        """Take the fencing token. Continue or create the branch of this generation, and remove those of others."""
         self._take_token(transaction)
         obsolete = generation_branches(table.metadata)
         if self.is_pending(table.metadata):
@@ -413,11 +406,11 @@ class Overwrite(WriteMode):
             disable_ref_expiry(self._branch, transaction)
 
     def is_pending(self, metadata: TableMetadata) -> bool:
-        """Return whether the table has a branch of this generation from an earlier sync, which this sync continues."""
+        """Return whether an earlier sync has left a branch of this generation, which this sync continues."""
         return self._stream.overwrite_generation is not None and self._branch in generation_branches(metadata)
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if another sync has taken over the token or removed the branch."""
+        """Raise Fenced if another sync has taken the token or removed the branch."""
         super().require(metadata)
         if self._branch not in metadata.refs:
             raise Fenced(self._table)
@@ -425,7 +418,7 @@ class Overwrite(WriteMode):
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
         """Return the summary properties for a new snapshot on a branch.
 
-        All rows on the overwrite's own branch have the same generation, which is therefore the lowest generation.
+        All rows on the overwrite's own branch have the same generation, which is therefore their lowest.
         """
         properties, generation = super().snapshot_properties(branch, metadata), self._stream.generation
         if branch == self._branch and generation is not None:
@@ -436,14 +429,14 @@ class Overwrite(WriteMode):
     def to_merge(self) -> MergeScope | None:
         """The merge of the branch's rows with each other, or None without deduplication.
 
-        The merge does not include rows of the present content, because the overwrite replaces them.
+        It leaves out the rows of the present content, because the overwrite replaces them.
         """
         return None if self._definition is None else MergeScope(self._definition, self._branch, None)
 
     def publish(self, operations: TableOperations) -> Table:
         """Make the branch's head the current snapshot of main, and remove the branch. Raises Fenced.
 
-        The token is also removed, unless the sync is `exclusive`.
+        The token is removed too, unless the sync is `exclusive`.
         """
         table, _ = operations.commit(self.end_merge)
         return table
@@ -459,14 +452,14 @@ class Overwrite(WriteMode):
     def end_merge(self, table: Table, transaction: Transaction) -> None:
         """Publish the branch in the same commit as its merge.
 
-        No merged branch may stay unpublished, because a merge removes the rows that mark keys as deleted. If a later
-        append adopted the rows of such a branch, content rows with the deleted keys would stay.
+        A merged branch must not stay unpublished, because a merge removes the rows that mark keys as deleted. If a
+        later append adopted such a branch, content rows with the deleted keys would stay.
         """
         self.require(table.metadata)
         with ManageSnapshots(transaction) as snapshots:
             head = transaction.table_metadata.refs[self._branch].snapshot_id
             snapshots.set_current_snapshot(head).remove_branch(self._branch)
-        # The pending rows belong to the former content, which the overwrite replaces, so remove them.
+        # Remove the pending rows. They belong to the former content, which the overwrite replaces.
         remove_branches([PENDING_BRANCH], transaction)
         set_property(PENDING_BY, None, transaction)
         if self._definition is None:
@@ -493,7 +486,7 @@ def write_mode(
     *,
     exclusive: bool,
 ) -> WriteMode:
-    """Return the write mode of a stream. `sync` is the unique identifier of this sync.
+    """Return how the sync `sync` must write the stream.
 
     `definition` is None without deduplication. With `exclusive`, no other sync may write at the same time. Raises
     TableConflict if the stream's generation may not write to the table.

@@ -350,8 +350,7 @@ _LIFETIME_SECONDS = 900
 
 @dataclass(frozen=True, slots=True)
 class VendedAccess:
-    """Access to a table's files with vended credentials, which are valid from `begins` to `ends` (seconds since 1970).
-    """
+    """Access to a table's files with vended credentials, valid from `begins` to `ends` (seconds since 1970)."""
 
     access: AwsAccess
     location: str

@@ -1,7 +1,7 @@
-"""Merges of pending rows into the content of a table. After a merge, the content has one row for each key.
+"""Merges pending rows into the content of a table, so that the content has one row per key.
 
-A merge is one commit, so readers see the content either before or after the merge. If the process dies during a merge,
-the pending rows stay for the next sync, and the new files become orphans.
+A merge is one commit, so readers see the content either before or after it. If the process dies during a merge, the
+pending rows stay for the next sync, and the new files become orphans.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _logger = logging.getLogger(__name__)
 MAX_PENDING_BYTES = 2 * 1024**3
 MAX_PENDING_AGE = timedelta(minutes=30)
 RETRY_DELAY = timedelta(minutes=10)
-"""The delay after a failed merge. Without a delay, every batch would start another merge."""
+"""The pause after a failed merge, without which every batch would start another merge."""
 
 _ATTEMPTS = 8
 _HIGH_AMPLIFICATION = 20
@@ -80,7 +80,7 @@ _BYTES = "total-files-size"
 
 
 def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
-    """Return whether more than 2 GiB of files are pending, or the oldest is pending for more than half an hour."""
+    """Return whether more than 2 GiB of files are pending, or the oldest for more than half an hour."""
     snapshots = [*history(PENDING_BRANCH, metadata)]
     if not snapshots:
         return False
@@ -91,21 +91,21 @@ def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
 
 
 class Writer(Protocol):
-    """The operations that a merge requires of the sync that runs it."""
+    """What a merge requires of the sync that runs it."""
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
         """Return the summary properties for a new snapshot on a branch."""
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise an error if the sync may not write to the table any more."""
+        """Raise an error if the sync may no longer write to the table."""
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:
-        """Add the sync's own changes, such as the publication of an overwrite, to the commit of a merge."""
+        """Add the sync's own changes to the merge's commit, such as the publication of an overwrite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merges:
-    """Runs the merges of one sync of a stream."""
+    """Runs the merges of one stream during a sync."""
 
     table: TableName
     operations: TableOperations
@@ -114,10 +114,10 @@ class Merges:
     journal: Journal = field(default_factory=Journal)
 
     def run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
-        """Merge pending rows, and return whether any were pending.
+        """Merge pending rows. Return whether any were pending.
 
         `plan` defines the folder and codec of new files. Raises TableBusy if other writers committed first at every
-        attempt; the rows then stay pending. Also raises TableConflict, ConnectorError, CommitStateUnknown and errors of
+        attempt. The rows then stay pending. Also raises TableConflict, ConnectorError, CommitStateUnknown and errors of
         AWS.
         """
         try:
@@ -131,7 +131,7 @@ class Merges:
             raise ConnectorError(replace(error.failure, message=message)) from error
 
     def try_run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
-        """Run a merge like `run`, but if TableBusy is raised, log it and return False. Otherwise return True."""
+        """Merge like `run`, but log TableBusy instead of raising it. Return False in that case, otherwise True."""
         try:
             self.run(scope, plan, writer)
         except TableBusy as error:
@@ -141,7 +141,7 @@ class Merges:
 
 
 class MergeResult:
-    """The result of a merge: the files that it adds to its target branch and removes from it, and its figures.
+    """What a merge adds to its target branch and removes from it, with numbers for the report.
 
     Sizes are in bytes. The constructor raises StalePlan if a job of the plan has no result yet.
     """
@@ -158,7 +158,7 @@ class MergeResult:
         self.obsolete: list[str] = []
         """The URIs of files that probably only the removed pending branch referenced."""
         self.obsolete_since = 0
-        """The sequence number of the first commit to the pending branch. No obsolete file is older than this commit."""
+        """The sequence number of the first commit to the pending branch. No obsolete file is older."""
         self.rewritten = self.with_deletes = self.by_reference = self.bytes_written = 0
         results = jobs.results(plan)
         for files, result in results.stored:
@@ -172,16 +172,20 @@ class MergeResult:
 
     @property
     def change(self) -> Change:
-        """The change of the merge's snapshot: its added and removed files."""
+        """The added and removed files, as the change of the merge's snapshot."""
         return Change(self.added, self.removed, frozenset(self.listed_in))
 
     @property
     def figures(self) -> MergeFigures:
-        """The figures of the merge for the report of the sync."""
+        """The numbers of the merge for the sync's report."""
         return MergeFigures(1, self.pending_rows, self.replaced, self.deleted, self.pending_bytes, self.bytes_written)
 
     def describe(self, key: str, deletes: Deletes) -> str:
-        """Return the log message about the merge, without the name of the table."""
+        """Return the log message about the merge, without the table's name.
+
+        `key` contains the names of the key's columns. If the merge wrote much more than was pending, the message says
+        how to write less.
+        """
         amplification = self.bytes_written / max(1, self.pending_bytes)
         with_deletes = f", {self.with_deletes} got position deletes" if self.with_deletes else ""
         text = (
@@ -221,7 +225,7 @@ class MergeResult:
                 self.added += [delete_file for delete_file in file.deletes if delete_file not in self.added]
 
     def _replace(self, files: Sequence[LiveFile], result: Removed) -> None:
-        """Replace files of the target branch by the result of the task that removed their rows."""
+        """Replace files of the target branch by the result of the task that removed rows from them."""
         for place, file in enumerate(files):
             if place not in result.obsolete and place not in result.position_deletes:
                 continue
@@ -253,9 +257,9 @@ class MergeResult:
         self.bytes_written += new.size
 
     def _arriving_entries(self) -> dict[str, IcebergFile]:
-        """Return the manifest entries of the pending branch's files by path, with all metrics.
+        """Return the manifest entries of the pending branch's files, with all metrics, by path.
 
-        The entries are read again, because the plan keeps only the metrics of the columns that the merge compares.
+        They are read again, because the plan keeps only the metrics of the columns that the merge compares.
         """
         plan = self._plan
         wanted = {file.manifest for number, file in enumerate(plan.pending) if plan.arrives(number)}
@@ -270,7 +274,7 @@ class MergeResult:
 
 
 class _Merge(Rework[MergePlan, MergeResult]):
-    """One merge of a table's pending rows. After a conflict, the merge is planned and attempted again."""
+    """One merge of a table's pending rows. Planned and attempted again after a conflict."""
 
     def __init__(self, common: Merges, scope: MergeScope, plan: FilePlan, writer: Writer) -> None:
         super().__init__(
@@ -291,7 +295,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
         self._jobs = MergeJobs(common.jobs, common.operations.access, plan.folder, plan.codec, common.deletes)
 
     def run(self) -> bool:
-        """Merge pending rows, and return whether any were pending. Raises the same errors as `Merges.run`."""
+        """Merge pending rows. Return whether any were pending. Raises the errors of `Merges.run`."""
         try:
             merged = self.rework()
         finally:
@@ -308,20 +312,20 @@ class _Merge(Rework[MergePlan, MergeResult]):
         return True
 
     def plan(self, table: Table) -> MergePlan | None:
-        """Return the plan, or None if no rows are pending. Raises Unsuitable, and errors of `Writer.require`."""
+        """Return the plan, or None if no rows are pending. Raises Unsuitable, and the errors of `Writer.require`."""
         self._writer.require(table.metadata)
         return plan_merge(table, self._scope, self._files)
 
     def sources(self, plan: MergePlan) -> frozenset[str]:
-        """Return the URIs of the pending files, of the stored files, and of their delete files."""
+        """Return the URIs of the pending files, the stored files, and their delete files."""
         return plan.paths
 
     def run_jobs(self, plan: MergePlan) -> None:
-        """Find the latest row of each key, and remove the rows that it replaces from their files."""
+        """Find the latest row of each key. Remove the rows that it replaces from their files."""
         self._jobs.run(plan)
 
     def change(self, plan: MergePlan, table: Table, transaction: Transaction) -> MergeResult:
-        """Add and remove the merge's files in one snapshot of the target branch, and remove the pending branch."""
+        """Add and remove the merge's files in one snapshot of the target branch. Remove the pending branch."""
         result = MergeResult(plan, self._jobs)
         change, target = result.change, self._scope.target
         if change.added or change.removed or not self._scope.is_unique(table.metadata):
@@ -338,17 +342,17 @@ class _Merge(Rework[MergePlan, MergeResult]):
         return result
 
     def unused(self, outcome: MergeResult | None) -> list[WrittenFile]:
-        """Return the new files that the commit has not added to the table."""
+        """Return the new files that the commit did not add to the table."""
         used = outcome.used if outcome is not None else set()
         return [file for file in self._jobs.removals.written if file.uri not in used]
 
     def _find_obsolete(self, plan: MergePlan, result: MergeResult, transaction: Transaction) -> None:
-        """Add the files that are probably unreferenced after the commit to `result.obsolete`.
+        """Store the files that are probably unreferenced after the commit in `result.obsolete`.
 
-        These are the pending files that the merge did not add to the content, and the manifests and manifest lists of
-        the pending branch. Nothing is added if a tag keeps a snapshot of the pending branch, if an earlier snapshot may
-        contain the files, or if the table may share files with another table. Manifests of the branch that an earlier
-        commit has merged into another manifest are not added, and become orphans.
+        These are the pending files that the merge did not add to the content, and the pending branch's manifests and
+        manifest lists. Nothing is stored if a tag keeps a snapshot of the branch, if an earlier snapshot may contain
+        the files, or if the table may share files with another table. Manifests that an earlier commit has merged into
+        another one become orphans.
         """
         head = plan.pending_head
         remaining = {snapshot.snapshot_id for snapshot in transaction.table_metadata.snapshots}
@@ -368,11 +372,11 @@ class _Merge(Rework[MergePlan, MergeResult]):
         result.obsolete_since = min(snapshot.sequence_number or 0 for snapshot in removed.values())
 
     def _delete_obsolete(self, result: MergeResult, table: Table) -> None:
-        """Delete those obsolete files of the merge that the table does not reference. A failure is only logged.
+        """Delete the merge's obsolete files that the table does not reference. Failures are only logged.
 
         A manifest cannot reference a file that was written later, so only manifests since the first commit to the
-        pending branch are read. In tables of format version 1, no sequence numbers show the age of manifests, so the
-        obsolete files of these tables are left to the removal of orphans.
+        pending branch are read. In tables of format version 1, no sequence number shows the age of a manifest. Their
+        obsolete files are left to the removal of orphans. So are those of S3 Tables.
         """
         folder = S3Address.parse(self._folder.rpartition("/")[0])
         if result.obsolete_since == 0 or folder.is_of_s3_tables:
@@ -390,23 +394,24 @@ class _Merge(Rework[MergePlan, MergeResult]):
 
 
 _SMALL_BYTES = 2 * 1024 * 1024
-"""Maximum size in bytes of a small file.
+"""Maximum size of a small file in bytes.
 
 One task reads several small files, and rewrites those that lose rows as one file, because requests for small files cost
-more than their encoding.
+more than encoding them again.
 """
 
 _MAX_GROUP_BYTES = 16 * 1024 * 1024
 _MAX_GROUP_FILES = 200
-"""Maximum number of small files that one task reads. The task holds all of them in memory."""
+"""Maximum number of small files that one task reads and holds in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MergeWinners:
-    """The winners (the latest pending row of each key) of all parts of the keys, combined from each part's `Winners`.
+    """The winners of all parts of the keys. The winner of a key is its latest pending row.
 
     `name` identifies the index of the winners' keys. `losers` are pending rows that another pending row replaces, and
-    `tombstones` are winners that delete their key, both by the number of the pending file that contains them.
+    `tombstones` are winners that delete their key. Both are grouped by the number of the pending file that contains
+    them.
     """
 
     name: str
@@ -418,7 +423,7 @@ class _MergeWinners:
 
 @dataclass(frozen=True, slots=True)
 class _FileWithDeadRows:
-    """A file from which a job removes rows: the rows in `dead`, and the rows that a row of the `index` replaces.
+    """A file from which a job removes rows: those in `dead`, and those with a key in `index`.
 
     `number` is the number of a pending file, or -1 for a stored file.
     """
@@ -437,8 +442,8 @@ _FileGroup = tuple[_FileWithDeadRows, ...]
 class MergeJobResults:
     """The results of removing rows from groups of files.
 
-    `stored` contains the stored files of each group, and `pending` contains the numbers of each group's pending files.
-    `keys` is the number of keys whose row in the content is a pending row after the merge.
+    `stored` contains the stored files of each group. `pending` contains the numbers of each group's pending files.
+    `keys` counts the keys whose row in the content is a pending row after the merge.
     """
 
     stored: list[tuple[list[LiveFile], Removed]]
@@ -447,13 +452,13 @@ class MergeJobResults:
 
 
 class MergeJobs:
-    """Runs the jobs of a merge's plan that have no result yet, and keeps the results of all jobs."""
+    """Runs the jobs of a merge's plan, and keeps their results for later attempts."""
 
     def __init__(self, jobs: Jobs, access: AwsAccess, folder: str, codec: str, deletes: Deletes) -> None:
-        """Initialize the jobs. `folder` is a URI without a trailing slash.
+        """Prepare the jobs. `folder` is a URI without a trailing slash.
 
-        A new file is written to the folder of the file that it replaces if that folder is inside `folder`, and
-        otherwise to `folder`.
+        A new file is written to the folder of the file that it replaces if that is inside `folder`, otherwise to
+        `folder`.
         """
         self._executors = jobs.executors
         self._scratch = jobs.scratch
@@ -466,7 +471,7 @@ class MergeJobs:
         self._indexes: list[IndexPart] = []
 
     def run(self, plan: MergePlan) -> None:
-        """Run the jobs that have no result yet. Raises ConnectorError if a job fails."""
+        """Run the plan's jobs that have no result yet. Raises ConnectorError if a job fails."""
         if self._winners is None or self._winners[0] != _key_of_winners(plan):
             self._find_winners(plan)
         winners = self._winners_of(plan)
@@ -476,7 +481,7 @@ class MergeJobs:
         self._remove(_by_key(plan, (winners.losers, winners.tombstones, superseded)), plan)
 
     def results(self, plan: MergePlan) -> MergeJobResults:
-        """Return the results of all jobs. Raises StalePlan if a job has no result yet."""
+        """Return the results of the plan's jobs. Raises StalePlan if a job has no result yet."""
         winners = self._winners_of(plan)
         probes = self._probes(plan, winners)
         stored = [([file.live for file in files], self.removals.of(key)) for key, files in probes.items()]
@@ -500,7 +505,10 @@ class MergeJobs:
         self._indexes = []
 
     def _probes(self, plan: MergePlan, winners: _MergeWinners) -> dict[Hashable, _FileGroup]:
-        """Return groups of stored files that may contain rows with pending keys, by the key of each task's result."""
+        """Return groups of stored files that may contain pending keys. One task searches each group.
+
+        The groups are returned by the key of their task's result.
+        """
         files = (_FileWithDeadRows(file, index=parts) for file, parts in plan.may_change(winners.index))
         schema_id = plan.metadata.current_schema_id
         return {(tuple(file.live.state for file in group), winners.name, schema_id): group for group in _grouped(files)}
@@ -554,10 +562,10 @@ class MergeJobs:
         }
 
     def _removals(self, plan: MergePlan) -> Mapping[PartitionKey, RemoveTask]:
-        """Return the removals of rows that run in the same job that finds the winners, by partition.
+        """Return the tasks that remove rows in the same job that finds the winners, by partition.
 
-        This job holds the files in memory, so it can also rewrite them. It does so only if the files are few and small,
-        and all of them are on the pending branch. Pending rows that lose to stored rows are removed by a later job.
+        That job holds the pending files in memory, so it can rewrite them. It does so only for few and small files that
+        are all on the pending branch. A later job removes pending rows that lose to stored rows.
         """
         entries = [file.entry for file in plan.pending]
         is_small = (
@@ -568,7 +576,7 @@ class MergeJobs:
         )
         if not is_small:
             return {}
-        # The enclosing task supplies the access to S3, which may be that of the executors' own role or session.
+        # The enclosing task supplies the S3 access, which may be that of the executors' own role or session.
         all_files = (_FileWithDeadRows(file, number=number) for number, file in enumerate(plan.pending))
         return {
             files[0].live.partition: replace(self._task(files, plan), access=AwsAccess(self._access.region))
@@ -603,10 +611,7 @@ class MergeJobs:
 
 
 def _grouped(files: Iterable[_FileWithDeadRows]) -> Iterator[_FileGroup]:
-    """Group files by task, and yield the files of each task.
-
-    A task reads one large or sorted file, or several small files of one partition.
-    """
+    """Yield the files of each task: one large or sorted file, or several small files of one partition."""
     waiting: dict[PartitionKey, list[_FileWithDeadRows]] = {}
     for file in files:
         entry = file.live.entry
@@ -628,7 +633,7 @@ def _key_of_winners(plan: MergePlan) -> Hashable:
 
 
 def _by_key(plan: MergePlan, dead_rows: Iterable[Mapping[int, RowSet]]) -> dict[Hashable, _FileGroup]:
-    """Return the groups of pending files from which rows are removed, by the key of the result of each group's task.
+    """Return groups of pending files from which rows are removed, by the key of their task's result.
 
     `dead_rows` contains the rows to remove, by the number of the pending file.
     """

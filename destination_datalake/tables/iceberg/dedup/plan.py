@@ -1,7 +1,7 @@
-"""The definition of a table's deduplication, and the plan of a merge for one state of the table.
+"""How a table's rows are deduplicated, and the plan of a merge for one state of the table.
 
-A definition is stored in table properties by field id, so it stays valid when columns are renamed. A plan keeps, for
-each file, only the metrics of the columns in the definition.
+A definition is stored in table properties by field ID, so it survives renamed columns. A plan keeps only the metrics of
+the columns in the definition.
 """
 
 from __future__ import annotations
@@ -43,21 +43,20 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
 
 UNIQUE_BY = "airbyte.dedup"
-"""The table property with the definition of the last merge into the content.
+"""Table property with the definition of the last merge into the content.
 
-Appends of this connector remove the property. A different property, of snapshots, records which rows of the content are
-unique (`branches.unique_property`).
+Appends of this connector remove it. A separate snapshot property records which rows are unique
+(`branches.unique_property`).
 """
 
 PENDING_BY = "airbyte.dedup-pending"
-"""The table property with the deduplication definition for the rows on the pending branch.
+"""Table property with the definition by which the rows on the pending branch are to be deduplicated.
 
-A sync without deduplication merges the pending rows by this definition. A sync with deduplication uses its own
-definition instead.
+Syncs without deduplication merge the pending rows by this definition. Syncs with deduplication use their own.
 """
 
 DELETED_AT = "_ab_cdc_deleted_at"
-"""The field in which change-data-capture sources send the time at which a row was deleted (Airbyte CDC docs)."""
+"""The field with the time at which a row was deleted, sent by change-data-capture sources (Airbyte CDC docs)."""
 
 _EXTRACTED_AT = "_airbyte_extracted_at"
 _RAW_ID = "_airbyte_raw_id"
@@ -65,10 +64,7 @@ _RAW_ID = "_airbyte_raw_id"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How rows are deduplicated.
-
-    Corresponds to `Deduplication`, but contains field ids of top-level columns, not names.
-    """
+    """How rows are deduplicated: `Deduplication` with the field IDs of top-level columns instead of names."""
 
     key: tuple[int, ...]
     cursor: int | None = None
@@ -76,7 +72,7 @@ class Definition:
 
     @classmethod
     def named(cls, names: Deduplication, schema: Schema) -> Definition:
-        """Return the definition with the field ids of these column names, all of which must be in the schema."""
+        """Return the definition with the field IDs of these columns. The schema must contain them."""
         ids = {field.name: field.field_id for field in schema.fields}
         return cls(
             tuple(sorted(ids[name] for name in names.key)),
@@ -86,29 +82,29 @@ class Definition:
 
     @classmethod
     def of(cls, name: str, metadata: TableMetadata) -> Definition | None:
-        """Return the definition in a table property, or None if the property is missing or cannot be decoded."""
+        """Return the definition in a table property. Return None if it is missing or cannot be decoded."""
         try:
             return msgspec.json.decode(metadata.properties.get(name, ""), type=cls)
         except msgspec.DecodeError:
             return None
 
     def write_to(self, name: str, transaction: Transaction) -> None:
-        """Set a table property to this definition, unless the property already has this value."""
+        """Store this definition in a table property. Do nothing if the property already has this value."""
         set_property(name, msgspec.json.encode(self).decode(), transaction)
 
     def has_columns(self, schema: Schema) -> bool:
-        """Return whether a schema contains all columns of the key."""
+        """Return whether the schema contains all columns of the key."""
         return all(schema.find_column_name(id_) is not None for id_ in self.key)
 
     def key_names(self, schema: Schema) -> str:
-        """Return the names of the key's columns for messages to users."""
+        """Return the names of the key's columns, separated by commas, for messages."""
         return ", ".join(schema.find_column_name(id_) or "a column that was dropped" for id_ in self.key)
 
     def versions(self, schema: Schema) -> Versions | None:
-        """Return the columns by which jobs compare the versions of a row (the rows with the same key).
+        """Return the columns by which jobs compare the versions of a row: the rows with the same key.
 
-        Return None if a column of the key, or a metadata column that the comparison needs, was dropped. If the cursor
-        column was dropped, the time of extraction decides. If the deletion column was dropped, no row is deleted.
+        Return None if a column of the key was dropped, or a metadata column that the comparison needs. Without the
+        cursor column, the time of extraction decides. Without the deletion column, no row is deleted.
         """
         ids = {field.field_id: field.name for field in schema.fields}
         names = {field.name: field.field_id for field in schema.fields}
@@ -124,10 +120,10 @@ class Definition:
 
 
 def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
-    """Return the remedy if rows cannot be merged by a definition's key any more, without a full stop at the end.
+    """Return what users can do if rows cannot be merged by this key any more, without a full stop.
 
-    The remedy loses no row. If a column of the key was renamed, users can rename it back. If it was dropped, they can
-    read the pending rows as of a snapshot whose schema has the column (Iceberg spec: schema-id of snapshots).
+    No row is lost: users can rename a renamed column back. If a column was dropped, they can read the pending rows as
+    of a snapshot whose schema has it (Iceberg spec: schema-id of snapshots).
     """
     pending = rows_on(PENDING_BRANCH, metadata)
     remedy = f"{pending}. " if pending is not None else ""
@@ -147,9 +143,9 @@ def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
 
 
 def why_unmergeable(metadata: TableMetadata) -> str | None:
-    """Return why a table's pending rows cannot be merged, or None if they can be merged.
+    """Return why the table's pending rows cannot be merged, as a clause with a remedy. Return None if they can.
 
-    The result is a clause with the remedy. The only possible reason is that a column of the rows' key was dropped.
+    The only possible reason is that a column of the rows' key was dropped.
     """
     scope, schema = pending_scope(metadata), metadata.schema()
     if scope is None or scope.definition.has_columns(schema):
@@ -159,14 +155,14 @@ def why_unmergeable(metadata: TableMetadata) -> str | None:
 
 
 def _first_name(id_: int, metadata: TableMetadata) -> str | None:
-    """Return the name of a column in the oldest schema of the table that contains the column, or None if none does."""
+    """Return the name of a column in the oldest schema of the table that contains it, or None."""
     schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     return next((name for schema in schemas if (name := schema.find_column_name(id_)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeScope:
-    """The scope of a merge: the rows on the branch `pending` are merged into the rows on the branch `target`.
+    """What a merge combines: the rows on the branch `pending` are merged into those on the branch `target`.
 
     The merge removes the branch `pending`. If `pending` is None, the rows on `target` are merged with each other.
     """
@@ -182,7 +178,7 @@ class MergeScope:
         )
 
     def last_unique(self, metadata: TableMetadata) -> Snapshot | None:
-        """Return the last snapshot of `target` whose rows are unique by the key, or None if there is none."""
+        """Return the last snapshot of `target` whose rows are unique by the key, or None."""
         return last_unique(self.target, self.definition.key, metadata) if self._has_same_key(metadata) else None
 
     def _has_same_key(self, metadata: TableMetadata) -> bool:
@@ -195,7 +191,7 @@ class MergeScope:
 
 
 def pending_scope(metadata: TableMetadata) -> MergeScope | None:
-    """Return the scope in which a table's pending rows can be merged, or None if no rows are pending."""
+    """Return how the table's pending rows can be merged, or None if no rows are pending."""
     by = Definition.of(PENDING_BY, metadata)
     if by is None or PENDING_BRANCH not in metadata.refs:
         return None
@@ -205,10 +201,9 @@ def pending_scope(metadata: TableMetadata) -> MergeScope | None:
 def deduplication(
     stream: Stream, table: TableName, columns: Sequence[Field], *, deletes_hard: bool
 ) -> Deduplication | None:
-    """Return the names of the columns by which a stream is deduplicated, or None if the stream is not deduplicated.
+    """Return the names of the columns by which the stream is deduplicated, or None without deduplication.
 
-    Raises TableConflict if a field of the primary key, or the cursor field, has no column of its own, or if the field's
-    column is an object or an array.
+    Raises TableConflict if the column of a primary key field or the cursor field is missing, an object or an array.
     """
     if not stream.dedup:
         return None
@@ -237,18 +232,17 @@ def deduplication(
 
 
 _ROWS_OF_A_PART = 1_000_000
-"""Maximum number of pending rows for one task that finds winners. If there are more rows, several tasks share the keys.
-"""
+"""Maximum number of pending rows whose winners one task finds. With more rows, several tasks share the keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """The files that take part in a merge, for one state of a table.
+    """The files that take part in a merge, for one state of the table.
 
-    `stored` files contain the unique rows of the target branch. The rows in `pending` files are merged with each other
-    and into these rows. The last `arriving` of the pending files are on the pending branch. The other pending files are
-    already on the target branch, because another writer has appended to the table or replaced its content. They stay on
-    the target branch unless rows are removed from them.
+    `stored` files contain the unique rows of the target branch. The rows in `pending` files are merged with each other,
+    and into the stored rows. The last `arriving` of the pending files are on the pending branch. The others are already
+    on the target branch, because another writer has appended to it or replaced its content. They stay there unless they
+    lose rows.
     """
 
     table: Table
@@ -259,16 +253,16 @@ class MergePlan:
     arriving: int
     stored: tuple[LiveFile, ...]
     manifests_of_deletes: frozenset[str]
-    """The paths of the manifests that list the delete files of the target branch."""
+    """The paths of the manifests that list the target branch's delete files."""
 
     @property
     def metadata(self) -> TableMetadata:
-        """The metadata of the table's state for which the merge was planned."""
+        """The table's metadata in the planned state."""
         return self.table.metadata
 
     @property
     def pending_head(self) -> Snapshot | None:
-        """The head of the pending branch, which contains the arriving files, or None if there is no such branch."""
+        """The head of the pending branch, which contains the arriving files, or None without such a branch."""
         return self.metadata.snapshot_by_name(self.scope.pending) if self.scope.pending is not None else None
 
     @property
@@ -278,12 +272,12 @@ class MergePlan:
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns by which jobs compare the versions of a row, with the types that they have in the table now."""
+        """The columns by which jobs compare the versions of a row, with their present types."""
         return pa.schema([field for field in self.schema if field_id(field) in self.versions.columns])
 
     @property
     def pending_in_target(self) -> int:
-        """The number of pending files that are already on the target branch. These files come first in `pending`."""
+        """The number of pending files that are already on the target branch. They come first in `pending`."""
         return len(self.pending) - self.arriving
 
     def arrives(self, number: int) -> bool:
@@ -292,11 +286,11 @@ class MergePlan:
 
     @property
     def parts(self) -> int:
-        """The number of parts into which the keys are divided. For each part, one task finds the winners."""
+        """The number of parts into which the keys are divided. One task per part finds the winners."""
         return max(1, -(-sum(file.entry.record_count for file in self.pending) // _ROWS_OF_A_PART))
 
     def may_change(self, index: Sequence[IndexPart]) -> Iterator[tuple[LiveFile, tuple[IndexPart, ...]]]:
-        """Yield the stored files that may contain keys of an index, each with the parts of the index that may match."""
+        """Yield the stored files that may contain keys of an index, with the parts of the index that may match."""
         key = KeyColumns.of(self.versions.key, self.metadata.schema())
         partitions = self._partitions()
         for file in self.stored:
@@ -307,10 +301,10 @@ class MergePlan:
                 yield file, parts
 
     def _partitions(self) -> set[tuple[int, str]] | None:
-        """Return the partitions that can contain rows with pending keys, or None if any partition can.
+        """Return the partitions that can contain rows with pending keys, or None if any can.
 
-        Rows with the same key are in the same partition if all partition fields derive from columns of the key. In that
-        case, the result is the partitions of the pending files, which must all have the same partition spec.
+        If all partition fields derive from columns of the key, rows with the same key are in the same partition. The
+        result is then the partitions of the pending files, which must all have the same partition spec.
         """
         metadata = self.metadata
         specs = {file.entry.spec_id for file in self.pending}
@@ -320,7 +314,7 @@ class MergePlan:
         for field in fields:
             if isinstance(field.transform, VoidTransform):
                 continue
-            # 0.0 and -0.0 are the same key, but are in different partitions.
+            # 0.0 and -0.0 are the same key, but belong to different partitions.
             is_exact = not isinstance(_type(field.source_id, metadata.schema()), FloatType | DoubleType)
             if field.source_id not in self.versions.key or not is_exact:
                 return None
@@ -346,8 +340,7 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
             "sync again"
         )
     require_parquet((*arriving, *content))
-    # Files are removed by path, so all manifest entries of a file would be removed. Also, the file's rows would be
-    # merged twice.
+    # Files are removed by path, which would remove all entries of a repeated file. Its rows would also be merged twice.
     if len({file.path for file in (*arriving, *content)}) < len(arriving) + len(content):
         raise Unsuitable(
             "it lists a file more than once, so it has the rows of this file more than once. Rewrite its files (in "
@@ -363,10 +356,10 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
 
 
 def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files: BranchFiles) -> frozenset[str]:
-    """Return the paths of those content files whose rows, taken together, are unique by the key.
+    """Return the paths of the content files whose rows, taken together, are unique by the key.
 
-    These are the files of the last snapshot with unique rows. A file that has lost delete files since that snapshot is
-    left out, because the deleted rows in it were restored.
+    These are the files of the last snapshot with unique rows. A file that has lost delete files since then is left out,
+    because its deleted rows came back.
     """
     if scope.is_unique(table.metadata):
         return frozenset(file.path for file in content)

@@ -1,9 +1,8 @@
-"""The erasure of rows from one table: find the rows, remove them from all branches, and expire their history.
+"""Erases rows from one table: finds them, removes them from all branches, and expires their history.
 
-One commit replaces the files that contain the rows, on every branch, by files without these rows. The commit also
-removes the snapshots that refer to a replaced file. After the commit, the head of each branch is a snapshot without
-manifest entries of removed files, so no manifest of the table contains an id as a bound or as a partition value.
-Finally, unreferenced files are deleted.
+One commit replaces the files that contain the rows on every branch, and removes the snapshots that refer to a replaced
+file. Afterwards, the head of each branch is a snapshot without manifest entries of removed files. So no manifest of the
+table contains an ID as a bound or a partition value. Finally, unreferenced files are deleted.
 """
 
 from __future__ import annotations
@@ -76,21 +75,21 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 20
-"""Maximum number of attempts. Many attempts are needed, because syncs commit every few seconds.
+"""Maximum number of attempts. Syncs commit every few seconds, so many may be needed.
 
-They are cheap, because a retry searches only new files.
+A retry searches only new files.
 """
 
 ERASURE = "airbyte.erasure"
-"""The summary property of a snapshot that an erasure has added. Its value is the id of the erasure's request."""
+"""Summary property of a snapshot that an erasure has added. Its value is the ID of the erasure's request."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileErased:
     """A file from which rows were erased.
 
-    `new` is the URI of the file that replaces it. It is None if all rows of the file were erased, or if the file was
-    not on the head of any branch. `raw_ids` has the format of `FileMatches.raw_ids`.
+    `new` is the URI of the file that replaces it. It is None if all rows were erased, or if the file was on the head of
+    no branch. `raw_ids` has the format of `FileMatches.raw_ids`.
     """
 
     uri: str
@@ -101,11 +100,11 @@ class FileErased:
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """The ids whose rows are erased from one table.
+    """Which rows to erase from one table: those with the given IDs.
 
-    `few` contains the ids as values, or is None if there are too many ids. Snapshots younger than `keep` are kept. With
-    `drop_tags`, tags on snapshots that contain the rows are dropped. Otherwise the erasure raises TableConflict if
-    there are such tags.
+    `few` contains the IDs as values, or is None if there are too many. Snapshots younger than `keep` stay. With
+    `drop_tags`, tags on snapshots that contain the rows are dropped. Otherwise such tags make the erasure raise
+    TableConflict.
     """
 
     id: str
@@ -126,7 +125,7 @@ class _Result:
 
 
 class TableErasure(Rework[TablePlan, _Result]):
-    """The erasure of rows from one table. `column` is the id column, as it is when the erasure begins."""
+    """Erases rows from one table. `column` is the ID column as it is when the erasure begins."""
 
     def __init__(
         self, name: TableName, catalog: TableCatalog, executors: Executors, column: IdColumn, request: ErasureRequest
@@ -149,9 +148,10 @@ class TableErasure(Rework[TablePlan, _Result]):
         self._mark_for_deletion: Callable[[Sequence[str]], None]
 
     def find(self) -> tuple[TablePlan, MatchesByFile] | None:
-        """Return the plan, and the matching rows in the files of all snapshots, or None if the table does not exist.
+        """Search the files of all snapshots.
 
-        Raises TableConflict, TableBusy, ConnectorError, and errors of AWS.
+        Return the plan and the matching rows, or None if the table does not exist. Raises TableConflict, TableBusy,
+        ConnectorError, and errors of AWS.
         """
 
         def search(plan: TablePlan) -> tuple[TablePlan, MatchesByFile]:
@@ -163,7 +163,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         return None
 
     def require(self) -> None:
-        """Raise TableConflict if a tag refers to the rows, or if a file that contains the rows cannot be rewritten."""
+        """Raise TableConflict if a tag refers to the rows, or if a file that contains them cannot be rewritten."""
         if (search := self.find()) is None:
             return
         plan, matches = search
@@ -174,25 +174,25 @@ class TableErasure(Rework[TablePlan, _Result]):
                     raise TableConflict(f"Cannot erase rows from table {self.name}: its file {path} {reason}.")
 
     def kept_snapshots(self, plan: TablePlan) -> set[int]:
-        """Return the ids of the snapshots that the request keeps because they are recent."""
+        """Return the IDs of the snapshots that are so recent that the request keeps them."""
         since = self._kept_since
         return {snapshot.snapshot_id for snapshot in plan.metadata.snapshots if is_kept(snapshot, since)}
 
     def kept(self, plan: TablePlan, matches: MatchesByFile) -> set[str]:
-        """Return the URIs of the files that contain the rows and to which only kept snapshots refer.
+        """Return the URIs of the files with matching rows to which only kept snapshots refer.
 
-        Files on the head of a branch are omitted, because the erasure replaces them.
+        Files on the head of a branch are left out, because the erasure replaces them.
         """
         kept, heads = self.kept_snapshots(plan), {path for head in plan.heads.values() for path in head}
         in_others = (files for id_, files in plan.of_snapshot.items() if id_ not in kept)
         return matches.keys() - heads.union(*in_others)
 
     def run(self, mark_for_deletion: Callable[[Sequence[str]], None]) -> list[FileErased]:
-        """Erase the rows from all snapshots that are not kept, and return the files that contained the rows.
+        """Erase the rows from all snapshots that are not kept. Return the files that contained the rows.
 
         Before the commit, `mark_for_deletion` is called with the URIs of the objects that the commit makes
-        unreferenced. It must record these objects, so that a later run can delete them if this one is killed. Raises
-        the same errors as `find`.
+        unreferenced. It must record them, so that a later run can delete them if this one is killed. Raises the errors
+        of `find`.
         """
         self._mark_for_deletion = mark_for_deletion
         try:
@@ -204,20 +204,20 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the search
 
     def plan(self, table: Table) -> TablePlan:
-        """Return the plan for one state of the table. Raises Unsuitable and TableConflict."""
+        """Return the plan for the table's present state. Raises Unsuitable and TableConflict."""
         id_filter = IdFilter(self.column, self.request.ids, self.request.few, table.metadata)
         plan = self._planner.plan(table, id_filter)
         self.files = plan.files
         return plan
 
     def sources(self, plan: TablePlan) -> frozenset[str]:
-        """Return the URIs of the files that may contain the rows, and of the delete files that apply to them."""
+        """Return the URIs of the files that may contain the rows, and of their delete files."""
         return frozenset(path for file in plan.candidates.values() for path in file.state)
 
     def _locate(self, plan: TablePlan) -> None:
-        """Search the candidate files of the plan that were not searched yet.
+        """Search the plan's candidate files that have not been searched yet.
 
-        Raises StalePlan if a candidate file was deleted and the table has changed, and TableConflict if the table
+        Raises StalePlan if a candidate file is missing and the table has changed. Raises TableConflict if the table
         refers to a missing or unreadable file.
         """
         unknown = [file for path, file in plan.candidates.items() if path not in self._located]
@@ -244,10 +244,7 @@ class TableErasure(Rework[TablePlan, _Result]):
             )
 
     def located(self, sources: Sequence[SourceFile]) -> ColumnMatches:
-        """Search files of the table or of its folder for the ids, and return the matching rows.
-
-        Raises ConnectorError.
-        """
+        """Search files of the table or its folder for the IDs. Return the matching rows. Raises ConnectorError."""
         column, tasks = self.column, 4 * self._executors.parallelism()
         job = column_value_tasks(sources, column.arrow, column.path, self.operations.access, tasks)
         return merge_column_matches(
@@ -273,7 +270,7 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the rewrite
 
     def run_jobs(self, plan: TablePlan) -> None:
-        """Search the candidate files. Then rewrite the files that contain the rows and are on the head of a branch."""
+        """Search the candidate files. Then rewrite those with matching rows that are on the head of a branch."""
         self._locate(plan)
         matches, metadata = self._matches(plan), plan.metadata
         folder = f"{plan.table.location().rstrip('/')}/data"
@@ -297,7 +294,7 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the commit
 
     def change(self, plan: TablePlan, table: Table, transaction: Transaction) -> _Result | None:
-        """Replace the files on all branches, and remove the snapshots that refer to the rows or contain an id."""
+        """Replace the files on all branches. Remove the snapshots that refer to the rows or contain an ID."""
         if not plan.candidates.keys() <= self._located.keys():
             raise StalePlan
         matches = self._matches(plan)
@@ -316,7 +313,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         kept = {snapshot.snapshot_id for snapshot in table.metadata.snapshots} | {
             ref.snapshot_id for ref in full.refs.values()
         }
-        # This transaction has added two snapshots to each branch on which files are replaced. The first of the two is
+        # This transaction has added two snapshots to each branch on which files are replaced. The first of them is
         # removed again.
         intermediate = [snapshot for snapshot in full.snapshots if snapshot.snapshot_id not in kept]
         ids = (*former, *(snapshot.snapshot_id for snapshot in intermediate))
@@ -328,14 +325,14 @@ class TableErasure(Rework[TablePlan, _Result]):
         return _Result(expiry, len(former), erased)
 
     def unused(self, outcome: _Result | None) -> list[WrittenFile]:
-        """Return the new files that the commit has not added to the table."""
+        """Return the new files that the commit did not add to the table."""
         used = {file.new for file in outcome.erased} if outcome is not None else set()
         return [file for file in self._removals.written if file.uri not in used]
 
     def _change(self, plan: TablePlan, branch: str, matches: MatchesByFile, new: dict[str, str | None]) -> Change:
-        """Return the change of a branch. Also add the path of each new file to `new`, by the path of the old file.
+        """Return the change of one branch. Also add each new file to `new`, by the path of the old one.
 
-        Raises StalePlan if a file was not rewritten yet, or if the new file does not fit the schema any more.
+        Raises StalePlan if a file has not been rewritten, or if its new file no longer fits the schema.
         """
         entries, head = Entries(plan.metadata), plan.heads[branch]
         losing = [head[path] for path in sorted(head.keys() & matches.keys())]
@@ -357,8 +354,8 @@ class TableErasure(Rework[TablePlan, _Result]):
     ) -> None:
         """Add two snapshots to a branch, or only the second if no file is replaced.
 
-        The first snapshot replaces files, so its manifests contain entries of the removed files. The manifests of the
-        second snapshot contain no such entries. Only the second snapshot is kept.
+        The first snapshot replaces files, so its manifests contain entries of the removed files. The second one's
+        manifests do not. Only the second snapshot is kept.
         """
         own = {**_generation_property(branch, table.metadata), **inherited_uniqueness(branch, table.metadata)}
         properties = {**own, ERASURE: self.request.id}
@@ -368,7 +365,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         change_branch(renewed, branch, table, transaction, properties)
 
     def _move_fences(self, snapshots: Iterable[int], transaction: Transaction) -> None:
-        """Move or remove the fence tags on snapshots that will be removed, because a tag keeps its snapshot."""
+        """Move or remove the fence tags on snapshots that will be removed. A tag would keep its snapshot."""
         metadata = transaction.table_metadata
         for name, ref in metadata.refs.items():
             if not is_fence(name, ref) or ref.snapshot_id not in set(snapshots):
@@ -406,7 +403,7 @@ def _key(file: LiveFile, metadata: TableMetadata) -> Hashable:
 
 
 def _generation_property(branch: str, metadata: TableMetadata) -> dict[str, str]:
-    """Return the property with the lowest generation from the latest snapshot of a branch that has this property."""
+    """Return the summary property with the lowest generation, from the latest snapshot of a branch that has one."""
     for snapshot in history(branch, metadata):
         if snapshot.summary is not None:
             lowest = snapshot.summary.additional_properties.get(LOWEST_GENERATION_PROPERTY)
@@ -416,7 +413,7 @@ def _generation_property(branch: str, metadata: TableMetadata) -> dict[str, str]
 
 
 def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
-    """Yield the paths of the manifest lists, manifests and statistics files that the snapshots refer to."""
+    """Yield the paths of the manifest lists, manifests and statistics files of these snapshots."""
     ids = set()
     seen: set[str] = set()
     for snapshot in snapshots:
@@ -434,20 +431,20 @@ def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
 # --- unreferenced files with rows, left by killed syncs and interrupted erasures --------------------------------------
 
 
-# A running sync also has unreferenced files, which it is about to commit. Therefore an unreferenced file is deleted
-# only if the journal of an erasure names the file, or if the file is older than the longest time between a writer's
-# upload and its commit. Two readers that share no code determine which files are unreferenced.
+# A running sync also has unreferenced files, which it is about to commit. An unreferenced file is therefore deleted
+# only if an erasure's journal names it, or if it is older than the longest time between a writer's upload and its
+# commit. Two readers that share no code determine which files are unreferenced.
 
 _BATCH_SIZE = 50_000
-"""Number of objects that are searched together. This limit bounds the use of memory."""
+"""Number of objects that are searched together. The number limits the use of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreferencedFile:
-    """An unreferenced object that contains an id, or that an erasure has marked for deletion.
+    """An unreferenced object that contains an ID, or that an erasure has marked for deletion.
 
-    `rows` is the number of rows with an id. It is -1 for metadata files, and for objects that are marked for deletion.
-    `since` is the time at which the object was last modified.
+    `rows` is the number of rows with an ID, or -1 for metadata files and marked objects. `since` is the time of the
+    object's last modification.
     """
 
     uri: str
@@ -458,10 +455,10 @@ class UnreferencedFile:
 
 @dataclass(frozen=True, slots=True)
 class UnreferencedFiles:
-    """Finds and deletes the unreferenced files of one table that contain an id.
+    """Finds and deletes the unreferenced files of one table that contain an ID.
 
-    `are_marked` returns, for each URI, whether the journal of an erasure marks the object for deletion. Other objects
-    can be deleted only if they are older than `age`.
+    `are_marked` returns, for each URI, whether an erasure's journal marks the object for deletion. Other objects may be
+    deleted only if they are older than `age`.
     """
 
     erasure: TableErasure
@@ -469,7 +466,7 @@ class UnreferencedFiles:
     are_marked: Callable[[Sequence[str]], list[bool]]
 
     def find(self, now: datetime) -> Iterator[UnreferencedFile]:
-        """Yield the unreferenced files that contain an id or are marked for deletion.
+        """Yield the unreferenced files that contain an ID or are marked for deletion.
 
         Raises errors of reading metadata, and of S3.
         """
@@ -492,7 +489,7 @@ class UnreferencedFiles:
                     yield UnreferencedFile(object_.uri, rows[object_.uri], is_old, object_.modified)
 
     def delete(self, files: Sequence[UnreferencedFile]) -> list[UnreferencedFile]:
-        """Delete those deletable files that the table still does not reference, and return them."""
+        """Delete the deletable files that the table still does not reference. Return them."""
         s3, folder, references = self._referenced()
         wanted = {file.uri: file for file in files if file.deletable}
         dead = references.unreferenced(File(uri, 0) for uri in wanted)
@@ -500,7 +497,7 @@ class UnreferencedFiles:
         return [wanted[file.path] for file in dead]
 
     def _referenced(self) -> tuple[S3Client, S3Address, References]:
-        """Return the S3 client, the folder of the table, and the references in the table's latest state."""
+        """Return the S3 client, the table's folder, and the references in its latest state."""
         operations = self.erasure.operations
         table, s3 = operations.load(), operations.access.client("s3")
         folder, references = table_folder(table), References(table.io, s3)
@@ -524,7 +521,7 @@ class UnreferencedFiles:
             yield batch
 
     def _revealing_manifests(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
-        """Return the URIs of those manifests and manifest lists that contain an id. Missing objects are skipped."""
+        """Return the URIs of the manifests and manifest lists that contain an ID. Skip missing objects."""
 
         def read(uri: str) -> bytes:
             return get_or_none(s3, uri) or b""
@@ -539,7 +536,7 @@ class UnreferencedFiles:
         ]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
-        """Return the number of rows with an id in each file. Omit unreadable files, and files without such rows."""
+        """Return the number of rows with an ID, by file. Leave out files without such rows, and unreadable files."""
         if not files:
             return {}
         matches = self.erasure.located([SourceFile(file.uri, file.size, UNKNOWN) for file in files])

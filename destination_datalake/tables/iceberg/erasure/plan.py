@@ -1,4 +1,4 @@
-"""The plan of an erasure for one state of a table: the files and snapshots that may contain rows with an id."""
+"""Plans an erasure for one state of a table: which files and snapshots may contain rows with an ID?"""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 MatchesByFile = Mapping[str, FileMatches]
-"""The rows with an id that were found in each file, by the file's URI."""
+"""The rows with an ID that were found, by the URI of their file."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """The files of a table that may contain the rows to erase, and the snapshots that refer to these files.
+    """The files of a table that may contain the rows to erase, and the snapshots that refer to them.
 
     `candidates` contains these files for all snapshots, by path. Jobs search them. `of_snapshot` contains the
-    candidates' paths by snapshot id, and `heads` contains the candidates on the head of each branch. The manifests in
-    `revealing_manifests` contain an id in their entries of files that were removed earlier. `revealing` contains the
-    ids of the snapshots that refer to such manifests.
+    candidates' paths by snapshot ID. `heads` contains the candidates on each branch's head. `revealing_manifests`
+    contains the manifests with an ID in an entry of a file that was removed earlier. `revealing` contains the IDs of
+    the snapshots that refer to such manifests.
     """
 
     table: Table
@@ -71,15 +71,15 @@ class TablePlan:
     revealing: frozenset[int]
     revealing_manifests: frozenset[str]
     files: int
-    """The number of distinct data files in all snapshots."""
+    """The number of different data files in all snapshots."""
 
     @property
     def metadata(self) -> TableMetadata:
-        """The metadata of the table's state for which the erasure was planned."""
+        """The table's metadata in the planned state."""
         return self.table.metadata
 
     def snapshots_with_rows(self, matches: MatchesByFile) -> dict[int, Snapshot]:
-        """Return the snapshots that refer to a file with matching rows, or that contain an id, by snapshot id."""
+        """Return the snapshots that refer to matching rows or contain an ID, by snapshot ID."""
         return {
             snapshot.snapshot_id: snapshot
             for snapshot in self.metadata.snapshots
@@ -87,7 +87,7 @@ class TablePlan:
         }
 
     def branches(self, matches: MatchesByFile) -> list[str]:
-        """Return the branches whose head refers to a file with matching rows, or contains an id."""
+        """Return the branches whose head refers to matching rows or contains an ID."""
         snapshots_with_rows = self.snapshots_with_rows(matches)
         return sorted(
             name
@@ -96,7 +96,7 @@ class TablePlan:
         )
 
     def tags(self, matches: MatchesByFile, kept_since: datetime | None = None) -> list[str]:
-        """Return the tags on snapshots with matching rows or an id, except fence tags and tags on kept snapshots."""
+        """Return the tags on snapshots with matching rows or an ID. Leave out fence tags and tags on kept snapshots."""
         snapshots_with_rows = self.snapshots_with_rows(matches)
         return sorted(
             name
@@ -109,14 +109,14 @@ class TablePlan:
 
 
 def is_kept(snapshot: Snapshot, since: datetime | None) -> bool:
-    """Return whether a snapshot is kept because it was made at or after `since`. None keeps no snapshot."""
+    """Return whether a snapshot was made at or after `since`, and is therefore kept. None keeps no snapshot."""
     return since is not None and snapshot.timestamp_ms >= since.timestamp() * 1000
 
 
 class Planner:
-    """Plans an erasure, and plans it again when the table has changed.
+    """Plans an erasure, again after each change of the table.
 
-    Manifests are immutable, so the entries that were read from them are cached.
+    Entries read from manifests are cached, because manifests are immutable.
     """
 
     def __init__(self, column: IdColumn) -> None:
@@ -127,7 +127,7 @@ class Planner:
         self._deletes: dict[str, tuple[LiveFile, ...]] = {}
 
     def plan(self, table: Table, id_filter: IdFilter) -> TablePlan:
-        """Return the plan for this state of the table.
+        """Return the plan for the table's present state.
 
         Raises Unsuitable, TableConflict, and errors of reading metadata.
         """
@@ -198,7 +198,7 @@ class Planner:
             yield from self._deletes[manifest.manifest_path]
 
     def _reveals_id(self, manifest: ManifestFile, id_filter: IdFilter, io: FileIO) -> bool:
-        """Return whether a manifest's entries of removed files contain an id as a bound or as a partition value."""
+        """Return whether a manifest's entries of removed files contain an ID as a bound or a partition value."""
         if manifest.deleted_files_count == 0:
             return False
         path = manifest.manifest_path
@@ -222,30 +222,27 @@ def _require(metadata: TableMetadata) -> pa.Schema:
 
 
 class NoSuchColumn(ConfigError):
-    """The table has no column with the specified name."""
+    """The table has no column with the requested name."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdColumn:
-    """The column in which ids are searched: a top-level column, or a field inside structs.
+    """The column in which IDs are searched: a top-level column, or a field inside structs.
 
-    `path` contains the names from the top-level column down to the field. `field` is the field itself.
+    `path` contains the names from the top-level column down to `field`, the field itself.
     """
 
     path: tuple[str, ...]
     field: NestedField
     arrow: pa.Field[Any]
-    """The top-level column as an Arrow field with field ids.
-
-    Each of its structs contains only the child on the path.
-    """
+    """The top-level column as an Arrow field with field IDs. Its structs contain only the fields on the path."""
 
     @classmethod
     def named(cls, column: str, table: TableName, schema: Schema) -> Self:
         """Return the column with this name or dotted path.
 
-        Raises NoSuchColumn if the column does not exist, and ConfigError if it is not of a primitive type that this
-        connector writes.
+        Raises NoSuchColumn if it does not exist, and ConfigError if it is not of a primitive type that this connector
+        writes.
         """
         path = _path_to(column, schema.fields, ())
         if path is None:
@@ -279,7 +276,7 @@ class IdColumn:
 def _path_to(
     path: str, fields: Iterable[NestedField], above: tuple[NestedField, ...]
 ) -> tuple[NestedField, ...] | None:
-    """Return the fields on a dotted path, or None if there is no such path. Names of fields may also contain dots."""
+    """Return the fields on a dotted path, or None if there is no such path. Names may contain dots too."""
     for field in fields:
         if field.name == path:
             return (*above, field)
@@ -291,7 +288,7 @@ def _path_to(
 
 
 def _projected(path: Sequence[NestedField]) -> pa.Field[Any]:
-    """Return the first field of the path as an Arrow field. Its structs contain only the fields on the path."""
+    """Return the first field of the path as an Arrow field whose structs contain only the fields on the path."""
     field = path[-1]
     for outer in reversed(path[:-1]):
         field = outer.model_copy(update={"field_type": StructType(field)})
@@ -299,18 +296,18 @@ def _projected(path: Sequence[NestedField]) -> pa.Field[Any]:
 
 
 def partition_fields(column: IdColumn, metadata: TableMetadata) -> set[str]:
-    """Return the lower-case names of all partition fields, of any spec, whose values derive from the id column."""
+    """Return the lower-case names of the partition fields, of any spec, that derive from the ID column."""
     fields = (field for spec in metadata.specs().values() for field in spec.fields)
     return {field.name.lower() for field in fields if field.source_id == column.field.field_id}
 
 
 class IdFilter:
-    """Determines from manifest entries which files may contain rows with an id, and which entries contain an id."""
+    """Decides from manifest entries which files may contain rows with an ID, and which entries reveal an ID."""
 
     def __init__(self, column: IdColumn, ids: Ids, few: Sequence[Any] | None, metadata: TableMetadata) -> None:
-        """Initialize the filter. `few` contains the ids as values.
+        """Prepare the filter. `few` contains the IDs as values.
 
-        `few` is None if there are too many ids. In that case, no file is skipped because of its partition.
+        If there are too many IDs, `few` is None, and no file is skipped because of its partition.
         """
         self._column = column
         self._ids = ids
@@ -321,16 +318,13 @@ class IdFilter:
         self._partitions: dict[int, list[tuple[int, frozenset[Any]]]] = {}
 
     def rows(self, file: IcebergFile) -> bool:
-        """Return whether a file may contain rows with an id, according to the file's bounds and its partition."""
+        """Return whether a file's bounds and partition permit rows with an ID."""
         if not any(self._keys.may_have(file, bounds) for bounds in self._ranges):
             return False
         return all(file.partition[position] in values for position, values in self._partitions_of(file.spec_id))
 
     def reveals_id(self, files: Iterable[IcebergFile]) -> bool:
-        """Return whether any file's manifest entry contains an id as a bound or as a partition value.
-
-        The rows of the files do not matter.
-        """
+        """Return whether a manifest entry contains an ID as a bound or a partition value, whatever the file's rows."""
         values = [value for file in files for value in self._revealed_values(file)]
         return bool(values) and bool(self._ids.contains(_array(values, self._ids.type)).any())
 
@@ -350,9 +344,9 @@ class IdFilter:
                     yield value
 
     def _partitions_of(self, spec_id: int) -> list[tuple[int, frozenset[Any]]]:
-        """Return the partition fields of a spec that derive from the id column.
+        """Return the partition fields of a spec that derive from the ID column.
 
-        Each field is returned as its position in the spec and the partition values of the ids.
+        Each field is returned as its position in the spec, with the partition values of all IDs.
         """
         if spec_id not in self._partitions:
             self._partitions[spec_id] = [*self._values_of(spec_id)]
@@ -360,7 +354,7 @@ class IdFilter:
 
     def _values_of(self, spec_id: int) -> Iterator[tuple[int, frozenset[Any]]]:
         id_, type_ = self._column.field.field_id, self._column.field.field_type
-        # 0.0 and -0.0 are the same id, but are in different partitions.
+        # 0.0 and -0.0 are the same ID, but belong to different partitions.
         if self._values is None or isinstance(type_, FloatType | DoubleType):
             return
         for position, field in enumerate(self._metadata.specs()[spec_id].fields):
@@ -374,10 +368,10 @@ class IdFilter:
 
 
 def manifest_reveals_id(content: bytes, types: Sequence[IcebergType], ids: Ids, field_id: int | None = None) -> bool:
-    """Return whether an unreferenced manifest or manifest list contains an id as a bound or as a partition value.
+    """Return whether an unreferenced manifest or manifest list contains an ID as a bound or a partition value.
 
-    Bounds are decoded as each of the `types`. With `field_id`, only the bounds of that column are compared. Otherwise
-    the bounds of all columns are compared. Return False for an object that is neither a manifest nor a manifest list.
+    Bounds are decoded as each of the `types`. With `field_id`, only the bounds of that column are compared. Without it,
+    the bounds of all columns are compared. Return False for any other kind of object.
     """
     try:
         records: Any = [*fastavro.reader(io.BytesIO(content))]
@@ -405,7 +399,7 @@ def _is_id(value: Any, ids: Ids) -> bool:
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
-    """Return values from manifests as an Arrow array that can be compared with ids of this type."""
+    """Return values from manifests as an Arrow array that can be compared with IDs of this type."""
     stored = [as_stored(value) for value in values]
     if pa.types.is_temporal(type_) or pa.types.is_integer(type_):
         return pa.array(stored, pa.int64())

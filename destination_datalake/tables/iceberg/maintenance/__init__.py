@@ -1,1 +1,1 @@
-"""Maintenance of Iceberg tables: compaction, expiry of snapshots, and removal of orphans."""
+"""Maintains Iceberg tables: compaction, expiry of snapshots, removal of orphans."""

@@ -1,12 +1,12 @@
-"""Expiry of snapshots and removal of orphans.
+"""Expires snapshots and removes orphans.
 
-Expiry has two steps. First, a commit removes snapshots from the table's metadata. Then the files that only these
-snapshots referenced are deleted. PyIceberg's `expire_snapshots` does only the first step. If the process dies between
-the steps, the files become orphans, which are removed later. Once a day, one of the syncs that write to the table runs
-this maintenance.
+Expiry has two steps. A commit removes snapshots from the table's metadata. Then the files that only these snapshots
+referenced are deleted. PyIceberg's `expire_snapshots` does only the first step. If the process dies between the steps,
+the files become orphans, which are removed later. Once a day, one of the syncs that write to a table does this work.
 
 Orphans are unreferenced files in a table's folder, which killed writers leave. A file is removed if all of these
 conditions are met:
+
 - The file is of a kind that Iceberg tables use.
 - The file's folder belongs to this table alone. Otherwise no file is removed.
 - The file is older than the longest time between a writer's upload and its commit.
@@ -60,7 +60,7 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """The result of an expiry: the expired snapshots and refs, and the deleted files.
+    """What an expiry has done: the expired snapshots and refs, and the deleted files.
 
     `data` counts the deleted data files and delete files. `metadata` counts the deleted manifests, manifest lists and
     statistics files.
@@ -73,9 +73,8 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPlan:
-    """The plan of one attempt of an expiry's commit.
+    """What one attempt of an expiry's commit removes, with the metadata before and after it.
 
-    It contains the snapshots and refs that the attempt removes, and the metadata before and after the attempt.
     `metadata_location` is the location of the metadata file on which the attempt was planned.
     """
 
@@ -86,7 +85,7 @@ class ExpiryPlan:
 
 
 class Expirer:
-    """Expires snapshots of one table. `max_age` and `min_snapshots` apply unless table properties override them."""
+    """Expires snapshots of one table. Table properties take precedence over `max_age` and `min_snapshots`."""
 
     def __init__(self, operations: TableOperations, max_age: timedelta, min_snapshots: int) -> None:
         self._operations = operations
@@ -97,8 +96,8 @@ class Expirer:
     def expire(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Expiry:
         """Expire snapshots, branches and tags, and delete the files that only they referenced.
 
-        Raises MaintenanceSkipped, DeadlineExceeded, Incomplete, Disagreement, and errors of a commit and of S3. No file
-        is deleted if the references of the remaining snapshots cannot be read completely.
+        No file is deleted if the references of the remaining snapshots cannot be read completely. Raises
+        MaintenanceSkipped, DeadlineExceeded, Incomplete, Disagreement, and errors of a commit and of S3.
         """
         table = self._operations.load()
         folder = S3Address.parse(table.location().rstrip("/"))
@@ -124,10 +123,10 @@ class Expirer:
 
 
 def remove_expired(outdated: Expired, metadata: TableMetadata, transaction: Transaction) -> None:
-    """Remove expired snapshots, branches and tags from the metadata of a transaction's table."""
+    """Remove expired snapshots, branches and tags from a transaction's metadata."""
     refs = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in outdated.refs]
     snapshot_ids = frozenset(outdated.snapshots)
-    # PyIceberg removes the table statistics of a removed snapshot, but not its partition statistics.
+    # PyIceberg removes a removed snapshot's table statistics, but not its partition statistics.
     statistics = [
         RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": statistics.snapshot_id})
         for statistics in metadata.partition_statistics
@@ -138,9 +137,9 @@ def remove_expired(outdated: Expired, metadata: TableMetadata, transaction: Tran
 
 
 def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion, metadata: Deletion) -> None:
-    """Delete the files of expired snapshots that the latest state of the table does not reference.
+    """Delete the files of expired snapshots that the table's latest state does not reference.
 
-    Raises MaintenanceSkipped if another table has replaced this one, and the same errors as `Expirer.expire`.
+    Raises MaintenanceSkipped if another table has replaced this one, and the errors of `Expirer.expire`.
     """
 
     def delete(latest: Table) -> None:
@@ -155,7 +154,7 @@ def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion
 def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletion, metadata: Deletion) -> None:
     """Delete the files of expired snapshots that are not in `references`.
 
-    Data files are deleted first, and manifest lists last. So if the deletion is interrupted, the remaining files can
+    Data files are deleted first and manifest lists last. If the deletion is interrupted, the remaining files can then
     still be found through their manifests.
     """
     snapshot_ids, io = frozenset(plan.expired.snapshots), references.io
@@ -184,7 +183,7 @@ def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletio
 
 
 def _present(read: Callable[[_T], Sequence[_R]], items: Sequence[_T]) -> Iterator[Sequence[_R]]:
-    """Yield the result of `read` for each item. The result is empty for an item that another process has deleted."""
+    """Yield the result of `read` for each item, or an empty one if another process has deleted the item."""
 
     def read_if_present(item: _T) -> Sequence[_R]:
         try:
@@ -205,9 +204,9 @@ _MAX_REF_AGE = "history.expire.max-ref-age-ms"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The retention of snapshots and refs that do not define their own retention.
+    """The retention of snapshots, branches and tags that do not define their own.
 
-    If `max_ref_age_ms` is None, refs without their own maximum age never expire.
+    If `max_ref_age_ms` is None, branches and tags without their own maximum age never expire.
     """
 
     max_age_ms: int
@@ -216,7 +215,7 @@ class Retention:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], max_age: timedelta, min_snapshots: int) -> Self:
-        """Return the retention that table properties define. `max_age` and `min_snapshots` are the defaults.
+        """Return the retention that table properties define, by default `max_age` and `min_snapshots`.
 
         Raises MaintenanceSkipped if a property is not a positive whole number.
         """
@@ -229,7 +228,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The ids of expired snapshots, and the names of expired branches and tags."""
+    """The IDs of expired snapshots, and the names of expired branches and tags."""
 
     snapshots: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
@@ -240,10 +239,9 @@ class Expired:
 
 
 def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Expired:
-    """Return the snapshots and refs that have expired at the time `now`.
+    """Return the snapshots, branches and tags that have expired at the time `now`.
 
-    Snapshots that are on no branch, for example because they were staged for an audit or left by a rollback, expire by
-    age.
+    Snapshots on no branch expire by age. Staging for an audit and rollbacks leave such snapshots.
     """
     at = int(now.timestamp() * 1000)
     kept_refs = {
@@ -271,7 +269,7 @@ def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Exp
     expired_refs = {name: ref for name, ref in metadata.refs.items() if name not in kept_refs}
     return Expired(
         tuple(snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept),
-        # An unneeded fence tag alone is not worth a commit, so the tag is removed together with its snapshot.
+        # An unneeded fence tag is removed only together with its snapshot, because it alone is not worth a commit.
         tuple(
             sorted(
                 name
@@ -299,7 +297,7 @@ def _kept_of_branch(snapshots: list[Snapshot], ref: SnapshotRef, retention: Rete
 
 
 def _positive(properties: Mapping[str, str], name: str) -> int | None:
-    """Return the value of a table property, or None if the property is not set.
+    """Return the number in a table property, or None if the property is not set.
 
     Raises MaintenanceSkipped if the value is not a positive whole number.
     """
@@ -314,16 +312,15 @@ def _positive(properties: Mapping[str, str], name: str) -> int | None:
 
 
 MAINTAINED_AT = "airbyte.maintained-at"
-"""The table property with the time of the last maintenance run, in ISO 8601."""
+"""Table property with the time of the last maintenance run, in ISO 8601."""
 
 _INTERVAL = timedelta(days=1)
 
 
 def claim_daily_run(operations: TableOperations, now: datetime) -> bool:
-    """Return whether this sync should run the daily maintenance of a table, and record `now` as the time of the run.
+    """Return whether this sync should run a table's daily maintenance. If so, record `now` as the time of the run.
 
-    Return False, and record nothing, if another sync has recorded a run within the last day. Raises the errors of
-    `TableOperations.commit`.
+    Return False if another sync has recorded a run within the last day. Raises the errors of `TableOperations.commit`.
     """
 
     def build(table: Table, transaction: Transaction) -> bool:
@@ -339,7 +336,7 @@ def _is_due(properties: Mapping[str, str], now: datetime) -> bool:
         last = datetime.fromisoformat(properties.get(MAINTAINED_AT, "")).astimezone(UTC)
     except ValueError:
         return True
-    # Ignore a time in the future, because the clock that recorded it was wrong.
+    # Ignore a time in the future: the clock that recorded it was wrong.
     return not now - _INTERVAL < last <= now
 
 
@@ -354,18 +351,18 @@ _KINDS = re.compile(
 _METADATA = (".metadata.json", ".metadata.json.gz")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _BEGINNING = "bytes=0-65535"
-"""The range of the first 64 KiB of a metadata file, which may be large. Writers put the table's id at the beginning."""
+"""The first 64 KiB of a metadata file, which may be large. Writers put the table's ID at the beginning."""
 _MAX_UUID_BYTES = 65536
 _GZIP = b"\x1f\x8b"
 _OF_GZIP = 16 + zlib.MAX_WBITS
 
 _BATCH_SIZE = 100_000
-"""Number of orphans that are collected before they are removed. This limit bounds the use of memory."""
+"""Number of orphans that are collected before they are removed. The number limits the use of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The removed orphans. `old_metadata` counts the metadata files, which are no longer in the metadata log."""
+    """The removed orphans. `old_metadata` counts metadata files that are no longer in the metadata log."""
 
     files: Deletion
     old_metadata: Deletion
@@ -404,7 +401,7 @@ class OrphanRemover:
         return removed
 
     def _remove(self, files: list[File], table: Table, references: References, removed: Orphans) -> None:
-        """Remove those of the files that the latest state of the table does not reference."""
+        """Remove those of `files` that the table's latest state does not reference."""
         if not files:
             return
         add_latest(references, table, self._operations)
@@ -415,7 +412,7 @@ class OrphanRemover:
     def _require_own_folder(
         self, table: Table, references: References, folder: S3Address, should_continue: Callable[[], bool]
     ) -> None:
-        """Raise MaintenanceSkipped if the folder contains metadata of another table, which another catalog may use."""
+        """Raise MaintenanceSkipped if the folder contains metadata of another table, perhaps of another catalog."""
         for page in self._list_pages(folder, should_continue):
             keys = [object_["Key"] for object_ in page if object_["Key"].endswith(_METADATA)]
             files = [File(str(S3Address(folder.bucket, key)), 0) for key in keys]
@@ -427,7 +424,7 @@ class OrphanRemover:
                     )
 
     def _uuid(self, address: S3Address) -> str | None:
-        """Return the table id in a metadata file, or "unknown" if the file contains no id.
+        """Return the table ID in a metadata file, or "unknown" if the file contains none.
 
         Return None if another process has just deleted the file.
         """
@@ -454,7 +451,7 @@ class OrphanRemover:
 def add_latest(references: References, table: Table, operations: TableOperations) -> None:
     """Add the references in the table's latest state to `references`.
 
-    Raises MaintenanceSkipped if another table has replaced this one, or if the table has moved to another location.
+    Raises MaintenanceSkipped if another table has replaced this one, or if the table has moved.
     """
 
     def add(latest: Table) -> None:
@@ -467,7 +464,7 @@ def add_latest(references: References, table: Table, operations: TableOperations
 
 
 def table_folder(table: Table) -> S3Address:
-    """Return the folder of a table. Raises MaintenanceSkipped if the folder is not in S3, or is a whole bucket."""
+    """Return the table's folder. Raises MaintenanceSkipped if it is not in S3, or is a whole bucket."""
     try:
         folder = S3Address.parse(table.location().rstrip("/"))
     except ValueError:
@@ -478,7 +475,7 @@ def table_folder(table: Table) -> S3Address:
 
 
 def is_of_a_table(key: str, folder: S3Address) -> bool:
-    """Return whether an object in a table's folder can be a file of the table, according to the object's key.
+    """Return whether an object's key in a table's folder is that of a possible file of the table.
 
     Files and folders whose names begin with `_` or `.` have other uses.
     """

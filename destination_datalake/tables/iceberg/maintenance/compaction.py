@@ -1,12 +1,12 @@
-"""Compaction of an Iceberg table: small files of main are rewritten as fewer large ones. Readers see the same rows.
+"""Compacts an Iceberg table: rewrites small files of main as fewer large ones. Readers see the same rows.
 
 Position deletes are applied. Delete files that no other file needs are removed together with the old files. Files with
 many deleted rows are rewritten, whatever their size.
 
-The files that become one file form a bin. Compaction runs in rounds: each round rewrites some bins, and commits them in
+The files that become one file form a bin. Compaction runs in rounds: each round rewrites some bins and commits them in
 one snapshot. A bin is committed only if all its files are still live and have the same delete files as before.
-Otherwise the bin's new file is deleted, and its old files are planned again in the next round. A killed compaction
-leaves orphaned files.
+Otherwise its new file is deleted, and its old files are planned again in the next round. A killed compaction leaves
+orphaned files.
 """
 
 from __future__ import annotations
@@ -56,17 +56,18 @@ _logger = logging.getLogger(__name__)
 
 
 CompactFiles = Callable[[Sequence[CompactTask]], Sequence[CompactResult]]
-"""A function that compacts files on executors, and returns one result for each task."""
+"""Compacts files on the executors. Returns one result per task."""
 
 _BYTES_PER_COMMIT = 8 * 1024**3
 _BINS_PER_COMMIT = 64
-"""Maximum total size in bytes, and maximum number, of the bins in one round.
-The limits of a round are low for two reasons: if the process is killed, the work of the round is lost, and the time
-limit is checked only between rounds.
+"""Maximum size of all bins in one round in bytes, and maximum number of bins.
+
+The limits are low because a killed process loses the work of its round, and because the time limit is checked only
+between rounds.
 """
 
 _MAX_DELETED_RATIO = 0.2
-"""A file is rewritten if more than this ratio of its rows is deleted."""
+"""A file is rewritten if more than this fraction of its rows is deleted."""
 
 _FILES_PER_COMMIT = 10_000
 """Maximum number of files that one commit removes.
@@ -77,11 +78,11 @@ The commit holds their manifest entries in memory: 110 MB for 10,000 files with 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """The bins to compact in one state of a table. If possible, the files of each bin are rewritten as one file."""
+    """What to compact in one state of a table. The files of each bin become one file if possible."""
 
     bins: tuple[tuple[LiveFile, ...], ...]
     notes: tuple[str, ...]
-    """Clauses about the table that state which files are not compacted, and why."""
+    """Clauses about the table: which files are not compacted, and why."""
 
     @property
     def files(self) -> int:
@@ -90,13 +91,13 @@ class CompactionPlan:
 
     @property
     def bytes(self) -> int:
-        """The size in bytes of the files in all bins."""
+        """The size of the files in all bins, in bytes."""
         return sum(file.entry.file_size_in_bytes for bin_ in self.bins for file in bin_)
 
 
 @dataclass(slots=True)
 class CompactionReport:
-    """The committed changes of a compaction, and its failures. Sizes are in bytes."""
+    """What a compaction has committed, and what has failed. Sizes are in bytes."""
 
     files_before: int = 0
     files_after: int = 0
@@ -105,15 +106,15 @@ class CompactionReport:
     rows: int = 0
     commits: int = 0
     notes: tuple[str, ...] = ()
-    """Clauses that state which files were not compacted, and why, from the last plan and from executors."""
+    """Clauses about the files that were not compacted, and why: from the last plan and from executors."""
     failures: list[Failure] = field(default_factory=list)
-    """The failures of jobs. Each failure belongs to a bin that was not compacted."""
+    """The failures of jobs. Each one belongs to a bin that was not compacted."""
 
 
 def plan_compaction(
     table: Table, target_bytes: int, skip: frozenset[str] = frozenset(), reader: BranchFiles | None = None
 ) -> CompactionPlan:
-    """Return the bins of files on main to compact into files of about `target_bytes`. Omit the paths in `skip`."""
+    """Return the bins of files on main to compact into files of about `target_bytes`. Leave out the paths in `skip`."""
     if (reason := incompatibility(table.metadata)) is not None:
         return CompactionPlan((), (reason,))
     if arrow_schema(table.schema()) is None:
@@ -131,7 +132,7 @@ def plan_compaction(
 
 
 def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ...]]:
-    """Return the files that can be compacted, ordered by sequence number, and notes about the other files."""
+    """Return the files that can be compacted, ordered by sequence number, and notes about the others."""
     times = Counter(file.path for file in live)
     candidates: list[LiveFile] = []
     with_equality_deletes = of_other_formats = repeated = 0
@@ -154,10 +155,9 @@ def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ..
 
 
 def delete_ratio_exceeded(file: LiveFile) -> bool:
-    """Return whether so many rows of a file are deleted that the file is rewritten, whatever its size.
+    """Return whether so many rows of a file are deleted that it is rewritten, whatever its size.
 
-    Only delete files that apply to this file alone are counted. For other delete files, it is unknown how many of their
-    rows apply to this file.
+    Only delete files that apply to this file alone count. How many rows of other delete files apply to it is unknown.
     """
     deleted = sum(deletes.record_count for deletes in file.deletes if applies_only_to(deletes, file.path))
     return deleted > _MAX_DELETED_RATIO * file.entry.record_count
@@ -166,7 +166,7 @@ def delete_ratio_exceeded(file: LiveFile) -> bool:
 class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
     """Compacts one table. `compact_on_executors` runs the jobs. Call `run` only once.
 
-    The outcome of a round's commit is a mapping from the name of each committed bin to the files that were replaced.
+    The outcome of a round's commit maps the name of each committed bin to the files that were replaced.
     """
 
     def __init__(
@@ -184,13 +184,13 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         self._reasons: dict[str, int] = defaultdict(int)
         self._bins: _Bins | None = None
         self._written: list[Compacted] = []
-        """The new files that jobs have written in the current round."""
+        """The files that jobs have written in the current round."""
 
     def run(self, should_continue: Callable[[], bool] = lambda: True) -> CompactionReport:
-        """Compact the table in rounds, as long as `should_continue` returns True.
+        """Compact the table in rounds while `should_continue` returns True.
 
-        Raises TableBusy, CommitStateUnknown, errors of AWS, and errors of the executors. If an error is raised, the
-        commits of earlier rounds stay.
+        Raises TableBusy, CommitStateUnknown, errors of AWS, and errors of the executors. The commits of earlier rounds
+        stay even then.
         """
         conflicts = 0
         while should_continue() and conflicts < 3:
@@ -206,7 +206,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
     def plan(self, table: Table) -> _Bins | None:
         """Return the bins of this round, or None if there is nothing to compact.
 
-        The bins stay the same in all attempts of the round, even if the table has changed.
+        All attempts of a round have the same bins, even if the table has changed.
         """
         if self._bins is None:
             plan = plan_compaction(table, self._target_bytes, frozenset(self._skip), self._reader)
@@ -220,7 +220,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         return frozenset(file.path for files in plan.files.values() for file in files)
 
     def run_jobs(self, plan: _Bins) -> None:
-        """Compact the bins. Raises ConnectorError if the jobs of all bins fail."""
+        """Compact the bins. Raises ConnectorError only if the jobs of all bins fail."""
         tasks = [*plan.tasks(self.operations.access)]
         for task, result in zip(tasks, self._run_tasks(tasks), strict=True):
             if isinstance(result, Failed):
@@ -235,10 +235,10 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
                 self._skip |= {source.uri for source in task.sources}
 
     def change(self, plan: _Bins, table: Table, transaction: Transaction) -> dict[str, list[LiveFile]]:
-        """Replace the old files of each bin by the bin's new file, and return the replaced files by bin.
+        """Replace the old files of each bin by its new file. Return the replaced files by bin.
 
-        A bin is left out if one of its old files is no longer live or has other delete files than before, or if the new
-        file does not fit the schema.
+        A bin is left out if one of its old files is no longer live, or has other delete files than before. A bin is
+        also left out if its new file does not fit the schema.
         """
         files = self._reader.of(table, MAIN_BRANCH)
         live = {file.path: file for file in _candidates(files)[0]}
@@ -259,16 +259,16 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
             old = [file for files_of_bin in valid.values() for file in files_of_bin]
             removed = [*(file.entry for file in old), *unneeded_deletes(old, files)]
             change = Change(added, removed, frozenset(file.manifest for file in old), sequences, same_rows=True)
-            # Repeat the property of unique rows, because all earlier snapshots may expire.
+            # Repeat the property about unique rows, because all earlier snapshots may expire.
             change_branch(change, MAIN_BRANCH, table, transaction, inherited_uniqueness(MAIN_BRANCH, table.metadata))
         return valid
 
     def unused(self, outcome: Mapping[str, list[LiveFile]] | None) -> list[Compacted]:
-        """Return the new files that were not committed, and those that contain no rows."""
+        """Return the new files that were not committed, and those without rows."""
         return [file for file in self._written if not file.rows or file.name not in (outcome or ())]
 
     def _run_tasks(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
-        """Run all tasks in one job. If this job fails, run one job for each bin.
+        """Run all tasks in one job. If it fails, run one job per bin.
 
         A bin that kills its worker then does not prevent the compaction of other bins. Raises ConnectorError if all
         jobs fail.
@@ -305,7 +305,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
 
 
 def _next_round(packed: Sequence[tuple[LiveFile, ...]]) -> Iterator[tuple[LiveFile, ...]]:
-    """Yield the bins of the next round, within the limits of a round, but at least one bin."""
+    """Yield as many bins as the limits of a round allow, but at least one."""
     files = size = 0
     for number, bin_ in enumerate(packed[:_BINS_PER_COMMIT]):
         files += len(bin_)
@@ -328,7 +328,7 @@ _DEFAULT_CODEC = "zstd"
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """The bins of one round, as planned on `table`. `files` contains the files of each bin, by the bin's name."""
+    """The bins of one round, as planned on `table`. `files` contains each bin's files by the bin's name."""
 
     table: Table
     files: Mapping[str, Sequence[LiveFile]]
@@ -336,8 +336,8 @@ class _Bins:
     def tasks(self, access: AwsAccess) -> Iterator[CompactTask]:
         """Yield the task of each bin.
 
-        The new file is written to the folder of the bin's first file if that folder is inside the table's data folder,
-        and otherwise to the data folder.
+        A new file is written to the folder of its bin's first file if that is inside the table's data folder, otherwise
+        to the data folder.
         """
         schema, order = arrow_schema(self.table.schema()), _sort_order(self.table.metadata)
         assert schema is not None
@@ -355,10 +355,10 @@ class _Bins:
             )
 
     def still_live(self, new: Compacted, live: Mapping[str, LiveFile]) -> list[LiveFile]:
-        """Return the old files that a new file replaces.
+        """Return the old files that a new file replaces, or an empty list if it must not replace them.
 
-        Return an empty list unless all old files are live and have the same delete files as before, and the new file
-        contains all their rows.
+        All old files must be live and have the same delete files as before, and the new file must contain all their
+        rows.
         """
         planned = [file for file in self.files[new.name] if file.path in new.sources]
         old = [now for file in planned if (now := live.get(file.path)) is not None and now.state == file.state]
@@ -370,7 +370,7 @@ class _Bins:
 
         Delete files with higher sequence numbers apply to the new file (Iceberg spec: Scan Planning). If the old files
         have position deletes, these are already applied, so the new file gets the number of the snapshot on which the
-        bins were planned. Otherwise the new file gets the highest number of the old files.
+        bins were planned. Otherwise it gets the highest number of the old files.
         """
         planned_on = self.table.current_snapshot()
         if planned_on is not None and any(file.deletes for file in old):
@@ -379,7 +379,7 @@ class _Bins:
 
 
 def _sort_order(metadata: TableMetadata) -> SortOrder | None:
-    """Return the table's sort order, or None if this connector cannot sort by the type of one of its columns."""
+    """Return the table's sort order, or None if this connector cannot sort by one of its columns."""
     columns = [Field(name, name, type_) for name, type_ in column_types(metadata).items() if type_ is not None]
     paths = source_paths(metadata.schema())
     sources = (paths.get(field.source_id) for field in metadata.sort_order().fields)
@@ -394,26 +394,26 @@ def _sort_order(metadata: TableMetadata) -> SortOrder | None:
 MIN_FILES = 5
 
 MAX_FILES = 1000
-"""Maximum number of files in a bin. A larger bin would keep one task busy for a long time while other tasks wait."""
+"""Maximum number of files in a bin. A larger one would keep a single task busy while others are idle."""
 
 _MAX_OPEN_BINS = 16
 """Maximum number of open bins.
 
-With more bins, packing would be slower, and would combine files that were written at distant times.
+With more, packing would be slower, and would combine files that were written far apart in time.
 """
 
 _File = TypeVar("_File")
 
 
 def is_small(size: int, target: int) -> bool:
-    """Return whether a file of `size` bytes is smaller than three quarters of the target size in bytes."""
+    """Return whether a file is smaller than three quarters of the target. Both sizes are in bytes."""
     return 4 * size < 3 * target
 
 
 def bins(files: Iterable[_File], size_of: Callable[[_File], int], target: int) -> list[list[_File]]:
-    """Pack the small files of one partition into bins, in their order. The files of each bin should become one file.
+    """Pack the small files of one partition into bins, in their order. The files of a bin should become one file.
 
-    A file is put into the first open bin with enough space for it, so neighbouring files stay together.
+    Each file goes into the first open bin with enough space, so that neighbouring files stay together.
     """
     open_bins: list[_Bin[_File]] = []
     full: list[_Bin[_File]] = []
@@ -446,7 +446,7 @@ class _Bin(Generic[_File]):
 
 
 def _without_the_largest(files: Iterable[_File], size_of: Callable[[_File], int]) -> list[_File]:
-    """Return the files, in their order, without each file that is larger than all smaller files together."""
+    """Return the files in their order, without each file that is larger than all smaller ones together."""
     kept = list(files)
     by_size = sorted(kept, key=size_of)
     total = sum(map(size_of, kept))

@@ -1,13 +1,12 @@
-"""The references of a table, from its metadata to its data files, and the deletion of unreferenced objects.
+"""The objects to which a table refers, from its metadata to its data files, and the deletion of others.
 
-Because unreferenced objects are deleted, all metadata is read twice, by two readers that share no code. The first
-reader must find every object that the second reader finds. The first reader is also used by commits. It either reads a
-manifest completely or raises Incomplete.
+Because unreferenced objects are deleted, all metadata is read by two readers that share no code. The first one, which
+commits also use, must find every object that the second one finds. It either reads a manifest completely or raises
+Incomplete.
 
-For each referenced object, a hash of eight bytes is kept in memory, so a table with ten million files needs 80 MB. If
-two hashes collide, an unreferenced object seems referenced, and is not deleted. The hash is computed from the object's
-normalised key, not from its address: engines write the address of an object in several ways, and the name of an access
-point differs from that of its bucket.
+A hash of eight bytes per referenced object is kept in memory: 80 MB for ten million files. If two hashes collide, an
+unreferenced object seems referenced and is not deleted. The hash is computed from the object's normalised key, not from
+its address, because engines write addresses in several ways, and an access point has another name than its bucket.
 
 As a last guard, no object outside the table's folder is ever deleted.
 """
@@ -48,7 +47,7 @@ _READERS = 8
 """Maximum number of concurrent requests to S3."""
 
 _MERGED_AT = 1 << 16
-"""Minimum number of new hashes before they are merged into the sorted hashes."""
+"""Minimum number of new hashes before they are merged into the sorted ones."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -57,8 +56,8 @@ _R = TypeVar("_R")
 class References:
     """The objects to which one or more states of a table refer. References can be added, but not removed.
 
-    `since` is a sequence number. Snapshots and manifests of earlier commits are skipped, because they cannot refer to
-    objects that were written later. Methods may raise Disagreement, and errors of reading metadata.
+    Snapshots and manifests with a sequence number below `since` are skipped, because they cannot refer to objects that
+    were written later. Methods may raise Disagreement, and errors of reading metadata.
     """
 
     def __init__(self, io: FileIO, s3: S3Client, since: int = 0) -> None:
@@ -70,15 +69,15 @@ class References:
         self._manifest_lists: set[int] = set()
         self._manifests: set[int] = set()
         self._unread: list[ManifestFile] = []
-        """The manifests whose files were not added yet.
+        """The manifests whose files have not been added yet.
 
         `_of_unread` contains the hashes of the manifest lists that list them.
         """
         self._of_unread: set[int] = set()
         self._confirmed: set[int] = set()
-        """The hashes of the manifest lists and manifests whose references the second reader has confirmed."""
+        """The hashes of the manifest lists and manifests that the second reader has confirmed."""
         self._unconfirmed: tuple[Sequence[str], Sequence[str]] = ((), ())
-        """The manifest lists and manifests whose files the second reader has not confirmed yet."""
+        """The manifest lists and manifests that the second reader has not confirmed yet."""
 
     def add_metadata(
         self, metadata: TableMetadata, metadata_location: str, expired: Collection[int] = frozenset()
@@ -86,7 +85,7 @@ class References:
         """Add the metadata files, statistics files, manifest lists and manifests of one state of the table.
 
         Data files and delete files are added later, by `add_files`. Snapshots that were added before are not read
-        again. `expired` contains the ids of snapshots that `metadata` lacks but the metadata file still contains, as in
+        again. `expired` contains the IDs of snapshots that `metadata` lacks but the metadata file still contains, as in
         a dry run.
         """
         self._add(metadata_location)
@@ -111,7 +110,7 @@ class References:
         self._confirm_metadata(metadata_location, expired)
 
     def add_files(self) -> None:
-        """Add the data files and delete files in the manifests that were not read yet."""
+        """Add the data files and delete files in the manifests that have not been read yet."""
         with self._unread_forgotten_on_error():
             for files in read_concurrently(lambda manifest: live_files(manifest, self.io), self._unread):
                 self._add(*(file.path for file in files))
@@ -124,7 +123,7 @@ class References:
         self._unconfirmed = ((), ())
 
     def _confirm_metadata(self, metadata_location: str, expired: Collection[int]) -> None:
-        """Raise Disagreement if the second reader finds an object in the metadata that the first reader did not find.
+        """Raise Disagreement if the second reader finds an object in the metadata that the first one did not find.
 
         Data files and delete files are compared by `add_files`.
         """
@@ -152,7 +151,7 @@ class References:
 
     @contextmanager
     def _unread_forgotten_on_error(self) -> Iterator[None]:
-        """Forget the unread manifests if the block fails, because a later state of the table may not refer to them."""
+        """Forget the unread manifests if the block fails. A later state of the table may not refer to them."""
         try:
             yield
         except BaseException:
@@ -162,7 +161,7 @@ class References:
             raise
 
     def are_unreferenced(self, paths: Sequence[str]) -> list[bool]:
-        """Return, for each path, whether the object is unreferenced."""
+        """Return one boolean per path: True if the object is unreferenced."""
         self._merge()
         hashes = np.fromiter(map(_hash_of_key, paths), np.uint64, len(paths))
         places = np.searchsorted(self._sorted, hashes)
@@ -173,7 +172,7 @@ class References:
         return unknown
 
     def unreferenced(self, files: Iterable[File]) -> list[File]:
-        """Return the unreferenced files, without duplicates."""
+        """Return the unreferenced ones among `files`, without duplicates."""
         distinct = list(dict.fromkeys(files))
         are_dead = self.are_unreferenced([file.path for file in distinct])
         return [file for file, is_dead in zip(distinct, are_dead, strict=True) if is_dead]
@@ -190,7 +189,7 @@ class References:
 
 
 def read_concurrently(read: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-    """Yield the result of `read` for each item, in order. Several items are read concurrently, ahead of the caller."""
+    """Yield the result of `read` for each item, in order. Up to eight items are read at once, ahead of the caller."""
     with ThreadPoolExecutor(_READERS, "metadata") as pool:
         running: deque[Future[_R]] = deque()
         try:
@@ -210,10 +209,10 @@ def _hash(path: str) -> int:
 
 
 def _hash_of_key(path: str) -> int:
-    """Return the hash of an object's key. The hash is the same for all spellings of the object's address.
+    """Return the hash of an object's key, which is the same for all spellings of its address.
 
-    The scheme may be s3, s3a or s3n. Hadoop's `Path` resolves repeated slashes and dots, but metadata contains the path
-    as it was specified.
+    The scheme may be s3, s3a or s3n. Repeated slashes and dots are resolved: Hadoop's `Path` does so, but metadata
+    contains the path as it was written.
     """
     key = _BUCKET.sub("", path)
     if "//" in key or "/." in key:
@@ -225,7 +224,7 @@ def _hash_of_key(path: str) -> int:
 
 
 class File(NamedTuple):
-    """The path of an object, and its size in bytes."""
+    """An object's path, and its size in bytes."""
 
     path: str
     size: int
@@ -234,7 +233,7 @@ class File(NamedTuple):
 def live_files(manifest: ManifestFile, io: FileIO) -> list[File]:
     """Return the live data files and delete files in a manifest.
 
-    Raises Incomplete if their number differs from the number in the manifest list, FileNotFoundError, and botocore's
+    Raises Incomplete if their number differs from that in the manifest list, FileNotFoundError, and botocore's
     exceptions.
     """
     entries = (entry.data_file for entry in complete_entries(manifest, io))
@@ -252,7 +251,7 @@ _GARBAGE_COLLECTION = "gc.enabled"
 _TOLERATED = timedelta(hours=1)
 
 _BATCH_SIZE = 1000
-"""The maximum number of objects in one DeleteObjects request of S3."""
+"""Maximum number of objects per DeleteObjects request of S3."""
 
 
 class MaintenanceSkipped(Exception):
@@ -263,7 +262,7 @@ class MaintenanceSkipped(Exception):
 
 
 def is_garbage_collected(metadata: TableMetadata) -> bool:
-    """Return whether files of the table may be deleted because no other table uses them (Iceberg: `gc.enabled`)."""
+    """Return whether the table's files may be deleted, because no other table uses them (Iceberg: `gc.enabled`)."""
     return metadata.properties.get(_GARBAGE_COLLECTION, "true").lower() != "false"
 
 
@@ -275,10 +274,10 @@ def require_garbage_collection(metadata: TableMetadata) -> None:
 
 
 def require_clock(s3: S3Client, folder: S3Address) -> None:
-    """Raise MaintenanceSkipped if the clock of this machine is wrong, because it determines the age of files.
+    """Raise MaintenanceSkipped if this machine's clock, by which the age of files is computed, is wrong.
 
-    Requests to S3 alone do not reveal a wrong clock: AWS rejects requests with a wrong time, but botocore then corrects
-    the time in the signature.
+    The clock is compared with the date of a response from S3. A wrong clock makes no request fail: AWS rejects a
+    request with a wrong time, but botocore then corrects the time in the signature and repeats the request.
     """
     answer = s3.list_objects_v2(Bucket=folder.bucket, Prefix=f"{folder.key}/", MaxKeys=1)
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
@@ -287,12 +286,12 @@ def require_clock(s3: S3Client, folder: S3Address) -> None:
 
 
 class DeadlineExceeded(Exception):
-    """The time limit of the maintenance was reached. The next run continues the maintenance."""
+    """The maintenance has reached its time limit. The next run continues it."""
 
 
 @dataclass(slots=True)
 class Deletion:
-    """Deletes objects in the folder of a table, and counts them.
+    """Deletes objects in a table's folder, and counts them.
 
     `folder` is the table's location in S3. A dry run only counts and lists the objects.
     """
@@ -306,10 +305,10 @@ class Deletion:
     outside: int = 0
     """The number of objects outside the folder, for example imported files. They are not deleted."""
     paths: list[str] = field(default_factory=list)
-    """The paths of the objects that a dry run would have deleted."""
+    """The paths of the objects that a dry run would delete."""
 
     def delete(self, files: Iterable[File]) -> None:
-        """Delete objects in the folder. Missing objects are also counted.
+        """Delete those of `files` that are in the folder. Missing objects are counted too.
 
         Raises ClientError, and DeadlineExceeded when `should_continue` returns False.
         """

@@ -1,8 +1,8 @@
-"""The second reader of a table's references. It shares no code with the first reader, which is PyIceberg's.
+"""The second reader of a table's references. It shares no code with the first one, which is PyIceberg's.
 
-Files are deleted only if the first reader has found every object that the second reader finds. So a defect of one
-reader alone cannot cause the deletion of live files. The second reader requests every object from S3 without a cache,
-reads metadata files as JSON, and reads manifest lists and manifests with fastavro, by field ids.
+Files are deleted only if the first reader has found every object that the second one finds, so a defect of one reader
+cannot delete live files. The second reader requests every object from S3 without a cache. It reads metadata files as
+JSON, and manifest lists and manifests with fastavro, by field ID.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BLOCK = fastavro.parse_schema(
     }
 )
 _MAX_BYTES = 256 * 1024 * 1024
-"""Maximum decompressed size in bytes of a metadata file, or of one block of an Avro file."""
+"""Maximum size after decompression, in bytes, of a metadata file or of one block of an Avro file."""
 
 _CODECS: Mapping[str, Callable[[bytes], IO[bytes]]] = {
     "null": io.BytesIO,
@@ -64,21 +64,21 @@ _CODECS: Mapping[str, Callable[[bytes], IO[bytes]]] = {
     "bzip2": lambda content: bz2.BZ2File(io.BytesIO(content)),
 }
 
-# Field ids (Iceberg spec: Manifest Lists, Manifests).
+# Field IDs (Iceberg spec: Manifest Lists, Manifests).
 _PATH_OF_MANIFEST, _SEQUENCE_OF_MANIFEST = 500, 515
 _STATUS, _FILE, _PATH_OF_FILE = 0, 2, 100
 _LIVE, _DELETED = (0, 1), 2
 
 
 class Disagreement(Exception):
-    """The second reader contradicts the first reader of a table's references, so no file may be deleted.
+    """The second reader of a table's references contradicts the first, so no file may be deleted.
 
-    It found an object that the first reader did not find, or cannot read an object that the first reader has read.
+    It found an object that the first reader did not find, or cannot read one that the first reader has read.
     """
 
 
 class Snapshot(msgspec.Struct, rename="kebab"):
-    """A snapshot in a metadata file. The snapshot's sequence number is 0 in tables of format version 1."""
+    """A snapshot in a metadata file. Its sequence number is 0 in tables of format version 1."""
 
     snapshot_id: int
     manifest_list: str
@@ -119,7 +119,7 @@ class Metadata(msgspec.Struct, rename="kebab"):
 class SecondReader:
     """Reads metadata files, manifest lists and manifests. Thread-safe.
 
-    Methods raise Disagreement if an object cannot be read completely, FileNotFoundError if an object is missing, and
+    Methods raise Disagreement if an object cannot be read completely, FileNotFoundError if it is missing, and
     botocore's exceptions.
     """
 
@@ -147,7 +147,7 @@ class SecondReader:
     def manifests(self, manifest_list: str) -> list[tuple[str, int]]:
         """Return the path and the sequence number of each manifest in a manifest list.
 
-        The sequence numbers are 0 in tables of format version 1.
+        Sequence numbers are 0 in tables of format version 1.
         """
         path, sequence = f"f{_PATH_OF_MANIFEST}", f"f{_SEQUENCE_OF_MANIFEST}"
         wanted = {_PATH_OF_MANIFEST: None, _SEQUENCE_OF_MANIFEST: None}
@@ -191,14 +191,11 @@ class SecondReader:
 
 
 _Wanted = Mapping[int, Any]
-"""The fields to read, by field id. The value is the mapping for a nested record, or None for any other field."""
+"""The fields to read, by field ID. The value is such a mapping for a nested record, otherwise None."""
 
 
 def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
-    """Yield the records of an Avro file, with only the wanted fields.
-
-    A field's name is `f` followed by its field id.
-    """
+    """Yield the records of an Avro file with only the wanted fields, each named `f` and its field ID."""
     file = io.BytesIO(content)
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
     if header["magic"] != b"Obj\x01":
@@ -226,7 +223,7 @@ def _inflated(content: bytes) -> IO[bytes]:
 
 
 def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
-    """Return the whole decompressed content. Raises ValueError if the content is too large, and errors of reading."""
+    """Return the whole decompressed content. Raises ValueError if it is too large, and errors of reading."""
     whole = bytearray()
     while chunk := content.read(64 * 1024):
         whole += chunk
@@ -236,10 +233,10 @@ def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
 
 
 def _named_by_id(schema: Any) -> Any:
-    """Return an equivalent Avro schema that names fields by their field ids and contains no logical types.
+    """Return an equivalent Avro schema that names fields by their field IDs and has no logical types.
 
-    fastavro rejects the schemas of some writers. These writers use field names that Avro does not permit, or repeat the
-    definition of a type, for example of a decimal, where Avro requires the type's name.
+    fastavro rejects the schemas of some writers: they use field names that Avro does not permit, or repeat the
+    definition of a type, for example a decimal, where Avro requires its name.
     """
     known: dict[str, Any] = {}
     numbers = count()
@@ -272,7 +269,7 @@ def _named_by_id(schema: Any) -> Any:
 
 
 def _projected(record: Any, wanted: _Wanted) -> Any:
-    """Return the schema of a record, reduced to the wanted fields."""
+    """Return a record's schema with only the wanted fields."""
     ids = {f"f{id_}": within for id_, within in wanted.items()}
     fields = [
         {

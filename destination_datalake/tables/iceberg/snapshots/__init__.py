@@ -1,1 +1,1 @@
-"""Live files and manifest entries of Iceberg tables, and the snapshots that add and replace files."""
+"""Reads the live files of Iceberg tables, makes manifest entries, and adds snapshots that change files."""

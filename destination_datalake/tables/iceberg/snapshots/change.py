@@ -1,8 +1,8 @@
 """Adds a snapshot with any combination of added and removed files to a branch.
 
-PyIceberg has a class for each operation, but none of these classes writes delete files, or files of several partition
-specs. A snapshot with such files needs several manifests: each manifest lists files of one spec, and either data files
-or delete files (Iceberg spec: Manifests).
+PyIceberg has one class per operation, but none of them writes delete files, or files of several partition specs. A
+snapshot with such files needs several manifests: each one lists files of one spec, and either data files or delete
+files (Iceberg spec: Manifests).
 """
 
 from __future__ import annotations
@@ -35,30 +35,28 @@ from destination_datalake.tables.iceberg.snapshots.files import lean_entry, live
 _logger = logging.getLogger(__name__)
 
 _CONCURRENT_READS = 8
-"""Maximum number of manifests that are read concurrently. This limit bounds the use of memory."""
+"""Maximum number of manifests that are read at once. The number limits the use of memory."""
 
 _CHANGED_PARTITIONS = "changed-partition-count"
 
 _UNMERGED: LruCache[bool] = LruCache(10_000)
-"""The paths of manifests that could not be merged. Later commits do not try to merge them again.
+"""The paths of manifests that could not be merged, so that later commits do not try again.
 
-Each path counts as size one, so the cache holds 10,000 paths.
+Each path has size one, so the cache holds 10,000 paths.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The files that a snapshot adds to a branch, and the live files that it removes from the branch.
+    """The files that a snapshot adds to a branch, and the live files that it removes.
 
-    Added and removed files may be data files and delete files, of any partition spec. Delete files can be added only to
-    tables of format version 2. Added files get the sequence number of the snapshot, so added position deletes also
-    apply to data files that the same snapshot adds. `sequences` overrides the data sequence number of added files, by
-    path.
+    Both may be data files and delete files, of any partition spec. Delete files can be added only to tables of format
+    version 2. Added files get the snapshot's sequence number, so added position deletes also apply to data files that
+    the same snapshot adds. `sequences` sets other data sequence numbers for added files, by path.
 
-    `manifests` contains the paths of the manifests that list the removed data files. If `manifests` is None, all
-    manifests are searched for these files. `renewed` contains the paths of manifests to rewrite without their entries
-    of files that earlier snapshots removed. With `same_rows`, the snapshot changes no rows, so incremental readers skip
-    it.
+    `manifests` contains the paths of the manifests that list the removed data files. If it is None, all manifests are
+    searched. `renewed` contains the paths of manifests to rewrite without the entries of files that earlier snapshots
+    removed. With `same_rows`, the snapshot changes no rows, so incremental readers skip it.
     """
 
     added: Sequence[IcebergFile] = ()
@@ -70,9 +68,9 @@ class Change:
 
     @property
     def operation(self) -> Operation:
-        """The operation of the snapshot, which incremental readers use.
+        """The snapshot's operation, by which incremental readers decide what to read.
 
-        The operation is chosen by the rules of Iceberg's own library (RowDelta).
+        It follows the rules of Iceberg's own library (RowDelta).
         """
         if self.same_rows:
             return Operation.REPLACE
@@ -85,7 +83,7 @@ class Change:
 def change_branch(
     change: Change, branch: str, table: Table, transaction: Transaction, properties: Mapping[str, str] = EMPTY_DICT
 ) -> None:
-    """Add a snapshot that makes the change to a branch. The snapshot's summary contains these properties.
+    """Add a snapshot with the change to a branch. `properties` are added to the snapshot's summary.
 
     Raises ValidationException if a file to remove is not live, and TableConflict if a manifest cannot be read
     completely.
@@ -95,7 +93,7 @@ def change_branch(
 
 
 class _Producer(SnapshotProducer):
-    """Writes the manifests of a snapshot: one for each partition spec and content, without the removed files."""
+    """Writes a snapshot's manifests: one per partition spec and content, without the removed files."""
 
     def __init__(
         self, change: Change, branch: str, table: Table, transaction: Transaction, properties: Mapping[str, str]
@@ -111,12 +109,12 @@ class _Producer(SnapshotProducer):
             MANIFESTS.forget(previous.manifest_list)  # The next commit reads this snapshot's manifest list instead.
         removed, rewritten, untouched = self._without_removed(live)
         added = [*self._by_spec(self._added())]
-        # Commits of compactions do not merge manifests, because they already read many.
+        # Compactions do not merge manifests, because their commits already read many.
         kept = untouched if self._change.same_rows else self._merged(untouched)
         return [*added, *removed, *rewritten, *kept]
 
     def summary(self, previous: Mapping[str, str] | None) -> Summary:
-        """Return the summary of the snapshot, including the number of partitions that it changes."""
+        """Return the snapshot's summary, with the number of partitions that it changes."""
         change = self._change
         files = (*change.added, *change.removed)
         changed = {(file.spec_id, repr(file.partition)) for file in files if len(file.partition)}
@@ -133,7 +131,7 @@ class _Producer(SnapshotProducer):
             yield ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED,
                 snapshot_id=self.snapshot_id,
-                # None means that the file inherits the sequence number of the manifest (Iceberg spec: Sequence Number
+                # None means that the file inherits the manifest's sequence number (Iceberg spec: Sequence Number
                 # Inheritance).
                 sequence_number=self._change.sequences.get(file.file_path),
                 file_sequence_number=None,
@@ -178,7 +176,7 @@ class _Producer(SnapshotProducer):
             yield from zip(batch, read, strict=True)
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """Merge the small manifests into one, and return all manifests. If the merge fails, return them unchanged."""
+        """Merge the small manifests into one, and return all manifests. If that fails, return them unchanged."""
         mergeable = [manifest for manifest in manifests if _UNMERGED.get(manifest.manifest_path) is None]
         chosen = manifests_to_merge(mergeable, self.metadata.properties)
         if not chosen:
@@ -190,7 +188,7 @@ class _Producer(SnapshotProducer):
             merged = [*self._by_spec(_existing(entry) for entries in read for entry in entries)]
             self._writes.wait()
         except Exception as error:
-            # Manifests of other writers may be unreadable for this connector.
+            # This connector may be unable to read manifests of other writers.
             _logger.info("%d manifests are not merged: %s: %s", len(chosen), type(error).__name__, error)
             for manifest in chosen:
                 _UNMERGED.put(manifest.manifest_path, True, 1)
@@ -202,7 +200,7 @@ class _Producer(SnapshotProducer):
         return [*merged, *(manifest for manifest in manifests if manifest not in replaced)]
 
     def _delete_manifests(self, own: int) -> None:
-        """Delete the manifests that this snapshot has written, except the first `own` of them. Failures are ignored."""
+        """Delete the manifests written for this snapshot, except the first `own` of them. Ignore failures."""
         unneeded = self.written_manifests[own:]
         del self.written_manifests[own:]
         for path in unneeded:
@@ -210,7 +208,7 @@ class _Producer(SnapshotProducer):
                 self.io.delete(path)
 
     def _by_spec(self, entries: Iterable[ManifestEntry]) -> Iterator[ManifestFile]:
-        """Write a manifest for each partition spec and content among the entries, and yield the manifests."""
+        """Write one manifest per partition spec and content among the entries, and yield the manifests."""
         for (content, spec_id), of_spec in groupby(sorted(entries, key=_manifest_of), _manifest_of):
             yield self.written(content, spec_id, of_spec)
 
@@ -220,14 +218,14 @@ def _existing(entry: ManifestEntry) -> ManifestEntry:
 
 
 def _removed(entry: ManifestEntry, snapshot_id: int) -> ManifestEntry:
-    """Return the entry of a removed file, without metrics, so that no value of the file stays in metadata."""
+    """Return the entry of a removed file without metrics, so that no value of the file stays in metadata."""
     return _with_status(entry, ManifestEntryStatus.DELETED, snapshot_id, lean_entry(entry.data_file))
 
 
 def _with_status(
     entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None, file: IcebergFile | None = None
 ) -> ManifestEntry:
-    """Return the entry with another status and the id of the snapshot that has set the status."""
+    """Return the entry with another status, and with the ID of the snapshot that has set it."""
     return ManifestEntry.from_args(
         status=status,
         snapshot_id=snapshot_id,
@@ -250,16 +248,17 @@ def _manifest_of(entry: ManifestEntry) -> tuple[ManifestContent, int]:
 _MERGE_COUNT = 20
 _MERGED_BYTES = 1 << 20
 _MAX_MERGED_MANIFESTS = 100
-"""Maximum number of manifests that one commit merges. Each of them costs a request to read."""
+"""Maximum number of manifests that one commit merges. Reading each of them costs a request."""
 
 
 def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[str, str]) -> list[ManifestFile]:
-    """Return the manifests to merge into one, all of one partition spec, or an empty list if too few are small.
+    """Return the manifests to merge into one, all of one partition spec. Empty if too few are small.
 
-    Each commit adds a manifest. When a partition spec has 20 small manifests, the smallest of them are merged into one
-    of at most one megabyte, so no commit rewrites more than one megabyte. A manifest is small if it is not larger than
-    half a megabyte. The table properties `commit.manifest.*` override these numbers; values that are not numbers are
-    ignored. Iceberg's library waits for 100 manifests and merges up to 8 MB. This makes no difference to readers.
+    Each commit adds a manifest. When a partition spec has 20 small manifests, the smallest ones are merged into one of
+    at most one megabyte, so no commit rewrites more than that. A manifest of at most half a megabyte is small. The
+    table properties `commit.manifest.*` override these numbers. Values that are not numbers are ignored.
+
+    Iceberg's library waits for 100 manifests and merges up to 8 MB. For readers, this makes no difference.
     """
     present = dict(properties)
     if not property_as_bool(present, TableProperties.MANIFEST_MERGE_ENABLED, True):
@@ -277,10 +276,10 @@ def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[st
 
 
 def _may_be_merged(manifest: ManifestFile) -> bool:
-    """Return whether a manifest contains live data files and may be rewritten.
+    """Return whether a manifest has live data files and may be rewritten.
 
-    Three kinds of manifests are not rewritten: encrypted manifests, manifests of delete files, and manifests of old
-    writers that do not count files.
+    Three kinds of manifests are not rewritten: encrypted ones, those of delete files, and those of old writers that do
+    not count files.
     """
     counts = (manifest.added_files_count, manifest.existing_files_count)
     return (
@@ -292,7 +291,7 @@ def _may_be_merged(manifest: ManifestFile) -> bool:
 
 
 def _smallest(manifests: Sequence[ManifestFile], max_bytes: int, max_count: int) -> list[ManifestFile]:
-    """Return the smallest manifests that fit into one of `max_bytes`.
+    """Return the smallest manifests that fit into one of `max_bytes`, at most `max_count` of them.
 
     Among manifests of equal size, older ones come first.
     """
@@ -329,14 +328,14 @@ class _TypedSpec(PartitionSpec):
         return typed
 
     def partition_type(self, schema: Schema) -> StructType:  # noqa: ARG002
-        """Return the fixed partition type. The argument `schema` is ignored."""
+        """Return the fixed partition type. `schema` is ignored."""
         return self._type
 
 
 def _partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
-    """Return the type of a spec's partition values in manifests. All fields are optional, as in Iceberg's own library.
+    """Return the type of a spec's partition values in manifests. All fields are optional, as in Iceberg's library.
 
-    If a source column was dropped, the column's type in a former schema is used.
+    If a source column was dropped, its type in a former schema is used.
     """
     return StructType(
         *(

@@ -1,7 +1,7 @@
 """Reads the live files of a branch from manifests, and makes the manifest entries of new files.
 
-Each live data file is returned with the delete files that may apply to it. Manifests are immutable, so the entries in
-manifests are cached while a table is planned repeatedly.
+Each live data file comes with the delete files that may apply to it. Manifests are immutable, so their entries are
+cached while a table is planned repeatedly.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from destination_datalake.tables.table import TableConflict
 _Value = TypeVar("_Value")
 
 PartitionKey = tuple[int, str]
-"""The id of a partition spec, and the `repr` of the partition values.
+"""The ID of a partition spec, and the `repr` of the partition values.
 
-The values themselves cannot be used as a key, because 0.0 equals -0.0, and NaN does not equal itself.
+The values themselves are no key, because 0.0 equals -0.0, and NaN does not equal itself.
 """
 
 _REMEDY = (
@@ -72,8 +72,8 @@ _REMEDY = (
 class LiveFile:
     """A live data file, and the delete files that may apply to it.
 
-    `entry` contains only the metrics that its `BranchFiles` keeps. `sequence` is the data sequence number, or None in
-    tables of format version 1. `manifest` is the path of the manifest that contains the entry.
+    `entry` has only the metrics that its `BranchFiles` keeps. `sequence` is the data sequence number, or None in tables
+    of format version 1. `manifest` is the path of the manifest that contains the entry.
     """
 
     entry: IcebergFile
@@ -88,12 +88,12 @@ class LiveFile:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """The part of a job result's key for this file: the file's path, and the paths of its delete files."""
+        """The paths of the file and of its delete files. They are a part of the key of a job's result."""
         return (self.path, *sorted(deletes.file_path for deletes in self.deletes))
 
     @property
     def partition(self) -> PartitionKey:
-        """The partition key of the file."""
+        """The file's partition spec and partition values."""
         return partition_key(self.entry)
 
     @property
@@ -102,7 +102,7 @@ class LiveFile:
         return any(deletes.content == DataFileContent.EQUALITY_DELETES for deletes in self.deletes)
 
     def source(self, metadata: TableMetadata) -> SourceFile:
-        """Return the description of the file that jobs use to read it."""
+        """Return what jobs need to read the file, such as its URI, size, row count and delete files."""
         file, identities = self.entry, identity_sources(self.entry, metadata)
         return SourceFile(
             file.file_path, file.file_size_in_bytes, file.record_count, identities, as_sources(self.deletes)
@@ -110,15 +110,12 @@ class LiveFile:
 
 
 class BranchFiles:
-    """Reads the live files of branches.
-
-    Several manifests are read concurrently, and each manifest is read only once.
-    """
+    """Reads the live files of branches. Reads several manifests at once, and each manifest only once."""
 
     def __init__(self, metrics: Collection[int] | None = ()) -> None:
-        """Keep only the metrics of the field ids in `metrics`, because metrics use most of an entry's memory.
+        """Choose the columns whose metrics are kept, by field ID. With None, keep the metrics of all columns.
 
-        If `metrics` is None, keep all metrics.
+        Metrics use most of an entry's memory.
         """
         self._metrics = frozenset(metrics) if metrics is not None else None
         self._data: dict[str, Sequence[LiveFile]] = {}
@@ -126,14 +123,14 @@ class BranchFiles:
         self._last_read: frozenset[str] = frozenset()
 
     def of(self, table: Table, branch: str) -> list[LiveFile]:
-        """Return the live data files of a branch, or an empty list if the branch does not exist.
+        """Return the live data files of a branch. Empty if the branch does not exist.
 
         Raises TableConflict if a manifest cannot be read completely.
         """
         return self.at(table.metadata.snapshot_by_name(branch), table.io)
 
     def at(self, snapshot: Snapshot | None, io: FileIO) -> list[LiveFile]:
-        """Return the live data files of a snapshot. If `snapshot` is None, return an empty list.
+        """Return the live data files of a snapshot. Empty for None.
 
         Raises TableConflict if a manifest cannot be read completely.
         """
@@ -147,13 +144,16 @@ class BranchFiles:
         return [replace(file, deletes=index.applying(file.entry, file.sequence)) for file in data]
 
     def forget_unused(self) -> None:
-        """Remove manifests from the cache that do not belong to the last snapshot that was read."""
+        """Drop cached manifests that do not belong to the snapshot that was read last."""
         for cache in (self._data, self._deletes):
             for path in cache.keys() - self._last_read:
                 del cache[path]
 
     def manifests_of_deletes(self, table: Table, branch: str) -> frozenset[str]:
-        """Return the paths of the manifests that list the delete files of a branch."""
+        """Return the paths of the manifests that list a branch's delete files.
+
+        Empty if no snapshot read so far has delete files.
+        """
         snapshot = table.metadata.snapshot_by_name(branch) if self._deletes else None
         manifests = live_manifests(snapshot, table.io)
         return frozenset(
@@ -187,7 +187,7 @@ class BranchFiles:
 class Incomplete(Exception):
     """A manifest list or manifest cannot be read completely.
 
-    Either the file ends too early, or a manifest contains fewer live files than the manifest list counts.
+    Either the file ends too early, or a manifest has fewer live files than the manifest list counts.
     """
 
 
@@ -220,8 +220,8 @@ def _raising_incomplete(path: str) -> Iterator[None]:
 def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
     """Return the live entries of a manifest.
 
-    Raises TableConflict if the manifest cannot be read completely. Otherwise, a new manifest with only the entries that
-    were read would lose files.
+    Raises TableConflict if the manifest cannot be read completely. A new manifest with only the entries that were read
+    would lose files.
     """
     with _raising_conflict():
         return [*complete_entries(manifest, io)]
@@ -236,7 +236,7 @@ def _raising_conflict() -> Iterator[None]:
 
 
 def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
-    """Return a manifest entry with the metrics of these field ids only, because metrics use most of its memory."""
+    """Return a manifest entry with only the metrics of these field IDs. Metrics use most of its memory."""
 
     def of_columns(values: Mapping[int, _Value] | None) -> dict[int, _Value]:
         return {id_: value for id_, value in (values or {}).items() if id_ in columns}
@@ -263,7 +263,7 @@ def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
 def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
     """Return the manifests of a snapshot that contain live data files or delete files.
 
-    Reads only the manifest list. Raises TableConflict if the manifest list cannot be read completely.
+    Reads only the manifest list. Raises TableConflict if it cannot be read completely.
     """
     with _raising_conflict():
         manifests = manifests_of(snapshot.manifest_list, io) if snapshot is not None else []
@@ -271,7 +271,7 @@ def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
 
 
 def has_row_level_deletes(snapshot: Snapshot | None, io: FileIO) -> bool:
-    """Return whether a snapshot contains delete files. Raises TableConflict like `live_manifests`."""
+    """Return whether a snapshot has delete files. Raises TableConflict like `live_manifests`."""
     return any(manifest.content == ManifestContent.DELETES for manifest in live_manifests(snapshot, io))
 
 
@@ -279,12 +279,12 @@ def has_row_level_deletes(snapshot: Snapshot | None, io: FileIO) -> bool:
 
 
 def partition_key(file: IcebergFile) -> PartitionKey:
-    """Return the partition key of a data file or delete file."""
+    """Return the partition spec ID and the partition values of a data file or delete file."""
     return file.spec_id, repr(file.partition)
 
 
 def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
-    """Return the lowest and the highest data file path in a file of position deletes, or None for an unknown bound."""
+    """Return the lowest and the highest data file path in a file of position deletes. None for unknown bounds."""
     if deletes.content != DataFileContent.POSITION_DELETES:
         return None, None
     if (path := referenced_data_file(deletes)) is not None:
@@ -299,12 +299,12 @@ def applies_only_to(deletes: IcebergFile, path: str) -> bool:
 
 
 def as_sources(deletes: Iterable[IcebergFile]) -> tuple[SourceFile, ...]:
-    """Return the descriptions of delete files that jobs use to read them."""
+    """Return what jobs need to read delete files: their URIs, sizes and row counts."""
     return tuple(SourceFile(file.file_path, file.file_size_in_bytes, file.record_count) for file in deletes)
 
 
 def unneeded_deletes(removed: Iterable[LiveFile], files: Iterable[LiveFile]) -> list[IcebergFile]:
-    """Return the delete files that no file needs any more after `removed`, a part of the live `files`, is removed."""
+    """Return the delete files that are not needed any more after `removed` is removed from the live `files`."""
     by_path: dict[str, IcebergFile] = {}
     uses = Counter(deletes.file_path for file in files for deletes in file.deletes)
     for file in removed:
@@ -316,7 +316,7 @@ def unneeded_deletes(removed: Iterable[LiveFile], files: Iterable[LiveFile]) -> 
 
 @dataclass(slots=True)
 class _PartitionDeletes:
-    """The delete files of one partition, indexed by the paths of the data files to which they apply."""
+    """The delete files of one partition, by the paths of the data files to which they apply."""
 
     for_any_file: list[ManifestEntry] = field(default_factory=list)
     highest: int = -1
@@ -345,7 +345,7 @@ class _PartitionDeletes:
         yield from self._applying_by_path(path, sequence)
 
     def _applying_by_path(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
-        """Yield the delete files whose lowest and highest data file paths enclose this path."""
+        """Yield the delete files whose lowest and highest data file paths enclose `path`."""
         encoded, is_ascii = path.encode(), path.isascii()
         yield from (deletes for deletes in self.by_path.get(encoded, ()) if (deletes.sequence_number or 0) >= sequence)
         for lower, upper, entry in self.ranges:
@@ -355,7 +355,7 @@ class _PartitionDeletes:
 
 
 class DeleteIndex:
-    """The delete files of a snapshot, indexed by partition and path."""
+    """The delete files of a snapshot, by partition and path."""
 
     def __init__(self, entries: Iterable[ManifestEntry]) -> None:
         self._everywhere = _PartitionDeletes()
@@ -364,12 +364,12 @@ class DeleteIndex:
             self._group_of(entry.data_file).add(entry)
 
     def applying(self, file: IcebergFile, sequence: int | None) -> tuple[IcebergFile, ...]:
-        """Return the delete files that may apply to a data file."""
+        """Return the delete files that may apply to a data file with this data sequence number."""
         entries = (deletes for group in self._groups(file) for deletes in group.applying(file.file_path, sequence or 0))
         return tuple(deletes.data_file for deletes in entries)
 
     def _group_of(self, deletes: IcebergFile) -> _PartitionDeletes:
-        # Equality deletes apply to all partitions if their spec has no fields, or only void fields.
+        # Equality deletes apply to all partitions if their spec has no fields, or only void ones.
         if all(deletes.partition[position] is None for position in range(len(deletes.partition))):
             return self._everywhere
         return self._by_partition.setdefault(partition_key(deletes), _PartitionDeletes())
@@ -387,10 +387,7 @@ _FLOAT_BYTES = 4
 
 
 class Entries:
-    """Makes the manifest entries of new files.
-
-    All entries need the indexes of the table's schema, so these are made only once.
-    """
+    """Makes the manifest entries of new files. Computes the indexes of the table's schema only once."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         schema = metadata.schema()
@@ -402,9 +399,9 @@ class Entries:
         self._statistics = compute_statistics_plan(schema, metadata.properties)
 
     def add(self, file: DataFile, sort_order_id: int | None) -> str | None:
-        """Add the entry of a file of the default partition spec, made from the file's footer without reading S3.
+        """Add the entry of a file of the default partition spec. It is made from the file's footer, without reading S3.
 
-        If the file does not fit the table, add nothing, and return the reason as a clause about the table.
+        If the file does not fit the table, add nothing and return the reason as a clause about the table.
         """
         footer = pq.read_metadata(io.BytesIO(file.footer))
         reason = self._mismatch(footer) or outdated(file, self._metadata)
@@ -417,8 +414,8 @@ class Entries:
     def of_compacted(self, file: WrittenFile, like: IcebergFile, sort_order_id: int | None) -> IcebergFile | None:
         """Return the entry of a new file that contains the rows of old files.
 
-        The entry has the partition of `like`, which is the entry of one of the old files. Return None if the table's
-        schema has changed so that the new file does not fit it.
+        Its partition is that of `like`, the entry of one of the old files. Return None if the file no longer fits the
+        table's schema.
         """
         footer = pq.read_metadata(io.BytesIO(file.footer))
         if self._mismatch(footer) is not None:
@@ -426,10 +423,10 @@ class Entries:
         return self._entry(file, footer, sort_order_id, like.partition, like.spec_id)
 
     def _mismatch(self, footer: pq.FileMetaData) -> str | None:
-        """Return why a file does not fit the table's schema, as a clause about the table, or None if it fits.
+        """Return why a file does not fit the table's schema, as a clause about the table, or None.
 
-        Readers find columns by field id, so values of a dropped or renamed column would be lost. If a column is float
-        in the file and double in the schema, some engines do not read the file correctly (trinodb/trino#30544).
+        Readers find columns by field ID, so values of a dropped or renamed column would be lost. If a column is float
+        in the file and double in the schema, some engines misread the file (trinodb/trino#30544).
         """
         for path, id_, type_ in _fields(footer.schema.to_arrow_schema(), ""):
             if id_ is None or self._ids.get(path) != id_:
@@ -446,7 +443,7 @@ class Entries:
         partition: Record,
         spec_id: int,
     ) -> IcebergFile:
-        """Return the manifest entry of a file.
+        """Return a file's manifest entry.
 
         Columns without statistics in the file's footer get no metrics, which Iceberg permits.
         """
@@ -474,7 +471,7 @@ class Entries:
 
 
 def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[int]:
-    """Return the ids of the columns that may be missing in a file because the file's partition contains their value.
+    """Return the field IDs of the columns that a file may lack because its partition contains their value.
 
     Iceberg spec: Column Projection.
     """
@@ -488,8 +485,8 @@ def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[in
 def position_deletes_entry(file: WrittenFile, of: IcebergFile) -> IcebergFile:
     """Return the manifest entry of a file of position deletes for the data file `of`.
 
-    Both bounds of the path column are the path of the data file. Readers use them to assign the deletes to that file.
-    Unlike the bounds of other columns, these bounds must not be truncated (Iceberg spec: Data File Fields, note 4).
+    Both bounds of the path column are the data file's path. Readers use them to assign the deletes to that file. Unlike
+    other bounds, they must not be truncated (Iceberg spec: Data File Fields, note 4).
     """
     path = {PATH_ID: of.file_path.encode()}
     entry = delete_file(
@@ -508,12 +505,11 @@ def position_deletes_entry(file: WrittenFile, of: IcebergFile) -> IcebergFile:
 
 
 def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]) -> IcebergFile:
-    """Return the manifest entry of a rewritten file, with the partition and the metrics of the old file.
+    """Return the manifest entry of a rewritten file, with the old file's partition and metrics.
 
-    The bounds of the fields whose ids are in `to_double` become doubles. Column sizes and split offsets do not apply to
-    the new file, and are omitted. If the new file has fewer rows, value counts are omitted as well, and so are
-    counts of null and NaN other than zero. Bounds are kept, because they need not be tight (Iceberg spec: Data File
-    Fields).
+    The bounds of the fields in `to_double` become doubles. Column sizes and split offsets do not apply to the new file,
+    and are omitted. If it has fewer rows, value counts are omitted too, and all counts of null and NaN except zero.
+    Bounds are kept, because they need not be tight (Iceberg spec: Data File Fields).
     """
     has_all = new.rows == old.record_count
     entry = IcebergFile.from_args(
@@ -539,7 +535,7 @@ def _zeros(counts: Mapping[int, int] | None) -> dict[int, int] | None:
 
 
 def promoted_to_double(before: Schema, after: Schema) -> frozenset[int]:
-    """Return the ids of the fields that are float in the schema `before` and double in the schema `after`."""
+    """Return the IDs of the fields that are float in `before` and double in `after`."""
     now = index_by_id(after)
     return frozenset(
         id_
@@ -549,7 +545,7 @@ def promoted_to_double(before: Schema, after: Schema) -> frozenset[int]:
 
 
 def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
-    """Yield the paths of the columns that lack statistics in at least one row group of a Parquet file."""
+    """Yield the paths of a Parquet file's columns that lack statistics in some row group."""
     for group in range(metadata.num_row_groups):
         for column in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(column)
@@ -558,10 +554,10 @@ def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
 
 
 def _drop_invalid_upper_bound(column: StatsAggregator) -> None:
-    """Remove the upper bound of a column if PyIceberg would truncate it to an invalid text.
+    """Remove a column's upper bound if PyIceberg would truncate it to an invalid text.
 
-    PyIceberg truncates the highest text to 16 characters and increments the last character. If the last character is
-    U+D7FF, the result is half of a surrogate pair. Iceberg permits columns without bounds.
+    PyIceberg truncates the highest text to 16 characters and increments the last one. If that is U+D7FF, the result is
+    half of a surrogate pair. Iceberg permits columns without bounds.
     """
     try:
         column.max_as_bytes()
@@ -581,7 +577,7 @@ def _as_doubles(bounds: Mapping[int, bytes] | None, ids: Collection[int]) -> dic
 
 
 def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataType]]:
-    """Yield the dotted path, the id and the type of every field at any depth.
+    """Yield the dotted path, the field ID and the type of every field at any depth.
 
     `fields` is an Arrow schema, a struct type or a list of fields.
     """
@@ -599,29 +595,29 @@ def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataT
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """The columns of a key, with their field ids and present types.
+    """The columns of a key, with their field IDs and present types.
 
-    The bounds of an old file may be of a narrower type than the column has now. Their length reveals the type (Iceberg
-    spec: Schema Evolution).
+    The bounds of an old file may have a narrower type than the column has now. Their length reveals it (Iceberg spec:
+    Schema Evolution).
     """
 
     columns: tuple[tuple[int, PrimitiveType], ...]
 
     @classmethod
     def of(cls, key: Sequence[int], schema: Schema) -> Self:
-        """Return the columns with these field ids, which must be of primitive types."""
+        """Return the columns with these field IDs, which must be of primitive types."""
         types = ((id_, schema.find_type(id_)) for id_ in key)
         return cls(tuple((id_, type_) for id_, type_ in types if isinstance(type_, PrimitiveType)))
 
     def may_have(self, file: IcebergFile, part: IndexPart) -> bool:
-        """Return whether the file's bounds permit that it contains a row with a key of this part of the index."""
+        """Return whether the file's bounds permit a row with a key of this part of the index."""
         return part.rows > 0 and all(
             _may_have(file, id_, type_, bounds) for (id_, type_), bounds in zip(self.columns, part.bounds, strict=True)
         )
 
 
 def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBounds) -> bool:
-    """Return whether a column of a file may contain a value within the bounds of a key.
+    """Return whether a column of a file may contain a value within a key's bounds.
 
     Null and NaN are within the bounds if the key contains them.
     """
@@ -642,7 +638,7 @@ def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBoun
 
 
 def as_stored(value: Any) -> Any:
-    """Return a value in the form in which manifests store bounds. Dates and times become integers."""
+    """Return a value as manifests store bounds: dates and times become integers."""
     match value:
         case datetime():
             return datetime_to_micros(value)
