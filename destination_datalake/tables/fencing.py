@@ -2,8 +2,8 @@
 
 Fencing tokens decide between simultaneous syncs. A sync takes the token from its present holder when it begins, and
 removes the token when it ends. The former holder is fenced: at its next step, it reads a different token and stops.
-Appends to Iceberg tables need no token, with one exception: an append that continues a published overwrite is fenced
-when another overwrite replaces that overwrite.
+Appends to Iceberg tables need no token. But an append that continues a published overwrite is fenced when another
+overwrite replaces that overwrite.
 
 Generations decide between successive syncs. An overwrite is rejected if its generation is older than the table's, or if
 acknowledged rows of its generation were removed.
@@ -132,10 +132,7 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def published(self) -> Overwrites:
-        """Return the generations after an overwrite is published.
-
-        It replaces all rows acknowledged before, so none are removed.
-        """
+        """Return the generations after an overwrite is published: `removed` is None, and `newest` is unchanged."""
         return Overwrites(self.newest)
 
     def overwritten_by(self, stream: Stream, table: TableName, lowest: int | None, *, pending: bool) -> bool:

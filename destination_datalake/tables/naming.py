@@ -195,7 +195,7 @@ class TableNaming:
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Return the naming that the options configure."""
+        """Return the naming of databases and tables that the options configure."""
         naming = _NAMINGS[config.naming.style, config.naming.split_numbers]
         return cls(
             config.lakeformation_database_name,
@@ -331,7 +331,7 @@ class TableOwner:
     replay_of: str | None = None
 
     def parameters(self) -> dict[str, str]:
-        """Return the table parameters that record the owner."""
+        """Return the table parameters that record this owner: stream, naming, and the replayed table if any."""
         namespace = {_NAMESPACE: self.stream.namespace} if self.stream.namespace else {}
         replay = {REPLAY_OF: self.replay_of} if self.replay_of else {}
         return {**namespace, _NAME: self.stream.name, _NAMING: self.naming.style, _TYPES: "inferred", **replay}

@@ -44,7 +44,7 @@ class ColumnLimits:
 
     @classmethod
     def of(cls, config: Config, stream: StreamId) -> Self:
-        """Return the configured limits of a stream."""
+        """Return the limits that the options and the catalog set for a stream's table."""
         nested, _ = config.nested_of(*stream)
         return cls(config.max_columns, nested == "flatten", None if config.catalog.type == "rest" else MAX_TYPE_BYTES)
 

@@ -156,7 +156,7 @@ class Table(Protocol):
         """
 
     def discard(self, files: Sequence[DataFile]) -> None:
-        """Delete the objects of files that will not be committed, and abort their uploads."""
+        """Delete the files of a batch that will not be committed, and abort their uploads."""
 
 
 # --- Rebuilding -------------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class VerifiedTable(Protocol):
         """
 
     def has_changed(self) -> bool:
-        """Return whether another writer has changed the table since it was loaded."""
+        """Read the table again, and return whether another writer has changed it since it was loaded."""
 
 
 @dataclass(slots=True)

@@ -1,1 +1,1 @@
-"""Databases and tables of the Glue Data Catalog. All changes of tables are made by compare-and-set."""
+"""The Glue Data Catalog: databases, tables, and commits by compare-and-set."""

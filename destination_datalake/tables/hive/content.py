@@ -64,7 +64,7 @@ class PendingOverwrite:
 
     @classmethod
     def load(cls, table_input: TableInput) -> Self | None:
-        """Return the table's pending overwrite, or None if no overwrite is pending."""
+        """Read the pending overwrite from the table's parameters. Return None if no overwrite is pending."""
         parameters = table_input["Parameters"]
         if not parameters.get(_PENDING_LOCATION):
             return None
@@ -310,7 +310,7 @@ class Append(WriteMode):
             save_lowest_generation(table_input, generation if lowest is None else min(lowest, generation))
 
     def content(self, table_input: TableInput) -> Content:
-        """Return the published content."""
+        """Return the published content. Raises Fenced if another sync has taken the token."""
         self.require(table_input)
         return Content.published(table_input)
 
@@ -396,7 +396,10 @@ class Overwrite(WriteMode):
 
     @staticmethod
     def _was_content(folder: str, table_input: TableInput) -> bool:
-        """Return whether a folder is or was published content. A dead folder never was."""
+        """Return whether readers of the table see, or once saw, the files in a folder.
+
+        Folders listed as dead were never published.
+        """
         is_superseded = other_folders(table_input).get(folder) is FolderState.SUPERSEDED
         return folder == table_location(table_input) or is_superseded
 

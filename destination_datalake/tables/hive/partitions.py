@@ -78,7 +78,7 @@ _Member = TypeVar("_Member")
 
 
 def values_of(entry: Mapping[str, Any]) -> Values:
-    """Return the values of a registered partition."""
+    """Return a registered partition's values as texts, in the order of the table's partition keys."""
     return tuple(entry["Values"])
 
 

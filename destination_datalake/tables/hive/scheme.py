@@ -142,7 +142,7 @@ class PartitionScheme:
     # Saved as a table parameter
 
     def save(self, table_input: TableInput) -> None:
-        """Record the scheme in a table's parameters."""
+        """Record this scheme as JSON in the table's parameters, so that later syncs continue it."""
         keys = [
             {
                 "name": key.name,

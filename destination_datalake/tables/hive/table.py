@@ -378,10 +378,11 @@ class HiveTable:
         change: Callable[[TableInput], tuple[Content, tuple[Field, ...]]] | None = None,
         version: TableVersion | None = None,
     ) -> Content:
-        """Change the Glue entry, apply governance to its columns, and plan the next batch for the returned content.
+        """Change the Glue entry, apply the configured permissions to its columns, and plan the next batch.
 
-        `change` changes the entry. The default is `_reconciled_content`. New columns are governed before readers see
-        values in them, because the files with these columns are still pending. Raises Fenced.
+        `change` changes the entry and returns the content for which the batch is planned. The default is
+        `_reconciled_content`. Permissions are applied before readers see values in new columns, because the files with
+        these columns are still pending. Returns the content. Raises Fenced.
         """
         change = change or self._reconciled_content
 

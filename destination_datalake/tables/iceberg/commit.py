@@ -63,7 +63,7 @@ _Result = TypeVar("_Result")
 _ATTEMPTS = 5
 
 COMMENT = "comment"
-"""The table property that engines show as the table's comment."""
+"""Table property that engines show as the table's comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,7 @@ def _replace_or_remove_tag(table: Table, transaction: OpenTransaction, *, whole:
 
 
 def _will_conflict(before: TableMetadata, after: TableMetadata) -> bool:
-    """Return whether the changes move a branch or create main.
+    """Return whether the changes move a branch or create the branch main.
 
     The catalog then rejects other commits planned on `before` even without a fence tag, because every commit requires
     the present heads of all branches.

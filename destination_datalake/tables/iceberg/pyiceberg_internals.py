@@ -271,7 +271,7 @@ def referenced_data_file(file: DataFile) -> str | None:
 
 
 class _WholeFile(AvroFile[_Entry]):
-    """An Avro file that is read to its last byte. PyIceberg's own class ignores an incomplete block.
+    """An Avro file that is read to its last byte. PyIceberg's own class stops at an incomplete block without an error.
 
     Raises ValueError or EOFError if the file is incomplete, and OversizedFile if it is too large after decompression.
     """
@@ -388,7 +388,7 @@ class OpenTransaction(Transaction):
 
     @property
     def requirements(self) -> tuple[TableRequirement, ...]:
-        """The requirements of the commit."""
+        """What the catalog must check before it commits the transaction."""
         return self._requirements
 
     @property

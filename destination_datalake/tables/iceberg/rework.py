@@ -165,7 +165,7 @@ def rewritable_schema(metadata: TableMetadata) -> pa.Schema:
 
 
 def require_parquet(files: Iterable[LiveFile]) -> None:
-    """Raise Unsuitable unless all files are Parquet files."""
+    """Raise Unsuitable with a remedy if a file is not a Parquet file, because only Parquet files can be rewritten."""
     if any(file.entry.file_format != FileFormat.PARQUET for file in files):
         raise Unsuitable(
             "some of its files are not Parquet files. Set its property write.format.default to parquet and rewrite "

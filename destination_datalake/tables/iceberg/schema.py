@@ -66,8 +66,8 @@ def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterato
     """Yield the paths of struct members that may hold values of two source fields.
 
     The doc of a struct member is the key of its source field. Earlier versions of this connector could add a second
-    member with the same doc. If a schema later declared only one of two similarly named fields, its values were written
-    to the first member, even if they belonged to the second.
+    member with the same doc. If a schema later declared only one of two similarly named fields, that field's values
+    were written to the first member, even if they belonged to the second.
     """
     members = [(*parents, field.name) for field in struct.fields]
     docs = [field.doc for field in struct.fields]

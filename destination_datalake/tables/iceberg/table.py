@@ -448,7 +448,7 @@ class IcebergTable:
         return owner is not None and owner.stream == self._stream.id
 
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:
-        """Update the plan: the table's field IDs and partition spec, and `columns` with the table's types."""
+        """Update the plan for new files: field IDs, partition spec, and `columns` with their types in the table."""
         written = evolve(column_types(metadata), columns).columns
         assigned = partitioning(metadata, written, self._layout.config.max_open_partitions)
         ids = index_by_name(metadata.schema())

@@ -90,7 +90,7 @@ class VerifiedIceberg(VerifiedTable):
         self._broken = False
 
     def has_changed(self) -> bool:
-        """Return whether another writer has changed the table since it was loaded."""
+        """Load the table again, and return whether its metadata file is another one."""
         return self._operations.load().metadata_location != self._table.metadata_location
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
@@ -213,7 +213,8 @@ class VerifiedIceberg(VerifiedTable):
     def _check_folder(self) -> None:
         """Report unreferenced objects in the table's folder.
 
-        Objects that look like orphans of the table become one note. Every other object becomes a problem.
+        Objects that look like orphans of the table are counted in one note. Other objects are reported as problems,
+        unless their name or the name of a folder around them begins with `_` or `.`.
         """
         s3 = self._operations.access.client("s3")
         references = References(self._table.io, s3)

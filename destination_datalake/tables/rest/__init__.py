@@ -1,1 +1,1 @@
-"""Tables in a catalog that implements Iceberg's REST protocol."""
+"""Iceberg tables in a catalog that implements Iceberg's REST protocol."""

@@ -218,7 +218,7 @@ class CertainRestCatalog(RestCatalog):
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
-        """Do nothing, because the server manages metadata files."""
+        """Do nothing, because the server itself deletes old metadata files."""
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load the table's present state. Raises NoSuchTableError or ConnectorError."""
@@ -436,8 +436,8 @@ class _Requests:
     ) -> requests.Response:
         """Send a request, with the idempotency key if one is set.
 
-        If the response is the server's configuration, remove its disallowed entries. Raises ConfigError if it refers to
-        another host.
+        If the response is the server's configuration, remove its disallowed entries. Raises ConfigError if the
+        configuration refers to another host.
         """
         if (key := self._key.get()) is not None:
             options["headers"] = {**options["headers"], "Idempotency-Key": key}

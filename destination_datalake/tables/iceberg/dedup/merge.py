@@ -94,7 +94,7 @@ class Writer(Protocol):
     """What a merge requires of the sync that runs it."""
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
-        """Return the summary properties for a new snapshot on a branch."""
+        """Return the properties for the summary of a new snapshot on `branch`."""
 
     def require(self, metadata: TableMetadata) -> None:
         """Raise an error if the sync may no longer write to the table."""

@@ -257,7 +257,7 @@ class MergePlan:
 
     @property
     def metadata(self) -> TableMetadata:
-        """The table's metadata in the planned state."""
+        """The table's metadata when the merge was planned."""
         return self.table.metadata
 
     @property
@@ -322,7 +322,11 @@ class MergePlan:
 
 
 def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan | None:
-    """Return the plan of a merge, or None if no rows are pending. Raises Unsuitable."""
+    """Plan a merge for the table's present state. Return None if no rows are pending.
+
+    Raises Unsuitable if the rows cannot be merged: a key column was dropped, equality deletes apply to a file, a file
+    is not a Parquet file, or the table lists a file twice.
+    """
     schema, versions = table.schema(), scope.definition.versions(table.schema())
     if versions is None:
         raise Unsuitable(

@@ -294,7 +294,10 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the commit
 
     def change(self, plan: TablePlan, table: Table, transaction: Transaction) -> _Result | None:
-        """Replace the files on all branches. Remove the snapshots that refer to the rows or contain an ID."""
+        """Replace the files with matching rows on all branches. Remove the snapshots that refer to such files.
+
+        Also remove the snapshots whose manifests contain one of the IDs.
+        """
         if not plan.candidates.keys() <= self._located.keys():
             raise StalePlan
         matches = self._matches(plan)
@@ -441,7 +444,7 @@ _BATCH_SIZE = 50_000
 
 @dataclass(frozen=True, slots=True)
 class UnreferencedFile:
-    """An unreferenced object that contains an ID, or that an erasure has marked for deletion.
+    """An unreferenced object that contains one of the IDs, or that an erasure has marked for deletion.
 
     `rows` is the number of rows with an ID, or -1 for metadata files and marked objects. `since` is the time of the
     object's last modification.
@@ -455,7 +458,7 @@ class UnreferencedFile:
 
 @dataclass(frozen=True, slots=True)
 class UnreferencedFiles:
-    """Finds and deletes the unreferenced files of one table that contain an ID.
+    """Finds and deletes the unreferenced files of one table that contain one of the IDs.
 
     `are_marked` returns, for each URI, whether an erasure's journal marks the object for deletion. Other objects may be
     deleted only if they are older than `age`.
@@ -466,7 +469,7 @@ class UnreferencedFiles:
     are_marked: Callable[[Sequence[str]], list[bool]]
 
     def find(self, now: datetime) -> Iterator[UnreferencedFile]:
-        """Yield the unreferenced files that contain an ID or are marked for deletion.
+        """Yield the unreferenced files that contain one of the IDs or are marked for deletion.
 
         Raises errors of reading metadata, and of S3.
         """
@@ -521,7 +524,7 @@ class UnreferencedFiles:
             yield batch
 
     def _revealing_manifests(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
-        """Return the URIs of the manifests and manifest lists that contain an ID. Skip missing objects."""
+        """Return the URIs of the manifests and manifest lists that contain one of the IDs. Skip missing objects."""
 
         def read(uri: str) -> bytes:
             return get_or_none(s3, uri) or b""
@@ -536,7 +539,10 @@ class UnreferencedFiles:
         ]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
-        """Return the number of rows with an ID, by file. Leave out files without such rows, and unreadable files."""
+        """Return the number of rows with one of the IDs, by file.
+
+        Files without such rows and unreadable files are left out.
+        """
         if not files:
             return {}
         matches = self.erasure.located([SourceFile(file.uri, file.size, UNKNOWN) for file in files])

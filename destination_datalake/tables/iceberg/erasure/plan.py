@@ -1,4 +1,4 @@
-"""Plans an erasure for one state of a table: which files and snapshots may contain rows with an ID?"""
+"""Plans an erasure for one state of a table: finds the files and snapshots that may contain one of the IDs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 MatchesByFile = Mapping[str, FileMatches]
-"""The rows with an ID that were found, by the URI of their file."""
+"""The rows with one of the IDs that were found, by the URI of their file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,14 @@ class TablePlan:
 
     @property
     def metadata(self) -> TableMetadata:
-        """The table's metadata in the planned state."""
+        """The table's metadata when the erasure was planned."""
         return self.table.metadata
 
     def snapshots_with_rows(self, matches: MatchesByFile) -> dict[int, Snapshot]:
-        """Return the snapshots that refer to matching rows or contain an ID, by snapshot ID."""
+        """Return the snapshots that refer to a file with matching rows, or to one of the IDs, by snapshot ID.
+
+        A snapshot refers to an ID if its manifests contain the ID in an entry of a removed file.
+        """
         return {
             snapshot.snapshot_id: snapshot
             for snapshot in self.metadata.snapshots
@@ -87,7 +90,7 @@ class TablePlan:
         }
 
     def branches(self, matches: MatchesByFile) -> list[str]:
-        """Return the branches whose head refers to matching rows or contains an ID."""
+        """Return the branches whose heads are among `snapshots_with_rows`."""
         snapshots_with_rows = self.snapshots_with_rows(matches)
         return sorted(
             name
@@ -96,7 +99,7 @@ class TablePlan:
         )
 
     def tags(self, matches: MatchesByFile, kept_since: datetime | None = None) -> list[str]:
-        """Return the tags on snapshots with matching rows or an ID. Leave out fence tags and tags on kept snapshots."""
+        """Return the tags on snapshots among `snapshots_with_rows`, except fence tags and tags on kept snapshots."""
         snapshots_with_rows = self.snapshots_with_rows(matches)
         return sorted(
             name
@@ -198,7 +201,10 @@ class Planner:
             yield from self._deletes[manifest.manifest_path]
 
     def _reveals_id(self, manifest: ManifestFile, id_filter: IdFilter, io: FileIO) -> bool:
-        """Return whether a manifest's entries of removed files contain an ID as a bound or a partition value."""
+        """Return whether a manifest's entries of removed files contain one of the IDs: as a bound or a partition value.
+
+        Manifests without such entries are not read.
+        """
         if manifest.deleted_files_count == 0:
             return False
         path = manifest.manifest_path
@@ -266,7 +272,7 @@ class IdColumn:
 
     @property
     def type(self) -> pa.DataType:
-        """The Arrow type of the ids in this column."""
+        """The Arrow type of the field itself, and thus of the IDs."""
         type_: pa.DataType = self.arrow.type
         while isinstance(type_, pa.StructType):
             type_ = type_.field(0).type
@@ -302,7 +308,10 @@ def partition_fields(column: IdColumn, metadata: TableMetadata) -> set[str]:
 
 
 class IdFilter:
-    """Decides from manifest entries which files may contain rows with an ID, and which entries reveal an ID."""
+    """Decides from manifest entries which files may contain rows with one of the IDs.
+
+    Also decides which manifest entries reveal an ID.
+    """
 
     def __init__(self, column: IdColumn, ids: Ids, few: Sequence[Any] | None, metadata: TableMetadata) -> None:
         """Prepare the filter. `few` contains the IDs as values.
@@ -318,13 +327,16 @@ class IdFilter:
         self._partitions: dict[int, list[tuple[int, frozenset[Any]]]] = {}
 
     def rows(self, file: IcebergFile) -> bool:
-        """Return whether a file's bounds and partition permit rows with an ID."""
+        """Return whether a file may contain rows with one of the IDs, by its bounds and its partition."""
         if not any(self._keys.may_have(file, bounds) for bounds in self._ranges):
             return False
         return all(file.partition[position] in values for position, values in self._partitions_of(file.spec_id))
 
     def reveals_id(self, files: Iterable[IcebergFile]) -> bool:
-        """Return whether a manifest entry contains an ID as a bound or a partition value, whatever the file's rows."""
+        """Return whether a manifest entry contains one of the IDs as a bound or a partition value.
+
+        The rows of the files do not matter.
+        """
         values = [value for file in files for value in self._revealed_values(file)]
         return bool(values) and bool(self._ids.contains(_array(values, self._ids.type)).any())
 
@@ -368,10 +380,11 @@ class IdFilter:
 
 
 def manifest_reveals_id(content: bytes, types: Sequence[IcebergType], ids: Ids, field_id: int | None = None) -> bool:
-    """Return whether an unreferenced manifest or manifest list contains an ID as a bound or a partition value.
+    """Return whether an unreferenced manifest or manifest list contains one of the IDs.
 
-    Bounds are decoded as each of the `types`. With `field_id`, only the bounds of that column are compared. Without it,
-    the bounds of all columns are compared. Return False for any other kind of object.
+    An ID can be a bound or a partition value. Bounds are decoded as each of the `types`. With `field_id`, only the
+    bounds of that column are compared. Without it, the bounds of all columns are compared. Return False for any other
+    kind of object.
     """
     try:
         records: Any = [*fastavro.reader(io.BytesIO(content))]

@@ -369,7 +369,7 @@ class Orphans:
 
 
 class OrphanRemover:
-    """Removes the orphans of one table that are older than `age`."""
+    """Removes a table's orphans: unreferenced files that are older than `age`."""
 
     def __init__(self, operations: TableOperations, age: timedelta) -> None:
         self._operations = operations

@@ -220,7 +220,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         return frozenset(file.path for files in plan.files.values() for file in files)
 
     def run_jobs(self, plan: _Bins) -> None:
-        """Compact the bins. Raises ConnectorError only if the jobs of all bins fail."""
+        """Rewrite the files of each bin as one file. Raises ConnectorError only if the jobs of all bins fail."""
         tasks = [*plan.tasks(self.operations.access)]
         for task, result in zip(tasks, self._run_tasks(tasks), strict=True):
             if isinstance(result, Failed):

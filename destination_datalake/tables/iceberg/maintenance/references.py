@@ -267,7 +267,7 @@ def is_garbage_collected(metadata: TableMetadata) -> bool:
 
 
 def require_garbage_collection(metadata: TableMetadata) -> None:
-    """Raise MaintenanceSkipped if other tables may use the table's files."""
+    """Raise MaintenanceSkipped if the property `gc.enabled` is false. Other tables may then use the table's files."""
     if not is_garbage_collected(metadata):
         problem = f"its property {_GARBAGE_COLLECTION} is false, so its files may be shared with other tables"
         raise MaintenanceSkipped(problem)

@@ -98,7 +98,7 @@ class LiveFile:
 
     @property
     def has_equality_deletes(self) -> bool:
-        """Whether equality deletes may apply to the file."""
+        """Whether equality deletes may apply to the file. This connector does not apply such deletes."""
         return any(deletes.content == DataFileContent.EQUALITY_DELETES for deletes in self.deletes)
 
     def source(self, metadata: TableMetadata) -> SourceFile:
@@ -294,7 +294,7 @@ def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
 
 
 def applies_only_to(deletes: IcebergFile, path: str) -> bool:
-    """Return whether a delete file applies only to the data file with this path."""
+    """Return whether a delete file contains only position deletes of the data file at `path`."""
     return path_bounds(deletes) == (path.encode(), path.encode())
 
 
