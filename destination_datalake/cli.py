@@ -91,8 +91,9 @@ def run() -> int:
         # These commands write plain text, not protocol messages.
         sys.excepthook = _print_masked
         module, function = _PLAIN[command]
-        # As in `write`, Spark starts while the command's modules are imported.
-        config = _config_of_jobs(options) if command in ("replay", "delete-rows", "verify") else None
+        # As in `write`, Spark starts while the command's modules are imported. `delete-rows` starts Spark itself, with
+        # encryption of local files.
+        config = _config_of_jobs(options) if command in ("replay", "verify") else None
         spark = [_early_spark(config)] if config is not None else []
         exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options, *spark)
         return exit_code

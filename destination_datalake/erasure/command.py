@@ -47,7 +47,6 @@ from destination_datalake.tables.table import TableName
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
-    from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
 
 _DESCRIPTION = """\
@@ -71,20 +70,19 @@ The exit code is 0; 1 if the configuration is not valid, or if rows remain or co
 command line; 143 after SIGTERM."""
 
 
-def run_delete_rows(arguments: Sequence[str], spark: Engine | None = None) -> int:
+def run_delete_rows(arguments: Sequence[str]) -> int:
     """Run the command with `arguments`, which exclude the command's name. Return the exit code: 0, 1 or 143.
 
-    Uses `spark` if given; otherwise starts an engine. Raises SystemExit with code 2 for an invalid command line, and
-    with code 0 for `--help`.
+    Raises SystemExit with code 2 for an invalid command line, and with code 0 for `--help`.
     """
-    with terminal.terminable(spark) as termination:
+    with terminal.terminable() as termination:
         options = _parser().parse_args(arguments)
         return terminal.run(
-            options, "erase rows of", "the tables", lambda config: _delete_rows(config, options, termination, spark)
+            options, "erase rows of", "the tables", lambda config: _delete_rows(config, options, termination)
         )
 
 
-def _delete_rows(config: Config, options: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
+def _delete_rows(config: Config, options: argparse.Namespace, termination: Termination) -> int:
     file = IdsFile(Path(options.ids_file))
     file.require()
     if options.report is not None:
@@ -99,7 +97,7 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
     target = _target(options)
     tables = _tables(options, config, catalog)
     ledger = Ledger.open(options.column, target, file, config, access)
-    with terminal.engine_on_demand(encrypting(config), spark) as engine:
+    with terminal.engine_on_demand(encrypting(config)) as engine:
         mask = Mask(options.column, file.typed(pa.string(), options.column))
         request = Request(
             ledger.record.id,

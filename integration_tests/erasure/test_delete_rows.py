@@ -2,6 +2,7 @@
 
 import json
 import random
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from integration_tests.harness.account import Account
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint
+from integration_tests.harness.runs.launch import COMMAND
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS
@@ -61,6 +63,28 @@ def whole(lake: Lake, table: str = "orders") -> pa.Table:
 
 def rows_without(rows: pa.Table, ids: list[int]) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows["user_id"], value_set=pa.array(ids, rows["user_id"].type))))
+
+
+def test_spark_of_the_command_encrypts_the_files_that_it_writes(warehouse: Warehouse, tmp_path: Path) -> None:
+    """Spark writes IDs of more than 1 MiB to local files, which remain if the command is killed."""
+    warehouse.sync([ORDERS], orders(1, 2))
+    config, ids, events = tmp_path / "config.json", tmp_path / "ids.txt", tmp_path / "events"
+    events.mkdir()
+    properties = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": str(events),
+        "spark.eventLog.compress": "false",
+    }
+    config.write_text(json.dumps({**warehouse.config(), "spark": {"mode": "local", "conf": properties}}))
+    ids.write_text(f"{people(1)[0]}\n")
+
+    command = [COMMAND, "delete-rows", "--config", str(config), "--all", "--column", "user_id", "--ids-file", str(ids)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+    assert done.returncode == 0, done.stderr
+    logged = [json.loads(line) for log in events.rglob("events_*") for line in log.read_text().splitlines()]
+    [environment] = [event for event in logged if event["Event"] == "SparkListenerEnvironmentUpdate"]
+    assert environment["Spark Properties"]["spark.io.encryption.enabled"] == "true"
 
 
 def test_no_object_has_the_rows_and_all_others_are_as_they_were(warehouse: Warehouse, deletions: Deletions) -> None:
