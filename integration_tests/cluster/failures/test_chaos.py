@@ -26,16 +26,18 @@ from integration_tests.harness.runs.launch import launch_command
 from integration_tests.harness.table_kinds import TABLE_KINDS
 
 ATTEMPTS = 3
+MAX_FAULTS = 6
+"""The number of faults in one attempt. Without a limit, a slow machine loses executors faster than tasks can end."""
 
 
 @contextmanager
 def reaper(random: Random, executors: Callable[[], list[psutil.Process]]) -> Iterator[list[str]]:
-    """Kill an executor now and then, or let it sleep for a while; what was done is listed."""
+    """Kill executors at random times, or let them sleep for a while. Yield the list of these faults."""
     ended = threading.Event()
     done: list[str] = []
 
     def reap() -> None:
-        while not ended.wait(random.uniform(2, 8)):
+        while len(done) < MAX_FAULTS and not ended.wait(random.uniform(2, 8)):
             victims = executors()
             if not victims:
                 continue
