@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -721,11 +722,17 @@ static void report(double seconds) {
     fflush(stdout);
 }
 
+/* End this process by SIGPROF after so many seconds of CPU time. The elapsed time would also count other processes. */
+static void limit_cpu_time(int seconds) {
+    struct itimerval timer = {.it_value = {.tv_sec = seconds}};
+    setitimer(ITIMER_PROF, &timer, NULL);
+}
+
 static void fuzz(char **paths, uint64_t most, double seconds) {
     enum { TRIES_TIMED = 4096, SECONDS_ALLOWED = 60, SECONDS_REPORTED = 60 };
     double start = now(), reported = 0;
     for (; *paths != NULL; paths++) {
-        alarm(SECONDS_ALLOWED);
+        limit_cpu_time(SECONDS_ALLOWED);
         read_input(*paths);
         is_traced = true;
         execute(true);
@@ -734,7 +741,7 @@ static void fuzz(char **paths, uint64_t most, double seconds) {
     for (uint64_t tries = 0; executions < most; tries++) {
         if (tries % TRIES_TIMED == 0) {
             double elapsed = now() - start;
-            alarm(SECONDS_ALLOWED);
+            limit_cpu_time(SECONDS_ALLOWED);
             if (elapsed > seconds) break;
             if (elapsed > reported + SECONDS_REPORTED) report(reported = elapsed);
         }
