@@ -1,1 +1,1 @@
-"""The stages of one sync, which is one run of the `write` command from the first line of stdin to the exit code."""
+"""The stages of a sync: read stdin, buffer records, encode and commit batches, emit states, and report the outcome."""

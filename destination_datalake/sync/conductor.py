@@ -1,12 +1,12 @@
 """Connect the stages of one sync, and run them.
 
-Records and states go through four stages:
+Records and states pass through four stages:
 
     stdin ─► Intake ─► InFlight ─► Landing ─► InFlight ─► Releasing ─► stdout
              messages  buffered    encoded,   states      states
              are read  by stream   committed  become due  are written
 
-Intake runs on the main thread, Landing runs on job threads, and Releasing runs on a thread of its own.
+Intake runs on the main thread, Landing on job threads, and Releasing on its own thread.
 """
 
 from __future__ import annotations
@@ -93,11 +93,14 @@ def run_sync(
 ) -> int:
     """Write the records that are read from the file descriptor `stdin` to the lake. Return the exit code.
 
-    The exit code is 0 if every stream is committed and published. It is 1 if a stream or the sync has failed; a TRACE
-    ERROR then reports the cause. It is 143 if SIGTERM was received; the records that were read are then committed, and
-    their states are released.
+    Exit codes:
 
-    Raises ConnectorError before stdin is read if the catalog cannot be synced, if the sync would abandon tables of
+    - 0: every stream is committed and published.
+    - 1: a stream or the whole sync failed. A TRACE ERROR reports the cause.
+    - 143: SIGTERM was received before the streams were published. The records read until then are committed, and their
+      states are released, as far as this takes less than TERMINATION_SECONDS.
+
+    Raises ConnectorError before reading `stdin` if the catalog cannot be synced, if the sync would abandon tables of
     another connector, if Lake Formation cannot govern the data location, or if no disk is available for the buffer.
     """
     raise_limit()
@@ -147,18 +150,17 @@ def _run_sync(
         exit_code = conductor.run(stdin)
     conductor.report(reporting, exit_code)
     if config.maintenance.mode != "none":
-        # All states are written. The sync waits for the end of maintenance, but a failure of maintenance does not fail
-        # the sync.
+        # All states are written, so a failure of maintenance does not fail the sync.
         published = [tables[stream] for stream in conductor.published]
         maintain_after_sync(config, published, table_catalog, access, engine, lambda: termination.requested)
     return exit_code
 
 
 def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout) -> Sequence[Stream]:
-    """Return the streams of a configured catalog.
+    """Return the streams of a configured catalog. Log a warning for option entries that match no stream.
 
-    Logs a warning for each stream that is named in the options but missing in the catalog. Raises ConfigError if a
-    stream requests deduplication and the other options do not support it.
+    Raises ConfigError if an entry's name and a stream's name differ only in case and separators, or if a stream
+    requires deduplication but the options create Hive tables.
     """
     streams = parse_catalog(catalog)
     for warning in misnamed_streams(config, [stream.id for stream in streams]):
@@ -170,9 +172,10 @@ def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout
 
 
 def _reject_ledger(config: Config, sync: str, access: AwsAccess, table_catalog: TableCatalog) -> RejectLedger:
-    """Return the ledger that stores the rejects of this sync.
+    """Return the ledger that stores the rejected records and values of this sync.
 
-    If the catalog is Glue, a table for the rejects is also created. Other catalogs do not support tables of JSON lines.
+    If the catalog is Glue, the ledger also creates a table for the rejects. Other catalogs do not support tables of
+    JSON lines.
     """
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
     table = None
@@ -193,10 +196,10 @@ def _backlog(config: Config, directory: Path, staging: Staging) -> Backlog:
 
 @contextmanager
 def _explaining_full_disk() -> Iterator[None]:
-    """Convert a DiskFailed that the body raises to ConnectorError.
+    """Convert a DiskFailed raised by the `with` block to a ConnectorError.
 
-    If a resource is exhausted, the error is transient, because a retry may find free space. Otherwise the folder cannot
-    be used, which is a configuration error.
+    If the cause is a lack of memory, threads or file descriptors, the error is transient, because a retry may succeed.
+    In all other cases, such as a full disk, it is a configuration error.
     """
     try:
         yield
@@ -206,10 +209,11 @@ def _explaining_full_disk() -> Iterator[None]:
 
 
 def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
-    """Return the suppression rules, by which records with erased IDs are rejected.
+    """Read the suppression rules. Records that match a rule contain erased IDs, and are rejected.
 
-    Raises ConnectorError if the rules cannot be read. But if access is denied and the catalog vends credentials, logs a
-    warning and returns no rules. With vended credentials, the connector needs no access of its own to the bucket.
+    Raises ConnectorError if the rules cannot be read. There is one exception: if access is denied and the catalog vends
+    credentials, logs a warning and returns no rules, because the connector may then have no access of its own to the
+    bucket.
     """
     try:
         return read_suppressed(config.uri(DELETIONS_FOLDER), access)
@@ -221,9 +225,10 @@ def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
 
 
 def batch_policy(config: Config, max_bytes: int) -> BatchPolicy:
-    """Return the policy for the size of batches: `batch_size_mb`, or more if files of `target_file_size_mb` require it.
+    """Return the policy that determines the size of batches.
 
-    `max_bytes` is the maximum size of the records that are queued or being landed.
+    Batches have `batch_size_mb`, or more if files of `target_file_size_mb` require it. `max_bytes` is the maximum size
+    of all records that are queued or being written, in bytes.
     """
     batch_bytes = config.batch_size_mb * MiB
     if config.batch_size_mb < config.target_file_size_mb:
@@ -234,10 +239,10 @@ def batch_policy(config: Config, max_bytes: int) -> BatchPolicy:
 
 @contextmanager
 def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, access: AwsAccess) -> Iterator[Staging]:
-    """Yield a staging that the engine's executors can read.
+    """Yield the staging through which the engine's executors read buffered records.
 
-    Executors on this machine read the files in the buffer's `directory`. Other executors read S3 objects in a folder of
-    this sync under `root`, an S3 URI.
+    Executors on this machine read the files in the buffer's `directory`. For other executors, the records are uploaded
+    to a folder of this sync under `root`, an S3 URI.
     """
     if engine.local:
         yield LocalStaging(directory)
@@ -251,7 +256,7 @@ def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, acce
 
 
 class Conductor:
-    """Runs the stages of one sync, and publishes the complete streams at the end of the input."""
+    """Runs the stages of one sync. At the end of the input, publishes the tables of all complete streams."""
 
     def __init__(
         self,
@@ -262,7 +267,7 @@ class Conductor:
         termination: Termination,
         patience: float = TERMINATION_SECONDS,
     ) -> None:
-        """Prepare the stages. After SIGTERM, the sync has `patience` seconds to land the records that were read."""
+        """Create the stages. After SIGTERM, the sync has `patience` seconds to commit the records it has read."""
         self._streams = [stream.id for stream in streams]
         self._out = out
         self._termination = termination
@@ -283,7 +288,7 @@ class Conductor:
         self._published = False
 
     def run(self, stdin: int) -> int:
-        """Run the sync. Return its exit code, as `run_sync` does."""
+        """Run the sync until all states are written. Return the exit code that `run_sync` describes."""
         with Reporter(self._out, self._progress, self._executors.progress):
             self._releasing.start()
             for _ in range(self._jobs.size):
@@ -297,15 +302,15 @@ class Conductor:
 
     @property
     def published(self) -> list[StreamId]:
-        """The published streams, whose tables contain every record that was sent. Empty if the sync ended early."""
+        """The published streams. Their tables contain every record of the sync. Empty if the sync ended early."""
         return [stream for stream in self._streams if self._published and not self._outcome.has_failed(stream)]
 
     def report(self, reporting: Reporting, exit_code: int) -> None:
-        """Write the report of the sync, which has ended with this exit code."""
+        """Write the report of the ended sync."""
         reporting.finish(self._progress(), self._outcome, exit_code, self._stages)
 
     def _read(self, stdin: int) -> None:
-        """Read stdin on the main thread to its end, or until further records could not be committed."""
+        """Read stdin on the main thread. Stop at its end, or as soon as no further record could be committed."""
         try:
             for chunk in chunks(stdin, self._termination.descriptor):
                 for step in self._intake.steps(chunk):
@@ -322,7 +327,7 @@ class Conductor:
             self._in_flight.stop(reading_failed(error))
 
     def _land(self) -> None:
-        """Land batches on a job thread until none are left. The last job thread to end finishes the sync."""
+        """Land batches on a job thread until none are left. The last thread to finish publishes the streams."""
         try:
             while (batches := self._in_flight.next_batches()) is not None:
                 try:
@@ -332,15 +337,15 @@ class Conductor:
         except Exception as error:
             self._in_flight.stop(unexpected("land what was received", error))
         finally:
-            # The end is recorded even after an exception, because the main thread waits until all job threads have
-            # ended.
+            # Reach the barrier even after an exception: the last job thread must end the sync, or the main thread would
+            # wait forever.
             if self._all_jobs_ended.wait() == 0:
                 self._finish()
 
     def _finish(self) -> None:
-        """Publish the complete streams.
+        """Publish the complete streams, and record the end of the sync.
 
-        Runs on a job thread, because after SIGTERM the main thread must not wait for AWS.
+        Runs on a job thread, because the main thread must not wait for AWS after SIGTERM.
         """
         try:
             if not self._outcome.is_stopped:
@@ -355,7 +360,7 @@ class Conductor:
         self._in_flight.finish()
 
     def _publish(self) -> None:
-        """Publish the streams that the source completed and that have not failed. Mark incomplete streams as failed."""
+        """Publish each stream that the source completed and that has not failed. Mark incomplete streams as failed."""
         for stream in self._streams:
             if (failure := self._landing.preparation_failure(stream)) is not None:
                 self._outcome.fail(stream, failure)

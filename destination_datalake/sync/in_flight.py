@@ -1,8 +1,12 @@
-"""The records that are not yet committed, and the states that are not yet released.
+"""The uncommitted records and unreleased states of a sync.
 
-The threads of a sync communicate through `InFlight`, which has one lock. The main thread adds records and states. Job
-threads take batches and settle them: they report the outcomes. The releasing thread takes states. No thread calls AWS
-or writes to stdout while it holds the lock.
+The threads of a sync communicate through `InFlight`, which has one lock:
+
+- The main thread adds records and states.
+- Job threads take batches, and report their outcomes (`settle`).
+- The releasing thread takes states, and writes them.
+
+No thread calls AWS or writes to stdout while it holds the lock.
 """
 
 from __future__ import annotations
@@ -42,8 +46,8 @@ if TYPE_CHECKING:
     from destination_datalake.termination import Termination
 
 _POLL_SECONDS = 0.2
-"""The interval, in seconds, at which a waiting thread checks for SIGTERM: a signal handler must not notify a condition.
-"""
+"""The interval, in seconds, at which waiting threads check for SIGTERM. The signal handler cannot wake them, because it
+must not use locks."""
 
 _START_SECONDS = 0.05
 """The interval, in seconds, at which a waiting thread checks whether Spark has started."""
@@ -52,8 +56,8 @@ _START_SECONDS = 0.05
 class InFlight:
     """The uncommitted records and unreleased states of one sync, shared by its threads.
 
-    `outcome` collects the failures. The caller of a method whose name ends in `_locked` must hold the lock. The other
-    methods acquire the lock.
+    Methods whose names end in `_locked` require that the caller holds the lock. All other methods acquire the lock
+    themselves. `outcome` collects the failures.
     """
 
     def __init__(
@@ -64,9 +68,9 @@ class InFlight:
         termination: Termination,
         slots: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Start without records and states.
+        """Create an empty instance.
 
-        `slots` returns the number of tasks that Spark runs concurrently, or None while Spark is starting.
+        `slots` returns the number of tasks that Spark can run concurrently, or None while Spark is starting.
         """
         self._backlog = backlog
         self._buffer = backlog.buffer
@@ -92,7 +96,7 @@ class InFlight:
     # Reading.
 
     def add_records(self, read: Mapping[StreamId, StreamRecords]) -> None:
-        """Buffer the records of streams that have not failed, and count all records. Raises DiskFailed."""
+        """Buffer records, and count them. Records of failed streams are only counted. Raises DiskFailed."""
         with self._changed:
             due = False
             for stream, records in read.items():
@@ -115,10 +119,10 @@ class InFlight:
             self._notify_of_states_locked()
 
     def wait_for_room(self) -> bool:
-        """Apply back-pressure: wait while the backlog is full or has enough records for Spark.
+        """Block the reader while the backlog is full, or while Spark has enough queued records.
 
-        Returns False if reading is pointless because no further record could be committed and acknowledged. SIGTERM
-        ends the wait.
+        Returns True if reading can continue. Returns False if no further record could be committed and acknowledged.
+        Also returns after SIGTERM.
         """
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
@@ -130,16 +134,16 @@ class InFlight:
             return not self._is_pointless_locked()
 
     def end_input(self) -> None:
-        """Record the end of the input. All buffered records are then due."""
+        """Record the end of the input. From now on, buffered records are due regardless of size and age."""
         with self._changed:
             self._input_ended = True
             self._state_due.notify()
             self._changed.notify_all()
 
     def free_file(self, segment: Segment) -> None:
-        """Reuse the file of a segment whose upload has finished or was discarded.
+        """Keep the file of an uploaded or discarded segment for later segments.
 
-        After the end of the input, delete the file.
+        After the end of the input, deletes the file instead.
         """
         with self._changed:
             self._buffer.free_file(segment)
@@ -149,12 +153,12 @@ class InFlight:
             path.unlink(missing_ok=True)
 
     def free_space(self) -> None:
-        """Free disk space, so that buffered records can be landed even though the disk is full."""
+        """Delete spare files and the reserved space, so that Spark can process the buffer of a full disk."""
         with self._changed:
             self._backlog.free_space()
 
     def stop(self, failure: Failure) -> None:
-        """Fail the sync as a whole. Reading stops, but buffered records are still landed."""
+        """Mark the whole sync as failed. Reading stops, but buffered records are still committed."""
         with self._changed:
             self._outcome.stop(failure)
             self._changed.notify_all()
@@ -168,10 +172,10 @@ class InFlight:
     # Landing.
 
     def next_batches(self) -> list[Batch] | None:
-        """Wait until batches are due, and return the batches of the next job.
+        """Wait until batches are due. Return the batches of the next Spark job.
 
-        The caller must call `end_job` after the job. Returns None if the input has ended and no batch is left, or if
-        Spark has ended and cannot encode the batches.
+        Returns None if no batch can follow: the input has ended, and either no batch is left or Spark has failed. The
+        caller must call `end_job` after the job.
         """
         with self._changed:
             while True:
@@ -195,7 +199,7 @@ class InFlight:
                 self._changed.wait(seconds)
 
     def end_job(self, batches: Sequence[Batch] = (), *, engine_failed: bool) -> None:
-        """Record the end of the job with these batches, which `next_batches` returned."""
+        """Record that the job with these batches has ended. `batches` is the result of `next_batches`."""
         with self._changed:
             self._engine_failed |= engine_failed
             self._jobs_running -= 1
@@ -204,21 +208,20 @@ class InFlight:
             self._changed.notify_all()
 
     def can_acknowledge(self, batch: Batch) -> bool:
-        """Return whether a state can still acknowledge records of the batch. If not, do not commit the batch."""
+        """Return whether a state can still acknowledge the batch's records. If not, do not commit the batch."""
         with self._changed:
             return self._ledger.can_acknowledge(batch.stream, batch.first_record)
 
     def settle(self, outcome: BatchOutcome) -> None:
-        """Record the outcome of a batch, and release its segments.
+        """Record the outcome of a batch, and release its records from the buffer.
 
-        If the batch was committed, states that wait for its records may become due. If the batch failed, its stream
-        fails.
+        After a commit, states that waited for these records may become due. A failed batch fails its stream.
         """
         batch = outcome.batch
         with self._changed:
             self._buffer.release(batch.segments)
-            # After the end of the input, spare files are not needed. They are deleted without the lock, because the
-            # kernel then frees their pages, which takes time.
+            # After the end of the input, spare files are useless. Delete them after releasing the lock, because the
+            # kernel takes time to free their pages.
             unused = self._buffer.take_spare_files() if self._input_ended else []
             match outcome:
                 case BatchCommitted(counts=counts):
@@ -243,7 +246,7 @@ class InFlight:
             path.unlink(missing_ok=True)
 
     def _due_batches_locked(self, slots: int | None) -> list[Batch]:
-        """Return the due batches that a state can still acknowledge. Release all other due batches."""
+        """Return the due batches whose records a state can still acknowledge. Discard all other due batches."""
         while True:
             try:
                 batches = self._backlog.next_batches(
@@ -270,9 +273,9 @@ class InFlight:
     # Releasing.
 
     def next_state(self) -> DueState | None:
-        """Wait for the next due state and return it. Returns the same state until `release_state` is called.
+        """Wait for the next due state, and return it. Return the same state until `release_state` is called.
 
-        Returns None if no state is due, `finish` was called, and the input has ended. States may arrive after `finish`:
+        Returns None once the input has ended, `finish` was called, and no state is due. The input can outlast `finish`:
         if jobs fail, they end before the input does.
         """
         with self._state_due:
@@ -281,17 +284,16 @@ class InFlight:
             return state
 
     def release_state(self) -> None:
-        """Release the state that `next_state` returned. Call this after writing it."""
+        """Remove the state that `next_state` returned. Call this method after writing the state."""
         with self._state_due:
             self._ledger.release()
             if self._ledger.due() is None:
                 self._changed.notify_all()
 
     def fail_states(self, failure: Failure) -> None:
-        """Fail the sync as a whole. Call this when no more states can be written."""
+        """Mark the whole sync as failed, because states can no longer be written."""
         with self._changed:
-            # The order matters: when `wait_until_finished` stops waiting for states, the sync must already be marked as
-            # failed.
+            # Mark the sync as failed first: `_states_failed` ends `wait_until_finished`, and then the outcome is read.
             self.stop(failure)
             self._states_failed = True
 
@@ -302,7 +304,7 @@ class InFlight:
     # The end.
 
     def fail_uncommitted(self) -> None:
-        """Fail each stream that has a record that is neither committed nor rejected. All jobs must have ended."""
+        """Fail each stream with a record that is neither committed nor rejected. Call this after all jobs ended."""
         with self._changed:
             for stream in self._progress:
                 received, committed = self._ledger.received(stream), self._ledger.committed(stream)
@@ -317,14 +319,14 @@ class InFlight:
                 self._outcome.fail(stream, failure)
 
     def finish(self) -> None:
-        """Record that all commits and publications have ended. States that are already due are still released."""
+        """Record that all commits and publications have ended. States that are already due are still written."""
         with self._changed:
             self._finished = True
             self._state_due.notify()
             self._changed.notify_all()
 
     def wait_until_finished(self, patience: float) -> None:
-        """Wait for `finish` and for the release of all due states. After SIGTERM, wait at most `patience` seconds."""
+        """Wait until `finish` was called and all due states are written. After SIGTERM, wait up to `patience` s."""
         deadline: float | None = None
         with self._changed:
             while not (self._finished and (self._states_failed or self._ledger.due() is None)):
@@ -335,7 +337,7 @@ class InFlight:
                 self._changed.wait(_POLL_SECONDS)
 
     def progress(self, stages: tuple[str, ...]) -> Progress:
-        """Return the current counts of the sync. `stages` are the names of the active stages."""
+        """Return the current counts of the sync. `stages` contains the names of the active stages."""
         with self._changed:
             released = self._ledger.released_of
             return Progress(
@@ -353,7 +355,7 @@ class InFlight:
 
 
 def _tasks(batches: Sequence[Batch]) -> int:
-    """Return the number of Spark tasks of the job that encodes these batches. An unknown number counts as one."""
+    """Return the number of Spark tasks of the job that encodes these batches, or 1 if the number is unknown."""
     return (batches[0].tasks or 1) if batches else 0
 
 
@@ -361,11 +363,10 @@ def _tasks(batches: Sequence[Batch]) -> int:
 
 
 class Releasing:
-    """Writes the due states to stdout, and releases each state after it is written. No other thread writes states.
+    """Writes due states to stdout, in order, on its own thread. Only this thread writes states.
 
-    The states are written on a separate thread, so that records continue to land while stdout waits for its reader. The
-    thread ends with the sync, or when a state cannot be written. In the latter case, later states are not written
-    either.
+    Records can therefore be committed while stdout blocks. The thread ends with the sync, or at the first state that
+    cannot be written. In the latter case, the sync fails, and no later state is written.
     """
 
     def __init__(self, in_flight: InFlight, out: Stdout) -> None:

@@ -1,4 +1,4 @@
-"""Split chunks of input into records, grouped by stream, and the states between them. Keep the order of both."""
+"""Parse the input of a sync: split it into states and records, and group the records between two states by stream."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ _IGNORED = frozenset({"LOG", "CONTROL", "SPEC", "CONNECTION_STATUS", "CATALOG", 
 
 
 class UnexpectedMessage(Exception):
-    """Raised for a message that does not belong to this sync. The text of the exception never quotes the message."""
+    """Raised for a message that does not fit this sync, such as a record of an unknown stream. Does not quote it."""
 
 
 @dataclass(slots=True)
 class StreamRecords:
-    """Record lines of one stream: the bytes of the lines in pieces, and the number of lines.
+    """Record lines of one stream.
 
-    The pieces are only valid as long as the chunk from which they were read.
+    `pieces` contains the bytes of the lines, and `count` the number of lines. A piece may be a view of the chunk that
+    was read, and is only valid as long as this chunk.
     """
 
     pieces: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
 
     def add(self, records: Records) -> None:
-        """Add consecutive record lines."""
+        """Append the lines of `records`, which follow those added before."""
         self.pieces.append(records.lines)
         self.count += records.count
 
 
 class Intake:
-    """Reads chunks of input for the streams of one sync. Calls `warn` once for each unknown type of message."""
+    """Parses the input of one sync, chunk by chunk. Calls `warn` once for each unknown message type."""
 
     def __init__(self, streams: Iterable[StreamId], statuses: Statuses, warn: Callable[[str], None]) -> None:
         self._finder = StreamFinder(streams)
@@ -55,10 +56,10 @@ class Intake:
         self._unknown_types: set[str] = set()
 
     def steps(self, chunk: bytes | memoryview) -> Iterator[Mapping[StreamId, StreamRecords] | State]:
-        """Yield the records and the states of a chunk in order.
+        """Yield the records and states of a chunk, in order.
 
-        All records between two states are yielded as one mapping by stream. For the first invalid line, raises
-        MalformedLine or UnexpectedMessage after yielding the messages before it.
+        Yields all records between two states as one mapping, from stream to records. At the first invalid line, yields
+        the messages before it, and then raises MalformedLine or UnexpectedMessage.
         """
         read: defaultdict[StreamId, StreamRecords] = defaultdict(StreamRecords)
         try:
@@ -95,9 +96,9 @@ class Intake:
             raise UnexpectedMessage(f"Line {line} of the input is a {what} for stream {named}, {error}") from None
 
     def _state_in(self, message: Message) -> State | None:
-        """Return the state in a message, with its stream as named in the catalog.
+        """Return the state that a message contains, or None if the message is not a STATE.
 
-        Return None if the message is not a STATE.
+        The state's stream is identified as in the catalog, even if the message omits the namespace.
         """
         if message.type == "TRACE":
             self._read_trace(message)
@@ -143,10 +144,10 @@ class _TraceMessage(msgspec.Struct):
 
 
 class Statuses:
-    """The final status of each stream, as the source reports it.
+    """The final status of each stream, as reported by the source.
 
-    If the source has succeeded, a platform that sets generation IDs in the catalog sends the status COMPLETE for every
-    stream at the end. Other platforms do not send statuses, so every stream counts as complete at the end of the input.
+    A platform that sets generation IDs in the catalog reports COMPLETE for every stream of a successful source. Other
+    platforms report no status. Their streams count as complete at the end of the input.
     """
 
     def __init__(self, streams: Iterable[Stream]) -> None:
@@ -155,10 +156,10 @@ class Statuses:
         self._final: dict[StreamId, str] = {}
 
     def read_trace(self, line: bytes) -> None:
-        """Read a TRACE line. Only the final statuses of streams in the catalog have an effect.
+        """Read a TRACE line. Only COMPLETE and INCOMPLETE statuses of streams in the catalog have an effect.
 
-        A line with too many levels of nesting is ignored, because it cannot be a status. Raises AmbiguousStream, and
-        msgspec.DecodeError for a TRACE that does not match the protocol.
+        Ignores a line that is nested too deeply to be a status. Raises AmbiguousStream if several streams match, and
+        msgspec.DecodeError if the line violates the protocol.
         """
         try:
             status = decode(line, _TraceMessage).trace.stream_status
@@ -176,6 +177,6 @@ class Statuses:
         self._final[stream] = status.status
 
     def is_complete(self, stream: StreamId) -> bool:
-        """Return whether the source has sent all records of the stream. Call this after the end of the input."""
+        """Return whether the source has sent all records of the stream. Only valid at the end of the input."""
         final = self._final.get(stream)
         return final == "COMPLETE" or (final is None and not self._expected[stream])

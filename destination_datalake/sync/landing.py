@@ -1,4 +1,4 @@
-"""Land batches: encode their records on Spark, and commit the files to the tables. Batches are landed concurrently."""
+"""Land batches: encode their records on Spark, and commit the files to the tables. Several batches land at a time."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ MAX_COMMITS = 16
 """Maximum number of tables that are prepared, committed to or published concurrently."""
 
 MAX_TASKS = 32
-"""Maximum number of concurrent tasks. More tasks would encode faster than stdin is read, and each would have too few
-records for a file of the target size."""
+"""Maximum number of concurrent tasks that are used. With more tasks, each would have too few records for a file of the
+target size, because stdin is read too slowly."""
 
 MAX_ENCODINGS = 5
-"""Maximum number of times that a batch is encoded. A batch is encoded again when another writer has changed the
+"""Maximum number of attempts to encode and commit a batch. Another attempt is needed if another writer has changed the
 table."""
 
 
@@ -70,11 +70,11 @@ TableFilters: TypeAlias = Mapping[str, Sequence[LineFilter]]
 
 
 class Executors(Protocol):
-    """The interface of Spark that landing uses. Jobs may raise SparkFailed."""
+    """The interface through which batches are encoded on Spark. Its methods may raise SparkFailed."""
 
     @property
     def error(self) -> SparkFailed | None:
-        """The reason why Spark can run no more jobs, or None if it can."""
+        """The reason why Spark can run no more jobs, or None while it can."""
 
     def is_starting(self) -> bool:
         """Return whether Spark is still starting."""
@@ -83,21 +83,21 @@ class Executors(Protocol):
         """Return the number of concurrent tasks. Waits until Spark has started."""
 
     def progress(self) -> JobsProgress:
-        """Return the progress of the running jobs. Never raises, but may wait for Spark."""
+        """Return the task counts of the running jobs. Never raises, but may block until Spark responds."""
 
     def encode(self, tasks: Sequence[EncodeTask]) -> Sequence[UnitResult]:
-        """Encode the units of all tasks in one job. Return a result for each unit."""
+        """Encode the units of all tasks in one Spark job. Return the results of all units."""
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-        """Rewrite data files in one job. Raises RewriteFailed if a file cannot be rewritten."""
+        """Rewrite data files in one Spark job. Raises RewriteFailed if a file cannot be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTables:
-    """The tables of a sync's streams, which are opened on demand.
+    """Opens the tables of a sync's streams.
 
-    `location` is the ARN of the folder that contains all tables. Errors about missing grants name this folder instead
-    of a table's folder. `archive` keeps the journals of archived tables.
+    `location` is the ARN of the folder that contains all tables. Errors about missing grants name this folder, not the
+    folder of a single table. `archive` writes the journals of archived tables.
     """
 
     factories: Mapping[StreamId, Callable[[], Table]]
@@ -106,11 +106,15 @@ class StreamTables:
     archive: ArchiveLedger | None = None
 
     def explaining_denials(self, table: Table) -> AbstractContextManager[None]:
-        """Add the names of missing grants to errors that the body raises."""
+        """Return a context manager that adds the names of missing grants to access errors for the table."""
         return explaining_denials(*table.name, self.access, self.location)
 
     def prepared(self, stream: StreamId) -> Table:
-        """Open and prepare the table of a stream. The first call also imports libraries, which may take seconds."""
+        """Open and prepare the table of a stream, and return it.
+
+        The first call may take seconds, because it imports libraries. If the table is archived, records the start of
+        the sync in the table's journal.
+        """
         table = self.factories[stream]()
         with self.explaining_denials(table):
             table.prepare()
@@ -120,10 +124,10 @@ class StreamTables:
 
 
 class Encoding:
-    """Stages batches for executors, and encodes them on Spark.
+    """Prepares batches for executors, and encodes them on Spark.
 
-    The names of all data files and rejects begin with `file_prefix`. `filters` is a function that reads the line
-    filters of all tables.
+    The names of all data files and reject files begin with `file_prefix`. `filters` reads the line filters of all
+    tables.
     """
 
     def __init__(
@@ -146,7 +150,7 @@ class Encoding:
     def stage(
         self, batch: Batch, table: Table, rejects: RejectLedger, archive: ArchiveLedger | None, filters: TableFilters
     ) -> EncodeUnit:
-        """Wait until the batch's segments are uploaded. Return the unit from which executors encode the batch."""
+        """Wait until executors can read the batch's records. Return the unit of work that encodes the batch."""
         name = f"{self._file_prefix}-{batch.number:06d}"
         segments = tuple(map(self._staging.stage, batch.segments))  # Before `table.plan`: uploads may take a while.
         plan, location = table.plan(), rejects.location(*table.name)
@@ -167,9 +171,9 @@ class Encoding:
         return by_stream
 
     def _require_shared(self, uploads: Iterable[Pending | None]) -> None:
-        """Raise ValueError for a deferred upload whose file is outside the shared folder.
+        """Raise ValueError if a task returned a deferred upload whose file is outside the shared folder.
 
-        Otherwise a Spark Connect server could make the driver publish and delete any file on this machine.
+        Without this check, a malicious Spark Connect server could make the driver publish and delete any local file.
         """
         folder = self._staging.shared_folder()
         for held in uploads:
@@ -177,7 +181,7 @@ class Encoding:
                 raise ValueError("Spark returned a file that no task has written")
 
     def slots(self) -> int | None:
-        """Return the number of concurrent tasks, as of the last job, or None while Spark is starting."""
+        """Return the number of concurrent tasks as of the last job, or None while Spark is starting."""
         if self._slots is None and not self.executors.is_starting():
             self.count_slots()
         return self._slots
@@ -185,7 +189,7 @@ class Encoding:
     def count_slots(self) -> None:
         """Update the number of concurrent tasks, because a cluster can add or remove executors.
 
-        Waits until Spark has started.
+        Blocks until Spark has started.
         """
         try:
             self._slots = min(self.executors.parallelism(), MAX_TASKS)
@@ -194,11 +198,11 @@ class Encoding:
 
 
 class Landing:
-    """Lands batches: stages, encodes and commits them. Reports the outcome of each batch to `settle`, on any thread.
+    """Encodes batches on Spark and commits them to the tables. Reports the outcome of each batch to `settle`.
 
-    At construction, starts to prepare all tables, while Spark is starting and records are being read. Before each
-    commit, calls `can_acknowledge` with the batch. If it returns False, no state message can confirm the batch's
-    records, and the batch is not committed.
+    The constructor starts to prepare all tables, while Spark starts and records are read. Before each commit,
+    `can_acknowledge(batch)` is called. If it returns False, no state message can confirm the batch's records any more,
+    and the batch is not committed. `settle` may be called on any thread.
     """
 
     def __init__(
@@ -229,9 +233,9 @@ class Landing:
         }
 
     def land(self, batches: Sequence[Batch]) -> None:
-        """Encode the batches in one Spark job, and commit each batch to its table. Return when all batches are settled.
+        """Encode the batches in one Spark job, and commit each to its table. Return when every outcome is reported.
 
-        An error for one batch fails only the stream of that batch.
+        An error in one batch fails only this batch's stream. If the job itself fails, all of its streams fail.
         """
         staged: dict[StreamId, tuple[Batch, EncodeUnit]] = {}
         for batch in batches:
@@ -258,17 +262,17 @@ class Landing:
             commit.result()
 
     def preparation_failure(self, stream: StreamId) -> Failure | None:
-        """Wait for the preparation of the stream's table.
+        """Wait until the stream's table is prepared.
 
-        Return the failure if the preparation failed, otherwise None.
+        Returns the failure, or None if the table is ready.
         """
         error = self._tables[stream].exception()
         if isinstance(error, TableConflict) and isinstance(bucket := self._filters.exception(), ConnectorError):
-            error = bucket  # A misspelt bucket_name is the cause, not that the table is in another bucket.
+            error = bucket  # The table seems to be in another bucket only because bucket_name is misspelt.
         return None if error is None else failure_of(error, stream, "prepare the table of")
 
     def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, Failure]:
-        """Publish the tables of these complete streams. Return the failures by stream."""
+        """Publish the tables of these complete streams. Return the failures by stream, without published streams."""
         published = {stream: self._commits.submit(self._publish, stream) for stream in streams}
         with self._stages.active("publishing"):
             errors = {stream: future.exception() for stream, future in published.items()}
@@ -279,7 +283,7 @@ class Landing:
         }
 
     def close(self, given_up: Callable[[], bool]) -> None:
-        """Start no more work. Wait until running work has ended, or until `given_up` returns True."""
+        """Start no more commits. Wait for running commits, but only until `given_up` returns True."""
         self._commits.close(given_up)
 
     def _publish(self, stream: StreamId) -> None:
@@ -297,19 +301,19 @@ class Landing:
         return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive, filters)
 
     def _encoded(self, staged: Sequence[EncodeUnit], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
-        tasks = tasks or self._executors.parallelism()  # Unknown while Spark is starting: wait until it has started.
+        tasks = tasks or self._executors.parallelism()  # Unknown until Spark has started.
         with self._stages.active("encoding"):
             return self.encoding.encode(staged, tasks)
 
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
-        """Commit an encoded batch to its table. If the table returns Reencode, encode the batch again."""
+        """Commit an encoded batch, report its outcome, and merge the table's pending rows if a merge is due."""
         table = self._tables[batch.stream].result()
         with self._table_locks[batch.stream], self._stages.active("committing"):
             try:
                 outcome = self._commit_encoded(table, _EncodedBatch(batch, results))
             except Exception as error:
-                # The commit may have succeeded, so the batch's files must not be deleted. Files that no table
-                # references are harmless.
+                # Keep the batch's files, because the commit may have succeeded. If it has not, no table references the
+                # files, and they are harmless.
                 doing = f"commit to table {table.name} the records of"
                 outcome = BatchFailed(batch, failure_of(error, batch.stream, doing))
             # Settle under the lock: after a failure, the next batch of the stream must not be committed.
@@ -317,15 +321,15 @@ class Landing:
             if isinstance(outcome, BatchCommitted):
                 committed = self._committed[batch.stream]
                 committed.add(batch)
-                # A merge does not keep the deletions that it applied. An older version of a deleted row, if committed
-                # later, would reappear.
+                # Merge only if no earlier batch is uncommitted. A merge forgets the deletions that it has applied. An
+                # older version of a deleted row would reappear if it were committed afterwards.
                 if committed.is_contiguous:
                     self._merge_if_due(table, batch.stream)
 
     def _merge_if_due(self, table: Table, stream: StreamId) -> None:
-        """Merge the pending rows if a merge is due.
+        """Merge the table's pending rows if a merge is due.
 
-        A failure is only logged, because the batch is already committed, and a later merge applies the rows.
+        Only logs failures, because the batch is already committed, and a later merge includes the pending rows.
         """
         try:
             if table.merge_is_due():
@@ -370,10 +374,10 @@ class Landing:
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
     def _publish_beside(self, encoded: _EncodedBatch) -> Failure | None:
-        """Publish a batch's rejects and archived lines. Call this before the commit of the batch's records.
+        """Publish a batch's rejects and archived lines. Return the failure, or None.
 
-        This order ensures that no value is lost without a reject, and that the archive contains every row. Returns the
-        failure, or None.
+        Call this method before the commit of the batch. Then no value is lost without a reject, and the archive
+        contains every row.
         """
         doing = "write the rejects of"
         try:
@@ -386,7 +390,7 @@ class Landing:
         return None
 
     def _warn_of_undeclared(self, encoded: _EncodedBatch) -> None:
-        """Log a warning, once per stream, about fields of the stream's records that its schema does not declare."""
+        """Log a warning, once per stream, about fields in its records that its schema does not declare."""
         stream = encoded.batch.stream
         if encoded.undeclared and stream not in self._with_undeclared:
             self._with_undeclared.add(stream)
@@ -417,26 +421,30 @@ def _too_many_encodings(table: Table, batch: Batch, reason: str) -> Failure:
 
 
 class _Committed:
-    """The committed records of a stream. Batches may be committed in any order."""
+    """Tracks which records of a stream are committed. Batches may be added in any order."""
 
     def __init__(self) -> None:
         self._end = 0
         self._beyond: dict[int, int] = {}
 
     def add(self, batch: Batch) -> None:
-        """Add the records of a committed batch. Do not add a batch twice."""
+        """Mark the records of a committed batch. Do not add a batch twice."""
         self._beyond[batch.first_record] = batch.first_record + batch.records
         while (end := self._beyond.pop(self._end, None)) is not None:
             self._end = end
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether all records before the last committed record are also committed."""
+        """Whether no record before the last committed record is uncommitted."""
         return not self._beyond
 
 
 class _EncodedBatch:
-    """The results of encoding a batch. `failure` is the reason not to commit the batch, or None."""
+    """The files and counts that encoding a batch produced.
+
+    `failure` is the reason not to commit the batch, or None. A batch also fails if its rows, rejected records and empty
+    lines do not add up to its number of records.
+    """
 
     def __init__(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         encoded = [result for result in results if isinstance(result, Encoded)]

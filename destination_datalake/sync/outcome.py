@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchCommitted:
-    """The batch was committed: each record is in the table, or was rejected and is among the rejects.
+    """Outcome: the batch is committed. Each of its records is a row of the table or among the rejects.
 
-    `rows` is the number of rows in the batch's files, and `sizes` contains the size of each file in bytes. `partitions`
-    is the average number of partitions per task.
+    `rows` is the number of rows written, `sizes` contains the size of each file in bytes, and `partitions` is the
+    average number of partitions per task.
     """
 
     batch: Batch
@@ -42,7 +42,7 @@ class BatchCommitted:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """The batch failed, and its stream has failed with it. It is possible that the batch was committed nevertheless."""
+    """Outcome: the batch failed, and so does its stream. The table may contain its rows nevertheless."""
 
     batch: Batch
     failure: Failure
@@ -50,7 +50,7 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchSkipped:
-    """The batch was not committed, because no state can acknowledge its records. Its files are deleted."""
+    """Outcome: the batch was not committed, because no state could acknowledge its records. Its files are deleted."""
 
     batch: Batch
 
@@ -59,28 +59,28 @@ BatchOutcome = BatchCommitted | BatchFailed | BatchSkipped
 
 
 class SyncOutcome:
-    """The first failure of each stream, and the first failure of the sync as a whole. Thread-safe."""
+    """Collects the first failure of each stream, and the first failure of the whole sync. Thread-safe."""
 
     def __init__(self, streams: Iterable[StreamId]) -> None:
         self._streams = frozenset(streams)
         self._lock = threading.Lock()
         self._failures: dict[StreamId, Failure] = {}
         self.fatal: Failure | None = None
-        """The failure of the sync as a whole, or None."""
+        """The failure of the whole sync, or None."""
 
     @property
     def is_failure(self) -> bool:
-        """Whether a stream or the sync has failed."""
+        """Whether the whole sync or any stream has failed."""
         return self.is_stopped or bool(self._failures)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the sync has failed as a whole."""
+        """Whether the whole sync has failed, not only single streams."""
         return self.fatal is not None
 
     @property
     def all_failed(self) -> bool:
-        """Whether the sync has failed as a whole, or all of its streams have failed."""
+        """Whether no stream can still succeed: the whole sync or every stream has failed."""
         return self.is_stopped or len(self._failures) == len(self._streams)
 
     @property
@@ -90,7 +90,7 @@ class SyncOutcome:
 
     @property
     def failures(self) -> dict[StreamId, Failure]:
-        """The first failure of each stream that has failed."""
+        """The first failure of each failed stream, in the order of the failures."""
         with self._lock:
             return dict(self._failures)
 
@@ -99,17 +99,17 @@ class SyncOutcome:
         return stream in self._failures
 
     def fail(self, stream: StreamId, failure: Failure) -> bool:
-        """Record the failure of a stream. Return False if the stream had already failed."""
+        """Record a stream's failure. Return False and keep the earlier failure if the stream has already failed."""
         with self._lock:
             return self._failures.setdefault(stream, failure) is failure
 
     def stop(self, failure: Failure) -> None:
-        """Record that the sync has failed as a whole."""
+        """Record the failure of the whole sync. Later failures are ignored."""
         with self._lock:
             self.fatal = self.fatal or failure
 
     def write_traces(self, out: Stdout) -> None:
-        """Write a TRACE ERROR for each failed stream, and one for the failure of the sync."""
+        """Write one TRACE ERROR per failed stream, and one for the failure of the whole sync."""
         for stream, failure in self.failures.items():
             descriptor = (stream.namespace, stream.name)
             out.trace_error(failure.advice, failure.detail, failure.type, descriptor)
@@ -121,7 +121,7 @@ class SyncOutcome:
 
 
 def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
-    """Return the failure of a stream that an exception caused. `doing` completes "Cannot … stream …"."""
+    """Convert an exception to a failure of the stream. `doing` is a verb phrase for "Cannot … stream {stream}"."""
     trace = _stack_trace(error)
     match error:
         case TableConflict():
@@ -138,7 +138,7 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
 
 
 def reading_failed(error: MalformedLine | UnexpectedMessage | InputUnreadable | DiskFailed) -> Failure:
-    """Return the failure of a sync that cannot read its input. The records before the error are not affected."""
+    """Return the failure for unreadable input. Records before the error are committed as usual."""
     match error:
         case MalformedLine():
             message = (
@@ -166,7 +166,7 @@ def seal_failed(error: SealFailed) -> Failure:
 
 
 def states_not_written(error: Exception) -> Failure:
-    """Return the failure of a sync that cannot write states: no more records can be acknowledged."""
+    """Return the failure of a sync that cannot write states, so that no more records can be acknowledged."""
     match error:
         case StdoutClosedError():
             reason = "The platform closed the connector's output, or does not read it"
@@ -181,7 +181,7 @@ def states_not_written(error: Exception) -> Failure:
 
 
 def unexpected(doing: str, error: BaseException) -> Failure:
-    """Return the failure of a sync for an unexpected exception. `doing` completes "Cannot …"."""
+    """Return the sync's failure for an unexpected exception. `doing` is a verb phrase for "Cannot {doing}"."""
     failure = unforeseen(f"Cannot {doing}", error)
     message = f"{failure.message} The next sync continues from the last state."
     return Failure(message, _stack_trace(error), failure.type)
@@ -191,19 +191,19 @@ def unexpected(doing: str, error: BaseException) -> Failure:
 
 
 def spark_ended(stream: StreamId) -> Failure:
-    """Return the failure of a stream that still had queued records when Spark ended."""
+    """Return the failure of a stream whose queued records were not written because Spark ended."""
     message = f"Stream {stream}: Spark has ended, and records were waiting for it. The next sync sends them again."
     return Failure(message, "Spark has ended", "transient_error")
 
 
 def input_not_read() -> Failure:
-    """Return the failure of a sync whose Spark ended before the end of the input, while no records were queued."""
+    """Return the failure of a sync whose Spark ended before the input did, while no records were queued."""
     message = "Spark ended before the input did. The rest was not read. The next sync continues from there."
     return Failure(message, "Spark has ended", "transient_error")
 
 
 def unacknowledgeable(stream: StreamId, failed: StreamId) -> Failure:
-    """Return the failure of a stream that was stopped because another stream failed and all states are global."""
+    """Return the failure of `stream`, which stopped because `failed` failed: all states cover both streams."""
     message = (
         f"Stream {stream} was stopped because stream {failed} has failed. The states of this source are for all "
         "streams at once, so no further record can be acknowledged. The next sync sends the records again."
@@ -212,13 +212,13 @@ def unacknowledgeable(stream: StreamId, failed: StreamId) -> Failure:
 
 
 def uncommitted(stream: StreamId, received: int, committed: int) -> Failure:
-    """Return the failure of a stream with uncommitted records for which no cause is known."""
+    """Return the failure of a stream whose records are not all committed, for an unknown reason."""
     message = f"Stream {stream}: {received} records were received and {committed} committed."
     return Failure(message, "records and rows do not match", "system_error")
 
 
 def incomplete(stream: StreamId) -> Failure:
-    """Return the failure of a stream for which the source did not send the status COMPLETE."""
+    """Return the failure of a stream for which the source did not report the status COMPLETE."""
     message = (
         f"Stream {stream} is incomplete: the source ended without the status COMPLETE for it. "
         "The received records are committed; no overwrite is published. The next sync continues from there."

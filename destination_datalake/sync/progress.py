@@ -1,4 +1,4 @@
-"""The progress of a running sync, as shown in the log and on a terminal."""
+"""Report the progress of a running sync: as LOG messages, and as a live display if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.stdout import Stdout
 
 LOG_EVERY_SECONDS = 5.0
-"""The first interval between two progress logs, in seconds. It doubles with each log, up to a minute."""
+"""The interval before the first progress log, in seconds. The interval doubles after each log, up to a minute."""
 
 _MAX_SECONDS = 60.0
 
 _SPARK_SECONDS = 2.0
-"""Maximum seconds that the end of a sync waits for Spark's task counts. A Spark that hangs never returns the counts."""
+"""Maximum time, in seconds, that the end of a sync waits for task counts from Spark. A hanging Spark never responds."""
 
 BUSIEST = 10
 """Maximum number of streams that a progress log names."""
 
 
 class ActiveStages:
-    """The stages of a sync that are active on any thread, and the time spent in each. Thread-safe."""
+    """Tracks which stages of a sync are active on any thread, and the time spent in each. Thread-safe."""
 
     ALL = ("reading", "encoding", "committing", "merging", "publishing")
 
@@ -48,7 +48,7 @@ class ActiveStages:
 
     @contextmanager
     def active(self, stage: str) -> Iterator[None]:
-        """Count the stage as active on this thread while the body runs."""
+        """Mark `stage` as active on this thread for the duration of the `with` block."""
         with self._lock:
             if not self._threads[stage]:
                 self._since[stage] = self._clock()
@@ -64,10 +64,10 @@ class ActiveStages:
                     self._seconds[stage] += self._clock() - self._since.pop(stage)
 
     def spent(self) -> dict[str, tuple[float, float]]:
-        """Return two times for each stage.
+        """Return two times in seconds for each stage that was ever active.
 
-        The first is the number of seconds in which at least one thread was in the stage, and the second is the CPU
-        seconds of all threads. The CPU time of threads that are still in the stage is not included.
+        The first is the wall-clock time during which at least one thread was in the stage. The second is the CPU time
+        of all threads in the stage, without threads that are still in it.
         """
         with self._lock:
             now = self._clock()
@@ -79,38 +79,38 @@ class ActiveStages:
             }
 
     def now(self) -> tuple[str, ...]:
-        """Return the active stages, in the order in which records pass through them."""
+        """Return the names of the active stages, in the order in which records pass through them."""
         return tuple(stage for stage in self.ALL if self._threads[stage])
 
 
 @dataclass(slots=True)
 class StreamProgress:
-    """The counts of one stream so far."""
+    """The counts and times of one stream since the start of the sync."""
 
     stream: StreamId
     received: int = 0
     received_bytes: int = 0
     committed: int = 0
     rows: int = 0
-    """The number of rows. It is less than `committed` if the batches contain empty lines, which replace erased
+    """The number of rows written. It is less than `committed` if batches contain empty lines, which replace erased
     records."""
     sizes: array[int] = field(default_factory=lambda: array("q"), compare=False)
-    """The size of each file in bytes."""
+    """The size in bytes of each file written."""
     partitions: float = 0.0
-    """The average number of partitions per task, for the batch with the highest average."""
+    """The average number of partitions per task, in the batch with the highest average."""
     counts: RejectCounts = field(default_factory=RejectCounts)
     states_released: int = 0
-    """The number of released states of this stream. Global states are counted only for the whole sync."""
+    """The number of emitted states of this stream. Global states are counted only for the whole sync."""
     began: float | None = None
-    """The time of the first record, by the monotonic clock."""
+    """The time at which the first record was read (`time.monotonic`)."""
     seconds: float = 0.0
-    """The seconds from the first record to the latest commit."""
+    """The time in seconds from the first record to the latest commit."""
     failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The counts of a running sync at one moment."""
+    """A snapshot of the counts of a running sync."""
 
     streams: tuple[StreamProgress, ...]
     seconds: float
@@ -119,12 +119,12 @@ class Progress:
     states_held: int
     stages: tuple[str, ...] = ()
     encoding_bytes: int = 0
-    """The size of the record lines in the batches that Spark currently encodes."""
+    """The size in bytes of the record lines that Spark is encoding."""
     tasks: JobsProgress = field(default_factory=JobsProgress)
 
 
 class Reporter:
-    """Reports a sync's progress: LOG messages about changes, and a live display on stderr if stderr is a terminal."""
+    """Logs what has changed in a sync at growing intervals. On a terminal, also shows a live display on stderr."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Reporter:
         tasks: Callable[[], JobsProgress] = JobsProgress,
         every_seconds: float = LOG_EVERY_SECONDS,
     ) -> None:
-        """Prepare the reporter. Its own thread calls `progress` and `tasks`, because `tasks` may wait for Spark."""
+        """Create a reporter. `progress` and `tasks` are called on the reporter's thread: `tasks` may block."""
         self._out = out
         self._seconds = every_seconds
         self._logged: Progress | None = None
@@ -143,12 +143,12 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
 
     def __enter__(self) -> Reporter:
-        """Start the thread."""
+        """Start the reporter's thread."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the thread, without waiting for a Spark that hangs."""
+        """Stop the reporter's thread. Waits at most 2 seconds, because Spark may hang."""
         self._ended.set()
         self._thread.join(_SPARK_SECONDS)
 
@@ -160,7 +160,7 @@ class Reporter:
             self._log(self._with_tasks())
 
     def _log(self, progress: Progress) -> None:
-        """Log the changes since the last log. Log nothing if only the elapsed time has changed."""
+        """Log the changes since the last log, if anything other than the elapsed time has changed."""
         lines = news(progress, self._logged)
         for line in lines:
             self._out.log("INFO", line)
@@ -188,9 +188,9 @@ class Reporter:
 
 
 def news(progress: Progress, logged: Progress | None) -> list[str]:
-    """Return lines about the sync and about the streams that have changed since `logged`.
+    """Return log lines about the sync, and about streams that have changed since the snapshot `logged`.
 
-    Return no lines if nothing has changed.
+    The list is empty if only the elapsed time has changed.
     """
     if logged is None:
         return list(progress_lines(progress))
@@ -202,7 +202,7 @@ def news(progress: Progress, logged: Progress | None) -> list[str]:
 
 
 def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None = None) -> Iterable[str]:
-    """Yield a line about the sync, a line for each of the busiest `streams`, and a line about the remaining streams."""
+    """Yield log lines: one about the sync, one for each of the busiest `streams`, and one for the rest."""
     received_bytes = sum(stream.received_bytes for stream in progress.streams)
     rate = received_bytes / progress.seconds / 1e6 if progress.seconds else 0.0
     stages = f" ({', '.join(progress.stages)})" if progress.stages else ""
@@ -227,7 +227,7 @@ def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None 
 
 
 def _busiest(streams: Sequence[StreamProgress]) -> tuple[list[StreamProgress], list[StreamProgress]]:
-    """Return the streams with the most received bytes, and the remaining streams, both in the order of the catalog."""
+    """Return the BUSIEST streams by received bytes, and all other streams, both in catalog order."""
     by_size = sorted(streams, key=lambda stream: -stream.received_bytes)
     shown = {stream.stream for stream in by_size[:BUSIEST]}
     return [s for s in streams if s.stream in shown], [s for s in streams if s.stream not in shown]
@@ -245,7 +245,7 @@ def _tasks(progress: Progress) -> str:
 
 
 def rejected(records: int, values: int) -> str:
-    """Return the end of a sentence about rejected records and values, or an empty string if there are none."""
+    """Return a phrase such as ", 3 records rejected (see _errors/)", or "" if nothing was rejected."""
     counts = {"records": records, "values": values}
     text = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
     return f", {text} rejected (see _errors/)" if text else ""

@@ -1,4 +1,4 @@
-"""Collect the report of a sync from its stages. Log the report and write it after the last state."""
+"""Build the report of a sync. When the last state is written, log the report, store it, and send notices."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 
 _VERSIONS = ("destination-datalake", "pyspark", "pyarrow", "pyiceberg")
 _MAX_ERROR_LENGTH = 1000
-"""Maximum length, in characters, of an error message in the report. Some errors name every column of a table."""
+"""Maximum length of an error message in the report, in characters. Some errors name every column of a table."""
 
 _MAX_REASONS = 100
-"""Maximum number of reject entries in a report line. There is one entry for each column and reason, and the most
-frequent ones are kept."""
+"""Maximum number of reject entries in a report line. Each entry counts one reason in one column. The most frequent ones
+are kept."""
 
 
 class Reporting:
-    """Collects the report of one sync. Its methods never raise, and never wait longer than the report writer.
+    """Builds and stores the report of one sync. A failure to store the report does not fail the sync.
 
     `run` is the unique ID of the sync. `log` writes a line to Airbyte's log of the sync.
     """
@@ -74,7 +74,7 @@ class Reporting:
     def begin(
         self, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], access: AwsAccess, catalog: TableCatalog
     ) -> None:
-        """Write the report of the start of the sync, if reports are enabled."""
+        """Store a report with the status "started", in the background. Does nothing if reports are disabled."""
         self._streams, self._tables, self._access = streams, tables, access
         if self._config.sync_reports:
             glue = GlueTableCatalog(access, catalog.governance) if HAS_LINES_TABLES.holds(self._config) else None
@@ -83,22 +83,22 @@ class Reporting:
             self._writer.start([self._line("started", finish_time=None), *streams_started])
 
     def wait_until_begun(self) -> None:
-        """Wait until the report of the start is written.
+        """Wait until the report with the status "started" is stored.
 
-        If the process is killed afterwards, the report shows an unfinished sync.
+        If the process is then killed, the report still shows that the sync is unfinished.
         """
         if self._writer is not None:
             self._writer.wait()
 
     def finish(self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages) -> None:
-        """Log and write the report of the sync, which has ended with this exit code. Send notices about the sync."""
+        """Log and store the report of an ended sync. Then send the configured notice and lineage event."""
         lines = [*self._lines(progress, outcome, exit_code, stages)]
         for level, text in summary(lines, progress):
             self._log(level, text)
         self._write(lines)
 
     def fail(self, error: BaseException) -> None:
-        """Write the report of a sync that failed with `error`, unless its report is already written."""
+        """Store the report of a sync that `error` ended, unless its report is already stored."""
         if self._access is None:
             return
         failure = Failure(type(error).__name__, "", "system_error")
@@ -111,9 +111,9 @@ class Reporting:
         self._write(lines)
 
     def _write(self, lines: Sequence[ReportLine]) -> None:
-        """Write the report. If they are enabled and time remains, also publish the notice and emit the lineage event.
+        """Store the report. If enabled, also publish the notice and emit the lineage event, within a time limit.
 
-        Only the first call of this method has an effect.
+        Only the first call has an effect.
         """
         if self._writer is not None:
             self._writer.finish(lines)
@@ -260,10 +260,10 @@ class Reporting:
 
 
 def summary(lines: Sequence[ReportLine], progress: Progress) -> Iterator[tuple[LogLevel, str]]:
-    """Yield a line of text for each stream, then one for the sync.
+    """Yield a log level and line for each stream, then for the sync.
 
-    `lines` is the report, in which the sync's line is first. The line of a stream whose records were all rejected is a
-    warning.
+    `lines` is the report: first the sync, then its streams. If all records of a stream were rejected, the lines of the
+    stream and of the sync are warnings.
     """
     sync, *streams = lines
     for line, of_stream in zip(streams, progress.streams, strict=True):
@@ -313,11 +313,11 @@ def _few(names: Sequence[str]) -> str:
 
 
 _SECONDS, _SECONDS_TERMINATED = 10.0, 2.0
-"""Maximum seconds that the end of a sync waits for notices and lineage: in the normal case, and after SIGTERM, when the
-platform soon kills the process."""
+"""Maximum seconds that the end of a sync waits for the notice and the lineage event: normally, and after SIGTERM, when
+the platform kills the process soon."""
 
 _MAX_COLUMNS = 10
-"""Maximum number of columns or streams that a list in a log line names."""
+"""Maximum number of names (columns or streams) in a list in a log line."""
 
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 
@@ -337,7 +337,7 @@ _SUMS = (
     "merge_pending_bytes",
     "merge_written_bytes",
 )
-"""The members that the report line of the sync sums over the lines of its streams."""
+"""The members of the sync's report line that are the sums of its streams' values."""
 
 
 def _error(failure: Failure | None) -> dict[str, str]:

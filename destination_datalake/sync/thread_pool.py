@@ -1,4 +1,4 @@
-"""A pool of daemon threads that are all started at construction."""
+"""A pool of daemon threads. All threads are started when the pool is created."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _POLL_SECONDS = 0.2
 
 
 class ThreadPool:
-    """Runs submitted calls in order on at most `max_threads` threads.
+    """Runs submitted calls in order, on up to `max_threads` daemon threads.
 
-    Unlike `concurrent.futures.ThreadPoolExecutor`, it starts all threads at construction, so no call fails if the
-    machine later runs out of threads. At exit, it does not wait for threads that are waiting for AWS.
+    Differs from `concurrent.futures.ThreadPoolExecutor` in two ways. All threads start in the constructor, so no call
+    fails if the machine runs out of threads later. The process can exit while threads still wait for AWS.
     """
 
     def __init__(self, max_threads: int, name: str) -> None:
-        """Start the threads, or as many as the system allows. Raises RuntimeError if not even one can be started."""
+        """Start `max_threads` threads, or fewer if the system allows fewer. Raises RuntimeError if none starts."""
         self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closed = False
         self._threads: list[threading.Thread] = []
@@ -42,13 +42,13 @@ class ThreadPool:
         return len(self._threads)
 
     def submit(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> Future[_R]:
-        """Queue a call. Return the future of its result or exception."""
+        """Queue a call. Return a future with the call's result or exception."""
         future: Future[_R] = Future()
         self._queue.put(lambda: _complete(future, call, args, kwargs))
         return future
 
     def close(self, given_up: Callable[[], bool]) -> None:
-        """Start no more calls. Wait until the running calls have ended, or until `given_up` returns True."""
+        """Discard queued calls. Wait until the running calls have ended, or until `given_up` returns True."""
         self._closed = True
         for _ in self._threads:
             self._queue.put(lambda: None)
