@@ -1,1 +1,1 @@
-"""Column types, names and schema evolution. Pure functions without I/O."""
+"""Column types, column names, and schema evolution. Only pure functions, without I/O."""

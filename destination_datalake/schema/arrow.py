@@ -1,7 +1,7 @@
-"""The Arrow types of columns in data files, and the choice between 32 and 64 bits for numbers.
+"""Map column types to Arrow types, and choose between 32 and 64 bits for numbers.
 
-A column that starts as a 32-bit integer or float keeps this type while 32 bits represent every value exactly. The
-column is widened before a value that needs 64 bits is stored.
+A 32-bit integer or float column keeps its type while 32 bits represent each of its values exactly. Before a value that
+needs 64 bits is stored, the column is widened.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ ARROW: Mapping[type[ColumnType], Callable[[Any], pa.DataType]] = {
     Date: lambda _: pa.date32(),
     Timestamp: lambda t: pa.timestamp("us", tz="UTC" if t.zoned else None),
     Struct: lambda t: pa.struct([arrow_field(field) for field in t.fields]),
-    # `element` is the name in Parquet's specification. With this name, paths in a file equal paths in the table.
+    # Parquet's specification uses the name `element`. Iceberg uses it too, so paths in files and tables are equal.
     List: lambda t: pa.list_(pa.field("element", arrow_type(t.element))),
 }
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """Return the Arrow type of a column. Nested fields and elements are nullable."""
+    """Return the Arrow type of a column type. All nested fields and list elements are nullable."""
     return ARROW[type(column_type)](column_type)
 
 
 def arrow_field(field: Field) -> pa.Field[pa.DataType]:
-    """Return a column or a struct field as a nullable Arrow field with its name in the catalog."""
+    """Return a nullable Arrow field with the name and type of a column or struct field."""
     return pa.field(field.name, arrow_type(field.type))
 
 
@@ -64,7 +64,7 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def widest(type_: ColumnType) -> ColumnType:
-    """Return the type with every 32-bit number in it widened to 64 bits."""
+    """Return the column type with all 32-bit numbers, including nested ones, widened to 64 bits."""
     match type_:
         case Int32():
             return Int64()
@@ -79,9 +79,10 @@ def widest(type_: ColumnType) -> ColumnType:
 
 
 def narrowest(array: pa.Array[Any], type_: ColumnType) -> ColumnType:
-    """Return `type_`, with each 32-bit type widened if 32 bits do not represent all of its values in `array` exactly.
+    """Return `type_`, with 32-bit numbers widened to 64 bits where the values in `array` need them.
 
-    The type of `array` is `arrow_type(widest(type_))`.
+    A number stays at 32 bits if 32 bits represent all of its values exactly. The type of `array` must be
+    `arrow_type(widest(type_))`.
     """
     match type_:
         case Int32():

@@ -1,4 +1,4 @@
-"""The metadata columns of a table, the columns of its stream, and the detection of collisions between their names."""
+"""The columns of a table: metadata columns, the columns of a stream, and the assignment of unique names to them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHANGE = Struct(
         Field("reason", "reason", String()),
     )
 )
-"""The type of an entry in `_airbyte_meta.changes`: the changed field, the change and its reason (Airbyte protocol)."""
+"""The type of the elements of `_airbyte_meta.changes` (Airbyte protocol): the changed field, the change, its reason."""
 
 METADATA_COLUMNS = (
     Field("_airbyte_raw_id", "_airbyte_raw_id", String()),
@@ -42,10 +42,10 @@ METADATA_COLUMNS = (
     ),
     Field("_airbyte_generation_id", "_airbyte_generation_id", Int64()),
 )
-"""The first columns of every table."""
+"""The metadata columns, which precede the stream's columns in every table."""
 
 WHOLE_RECORD = Field("_airbyte_data", "_airbyte_data", Json(whole=True))
-"""The only column of a stream without declared properties. Its name is the same as in Airbyte's raw tables."""
+"""The only data column of a stream whose schema declares no properties. It is named as in Airbyte's raw tables."""
 
 MAX_FLATTEN_DEPTH = 100
 """The maximum value of the option `flatten_max_depth`."""
@@ -59,10 +59,10 @@ def stream_columns(
     flatten_max_depth: int = MAX_FLATTEN_DEPTH,
     untyped: Untyped = Untyped.INFER,
 ) -> tuple[Field, ...]:
-    """Return the columns that a new table has for a stream, in the order of the stream's JSON schema.
+    """Return the columns for a stream in a new table, in the order of its JSON schema.
 
-    Properties with the name of a metadata column are skipped. A schema without properties results in the single column
-    WHOLE_RECORD. `flatten_max_depth`, at least 1, is the number of levels of objects that `Nested.FLATTEN` flattens.
+    Skips properties that have the name of a metadata column. Returns only WHOLE_RECORD if the schema declares no
+    properties. `flatten_max_depth` (at least 1) is the number of object levels that `Nested.FLATTEN` flattens.
     """
     columns = [
         Field(source, source, type_)
@@ -82,7 +82,7 @@ def stream_columns(
 
 
 def _flattened(field: Field, levels: int) -> Iterator[Field]:
-    """Yield the field itself or, if it is an object and `levels` is not 0, its flattened fields."""
+    """Yield the fields inside an object, flattened by up to `levels` levels. Yield any other field unchanged."""
     if not isinstance(field.type, Struct) or not levels:
         yield field
         return
@@ -91,23 +91,23 @@ def _flattened(field: Field, levels: int) -> Iterator[Field]:
 
 
 Names = dict[str, tuple[str, "Names"]]
-"""The assigned names of fields, by source: for each field, its name and the `Names` of its nested fields.
+"""Assigned names. Each source maps to the name of its field, and to the `Names` of the nested fields.
 
-Objects in arrays are treated like objects. For a column, the source is its origin (`origin_of`).
+A column's source is its origin (`origin_of`). An array of objects is treated like a single object.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class NameRecord:
-    """The assigned names of a table's fields, by naming style.
+    """The names that were assigned to a table's fields, for each naming style.
 
-    A field has one name per style, even if its values are stored in several columns of different types.
+    Per style, a field has one name, even if its values are stored in several columns of different types.
     """
 
     by_style: Mapping[str, Names]
 
     def with_columns(self, columns: Sequence[Field], naming: Naming) -> NameRecord:
-        """Return a copy of this record to which the names of a stream's columns and their nested fields were added."""
+        """Return a copy with the names of these columns and their nested fields added."""
         own = _added(self.by_style.get(naming.style, {}), [(column.origin, column) for column in columns])
         return NameRecord({**self.by_style, naming.style: own})
 
@@ -130,11 +130,13 @@ def assign_names(
     record: NameRecord = NO_RECORD,
     types: Mapping[str, ColumnType | None] = MappingProxyType({}),
 ) -> tuple[Field, ...]:
-    """Return the stream's columns, with the names for them and their nested fields in an existing table.
+    """Return the stream's columns with their names in an existing table, including the names of nested fields.
 
-    Fields keep the names in the table's `record`. `existing` maps the names of the table's columns to their sources, or
-    to None if the name is unavailable. `types` maps these names to the columns' types. A field that has a column but is
-    not in the record keeps its column, even if a newer field's name collides with it.
+    - `existing` maps the names of the table's columns to their sources, or to None if a name is unavailable.
+    - `record` contains the names that were assigned before. Fields keep these names.
+    - `types` maps the names of the table's columns to their types. Recorded nested names are found there.
+
+    A field without an entry in `record` keeps its existing column, even if the name of a newer field collides with it.
     """
     by_style = record.by_style
     levels = [
@@ -166,7 +168,7 @@ def assign_names(
 
 
 def _assigned_names(levels: Sequence[Names]) -> AssignedNames:
-    """Return the names that the first style has assigned, with the names of all styles as the taken names."""
+    """Return the names in `levels[0]`, the current style. Names of all styles count as taken."""
     own = {source: name for source, (name, _) in levels[0].items()}
     return AssignedNames(own, frozenset(name for names in levels for name, _ in names.values()))
 
@@ -176,9 +178,9 @@ def _inside(levels: Sequence[Names], source: str) -> list[Names]:
 
 
 def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType], levels: Sequence[Names]) -> ColumnType:
-    """Return a type whose fields have their names in a table.
+    """Return the type with its nested fields renamed to their names in the table.
 
-    `stored` are the types of the table's columns that hold the same values.
+    `stored` contains the types of the table's columns that hold the same values.
     """
     if isinstance(type_, List):
         elements = [stored_type.element for stored_type in stored if isinstance(stored_type, List)]
@@ -187,7 +189,7 @@ def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType],
         return type_
     members = [member for struct in stored if isinstance(struct, Struct) for member in struct.fields]
     assigned, present = _assigned_names(levels), {member.name.lower(): member.source for member in members}
-    # Iceberg tables store the sources of members in field docs, so members that are not in the record keep their names.
+    # Iceberg tables record the sources of struct fields in their docs, so fields outside the record keep their names.
     documented = {
         member.source: member.name.lower()
         for member in members
@@ -208,24 +210,23 @@ def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType],
 
 
 def has_whole_record(columns: Sequence[Field]) -> bool:
-    """Return whether the columns include WHOLE_RECORD."""
+    """Return whether one of the columns stores whole records (`WHOLE_RECORD`)."""
     return any(column.type == WHOLE_RECORD.type for column in columns)
 
 
 def as_column(name: str, origin: str, type_: ColumnType) -> Field:
-    """Return the Field for a column of an existing table.
+    """Return a column of an existing table as a Field.
 
-    `origin` is the text with which the catalog records the column's path (see `origin_of`).
+    `origin` is the path of the column's values as recorded in the catalog (see `origin_of`).
     """
     *parents, source = path_of(origin)
     return Field(name, source, type_, tuple(parents))
 
 
 def field_at(columns: Sequence[Field], path: Sequence[str]) -> Field | None:
-    """Return the column or nested field at a path of names, or None if it does not exist.
+    """Return the column or nested field at a path of catalog names, or None if there is none.
 
-    Names are compared case-insensitively. The `path` of the result is the whole path in the records, including the
-    parents of flattened objects.
+    Ignores case. In the result, `path` is the full path in the records, including the parents of nested fields.
     """
     fields: Sequence[Field] = columns
     parents: tuple[str, ...] = ()
@@ -242,10 +243,10 @@ def field_at(columns: Sequence[Field], path: Sequence[str]) -> Field | None:
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """The fields of records from which columns are read. Objects that are flattened to columns are structs here.
+    """The fields to read from records in order to fill a stream's columns.
 
-    `positions` contains the position of each column's values in `fields`: the index of a field, followed by the indexes
-    of nested fields.
+    Flattened objects are read as structs. For each column, `positions` contains the way to its values: the index of a
+    field in `fields`, followed by indexes of nested fields.
     """
 
     fields: tuple[Field, ...]
@@ -253,14 +254,17 @@ class RecordFields:
 
     @classmethod
     def of(cls, columns: Sequence[Field]) -> Self:
-        """Return the fields for a stream's columns. Fields are in the order of the first column read from each."""
+        """Return the fields for these columns, in the order of the columns.
+
+        Columns from the same flattened object share one field, at the place of the first of them.
+        """
         root = _Object(())
         positions = tuple(root.add(column) for column in columns)
         return cls(root.fields(), positions)
 
 
 class _Object:
-    """An object in the records whose fields are columns, or an object that contains such an object."""
+    """An object in the records from which flattened columns are read, or that contains such objects."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self._path = path
@@ -268,7 +272,7 @@ class _Object:
         self._objects: dict[str, int] = {}
 
     def add(self, column: Field) -> tuple[int, ...]:
-        """Add a column, and return its position below this object."""
+        """Add a column. Return its position: its index in this object, or in nested objects."""
         depth = len(self._path)
         if len(column.parents) == depth:
             self._members.append(column)
@@ -283,7 +287,7 @@ class _Object:
         return (index, *inner.add(column))
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the fields of this object. A nested object's name begins with a dot, unlike any column's name."""
+        """Return the members as fields. The names of nested objects start with a dot, unlike the names of columns."""
         return tuple(
             Field(f".{index}", member._path[-1], Struct(member.fields()))
             if isinstance(member, _Object)
@@ -294,9 +298,9 @@ class _Object:
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Several columns or struct fields with the same identifier, or one of them with a reserved identifier.
+    """Fields that the naming style would give the same name, or a field whose name is reserved.
 
-    `parents` are the sources of the enclosing structs, outermost first.
+    `parents` contains the sources of the enclosing structs, outermost first. It is empty for columns.
     """
 
     parents: tuple[str, ...]
@@ -308,9 +312,10 @@ class Collision:
 
 
 def find_collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str, ...] = ()) -> Iterator[Collision]:
-    """Yield all collisions of the names that `naming` assigns to columns and to the fields of their structs.
+    """Yield the collisions among the names of columns, and among the names of fields in each struct.
 
-    `parents` are the sources of the enclosing structs. It is empty for columns.
+    A collision is reported if a field's name differs from the one that `naming` gives it alone. `parents` contains the
+    sources of the enclosing structs, and is empty for columns.
     """
     by_identifier: dict[str, list[Field]] = {}
     for field in fields:

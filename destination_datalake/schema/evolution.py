@@ -1,6 +1,6 @@
-"""Schema evolution: the changes that a table requires before a stream can be written to it.
+"""Compute the changes that a table needs before a stream can be written to it.
 
-This module only computes the changes; `tables/` applies them. Changes never drop, rename or narrow a column.
+Changes never drop, rename or narrow a column. The package `tables` applies them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from destination_datalake.schema.types import (
 )
 
 Path = tuple[str, ...]
-"""The names on the way from a column to a nested field. `ELEMENT` stands for the elements of a list."""
+"""The names from a column to a nested field. `ELEMENT` stands for the elements of a list."""
 
 ELEMENT = "element"
 
 _INT64_DIGITS = 19
 
 WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()}
-"""For each type that can be widened without loss, the wider type. Decimals can be widened to more digits as well."""
+"""Maps a type to the wider type that stores its values without loss. Decimals can also gain digits."""
 
-# For each suffix of a redirected column, the suffixes that an earlier sync with a different `numeric_types` may have
-# used.
+# Maps the suffix of a redirected column to the suffixes that an earlier sync may have used under another
+# `numeric_types`.
 _RELATED: Mapping[str, Sequence[str]] = {
     "int": ("bigint", "decimal"),
     "bigint": ("int", "decimal"),
@@ -54,9 +54,9 @@ _REDIRECTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """Add a column at the end of the table, or a field at the end of the struct at `parent`.
+    """Adds a column at the end of the table, or a field at the end of the struct at the path `parent`.
 
-    `parent` is empty for a column.
+    `parent` is empty if the field becomes a column.
     """
 
     parent: Path
@@ -64,13 +64,13 @@ class AddColumn:
 
     @property
     def path(self) -> Path:
-        """The path of the new column or field."""
+        """The path of the added column or field."""
         return (*self.parent, self.field.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    """Widen the column or field at `path` to `type`. Its values do not change."""
+    """Changes the type of the column or field at `path` to the wider type `type`. Values stay the same."""
 
     path: Path
     type: ColumnType
@@ -81,26 +81,25 @@ SchemaChange = AddColumn | Widen
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The changes that a table requires before a write, in order, and the stream's columns after these changes."""
+    """The `changes` that a table needs, in order, and the stream's `columns` as they are then written."""
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Field, ...]
 
 
 def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> Evolution:
-    """Return the changes after which the columns of `stream` can be written to `table`.
+    """Return the changes that `table` needs before the columns of `stream` can be written to it.
 
-    `table` maps the names of the table's columns to their types, or to None for a type that this connector never
-    writes.
+    `table` maps column names to types, or to None for types that this connector never writes. Rules:
 
     - A missing column is added at the end.
-    - If the table's column is narrower, it is widened. If it is wider, the stream is written in the table's type.
-      Integers of any size (`decimal(38,0)`) are written to an integer column as `bigint`, because Iceberg cannot
-      promote an integer column to a decimal.
-    - If there is no common supertype, values are redirected to a column `<name>__<type>`. The table's column stays and
-      is null in new rows. A conflict inside a struct or a list redirects the whole column.
-    - A text column accepts text and JSON text, because catalogs do not distinguish them. A timestamp column accepts
-      timestamps in UTC and local timestamps if its catalog does not distinguish them.
+    - A column that is narrower than the stream's values is widened. A wider column stays as it is.
+    - Integers of any size (`decimal(38,0)`) are written to an integer column as `bigint`, because Iceberg cannot
+      convert an integer column to decimal.
+    - If the types are incompatible, values are redirected to a column `<name>__<type>`. The original column stays and
+      is null in new rows. A conflict inside a struct or list redirects the whole column.
+    - A text column accepts text and JSON text. If the catalog does not distinguish timestamps with and without time
+      zone, a timestamp column accepts both.
     - Names are compared case-insensitively, as in Glue, Athena and Spark. The table's spelling is kept.
     """
     spelling = {name.lower(): name for name in table}
@@ -119,7 +118,7 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
 def apply_changes(
     table: Mapping[str, ColumnType | None], changes: Iterable[SchemaChange]
 ) -> dict[str, ColumnType | None]:
-    """Return the table's columns after the changes, in the table's order. New columns are last."""
+    """Return the table's columns after the changes. New columns are last."""
     columns = dict(table)
     for change in changes:
         name, *inside = change.path
@@ -134,7 +133,7 @@ def apply_changes(
 def _target_column(
     table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]
 ) -> tuple[Field, Sequence[SchemaChange]]:
-    """Return the column that stores a field's values, and the changes to the table that this column requires."""
+    """Return the column that will store a field's values, and the changes to the table that it needs."""
     name = field.name
     while name in table or (name != field.name and name in claimed):
         common = _common_supertype(table.get(name), field.type, (name,))
@@ -148,8 +147,7 @@ def _target_column(
 def redirect_suffix(column_type: ColumnType) -> str:
     """Return the suffix of the column `<column>__<suffix>` to which values of this type are redirected.
 
-    The suffix is the type's name in Glue, except `json` for JSON text, which is a string in Glue, and `list` for
-    arrays.
+    The suffix is the type's name in Glue, such as `bigint`. Exceptions: `json` for JSON text, and `list` for arrays.
     """
     match column_type:
         case Json():
@@ -160,16 +158,20 @@ def redirect_suffix(column_type: ColumnType) -> str:
 
 
 def redirected_from(column: str) -> str | None:
-    """Return the name of the column whose values may be redirected to `column`, or None.
+    """Return the column whose values may have been redirected to `column`, or None.
 
-    Returns None if the name does not end with the suffix of a redirected column. Truncated names are not recognised.
+    Returns None if `column` does not end with a suffix of redirected columns, or if its name was truncated.
     """
     match = _REDIRECTED.fullmatch(column)
     return match["column"] if match else None
 
 
 def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: ColumnType, claimed: set[str]) -> str:
-    """Return the name `<name>__<type>`, or the name of the column to which an earlier sync redirected such values."""
+    """Return the name of the column to which values of this type are redirected.
+
+    This is `<name>__<type>`, or an existing column to which an earlier sync redirected such values under another
+    `numeric_types`.
+    """
     suffix = redirect_suffix(column_type)
     own, *related = (
         bounded(f"{name.lower()}__{kind}", f"{name}__{kind}") for kind in (suffix, *_RELATED.get(suffix, ()))
@@ -182,7 +184,7 @@ def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: 
 
 @dataclass(frozen=True, slots=True)
 class _Supertype:
-    """The type with which a stream's values are written to a table, and the changes that the table requires for it."""
+    """The type in which a stream's values are written to a column, and the changes that the table needs for it."""
 
     type: ColumnType
     changes: tuple[SchemaChange, ...] = ()
@@ -232,7 +234,7 @@ def _common_struct(table: Struct, stream: Struct, path: Path) -> _Supertype | No
 
 
 def _changed(column_type: ColumnType, change: SchemaChange, inside: Path) -> ColumnType:
-    """Return the type after a change. `inside` is the part of the change's path that is below this type."""
+    """Return the type after a change. `inside` is the rest of the change's path, below this type."""
     match column_type, inside:
         case _, ():
             return change.type if isinstance(change, Widen) else column_type

@@ -1,4 +1,4 @@
-"""Conversion of column types to and from types of the Glue Data Catalog (Hive's type language)."""
+"""Convert column types to Glue types (Hive's type language), and back."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ _FIELD = re.compile(r"([^:<>,()]+):")
 
 
 def glue_type(column_type: ColumnType) -> str:
-    """Return the type in the notation of Glue and Athena, for example `struct<id:bigint,tags:array<string>>`."""
+    """Return the type as written in Glue and Athena, such as `struct<id:bigint,tags:array<string>>`."""
     return GLUE[type(column_type)](column_type)
 
 
 def describe_type(column_type: ColumnType) -> str:
-    """Return the name of the type for messages and documentation: Glue's name, unless two types share Glue's name."""
+    """Return the type's name for messages and docs. This is Glue's name, unless several types share it."""
     match column_type:
         case Json():
             return "JSON text"
@@ -72,11 +72,13 @@ def describe_type(column_type: ColumnType) -> str:
 
 
 def parse_glue_type(text: str) -> ColumnType | None:
-    """Return the column type of a Glue type, or None for a type that this connector never writes.
+    """Return the column type for a type in Glue, or None for a type that this connector never writes.
 
-    Glue has one name for `String` and `Json`, which is parsed as `String`. It also has one name for both kinds of
-    `Timestamp`, which is parsed as `Timestamp(None)`. Glue does not store the sources of struct fields, so the source
-    of a field is its name.
+    Glue stores less than column types contain:
+
+    - `String` and `Json` have the same name, which results in `String`.
+    - Both kinds of `Timestamp` have the same name, which results in `Timestamp(None)`.
+    - The sources of struct fields are missing, so a field's source is its name.
     """
     # Spaces next to punctuation are insignificant. Spaces inside a field's name are part of the name.
     parser = _Parser("".join(part.strip() for part in _PUNCTUATION.split(text.lower())))
@@ -85,7 +87,7 @@ def parse_glue_type(text: str) -> ColumnType | None:
 
 
 class _Parser:
-    """Parses a type at the start of `rest`, and removes the parsed text from `rest`."""
+    """Parses a type from the beginning of `rest`, and removes its text from `rest`."""
 
     def __init__(self, text: str) -> None:
         self.rest = text

@@ -1,4 +1,4 @@
-"""Conversion of column types to and from Iceberg types."""
+"""Convert column types to Iceberg types, and back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from destination_datalake.schema.types import (
 )
 
 NextId = Callable[[], int]
-"""A function that returns a new field ID at each call, unique in the table."""
+"""Returns a field ID that is new in the table."""
 
 ICEBERG: Mapping[type[ColumnType], Callable[[Any, NextId], IcebergType]] = {
     Boolean: lambda _, __: BooleanType(),
@@ -77,15 +77,15 @@ _COLUMN_TYPES: Mapping[type[IcebergType], Callable[[Any], ColumnType | None]] = 
 
 
 def iceberg_type(column_type: ColumnType, next_id: NextId) -> IcebergType:
-    """Return the Iceberg type of a column. All nested fields and elements are optional."""
+    """Return the Iceberg type of a column type. All nested fields and list elements are optional."""
     return ICEBERG[type(column_type)](column_type, next_id)
 
 
 def iceberg_field(field: Field, next_id: NextId) -> NestedField:
-    """Return a column or a struct field as an optional Iceberg field.
+    """Return a column or struct field as an optional Iceberg field.
 
-    The field's doc is its origin, unless the origin equals its name. PyIceberg copies the doc to the column's comment
-    in Glue, so the doc is truncated to the maximum length of comments.
+    The field's doc is its origin, unless the origin equals its name. The doc is truncated to Glue's maximum length of
+    comments, because PyIceberg copies the doc to the comment of the column in Glue.
     """
     return NestedField(
         field_id=next_id(),
@@ -97,10 +97,10 @@ def iceberg_field(field: Field, next_id: NextId) -> NestedField:
 
 
 def from_iceberg(iceberg_type: IcebergType) -> ColumnType | None:
-    """Return the column type of an Iceberg type, or None for a type that this connector never writes.
+    """Return the column type for an Iceberg type, or None for a type that this connector never writes.
 
-    `Json` is stored as a string, so it is returned as `String`. The source of a struct field is its doc. If the field
-    has no doc, its source is its name.
+    Iceberg stores `Json` as a string, which results in `String`. The source of a struct field is its doc or, without a
+    doc, its name.
     """
     read = _COLUMN_TYPES.get(type(iceberg_type))
     return read(iceberg_type) if read else None

@@ -1,7 +1,7 @@
-"""Conversion of JSON schemas to column types.
+"""Convert JSON schemas to column types.
 
-A schema is converted to a `Shape` first: the values that the schema allows, by JSON type. These rules unite and
-intersect shapes:
+A schema is first converted to a `Shape`, which describes the allowed values of each JSON type. In the table, a *kind*
+is a JSON type. The keywords of a schema combine shapes by these rules:
 
 | keyword | rule |
 |---|---|
@@ -13,9 +13,12 @@ intersect shapes:
 | `then`, `else`, `dependentSchemas`, `dependencies` | like a union with a schema that allows any value |
 | next to a `type` or a `$ref` | properties and items are added, the kinds stay |
 
-A *kind* is a JSON type. A shape that allows one kind of values is stored in the column type of this kind. All other
-shapes become JSON text: several kinds, objects without properties, unions of different objects without properties next
-to the union, and schemas that exceed the limits below.
+If a shape allows values of a single kind, the column has the type for this kind. All other shapes become JSON text:
+
+- values of several kinds
+- objects without declared properties
+- unions of different objects, unless the schema declares properties next to the union
+- schemas that exceed the limits below
 """
 
 from __future__ import annotations
@@ -75,13 +78,13 @@ WELL_KNOWN: Mapping[str, Mapping[str, object]] = {
     "Integer": {"type": "integer"},
     "Boolean": {"type": "boolean"},
 }
-"""The types of protocol v1 (`WellKnownTypes.json#/definitions/…`) by name, each as the schema of protocol v0."""
+"""The types of protocol v1 (`WellKnownTypes.json#/definitions/…`): each name, with its schema in protocol v0."""
 
 MAX_COLUMN_SCHEMAS = 50_000
-"""The maximum number of schemas in one column. A struct with more members exceeds Glue's maximum size of a type."""
+"""Maximum number of schemas in a column. With more members, a struct type would be too long for Glue."""
 
 MAX_STREAM_SCHEMAS = 100_000
-"""The maximum number of schemas in a stream. Reading this number of schemas takes some seconds."""
+"""Maximum number of schemas in a stream. They are parsed in a few seconds."""
 
 # Real sources stay below these limits. Parquet readers and Python's stack would fail only at higher values.
 _MAX_DEPTH = 64
@@ -93,24 +96,23 @@ _UNIONS = ("oneOf", "anyOf")
 _CONDITIONAL = ("dependentSchemas", "dependencies")
 _COMBINING = {"allOf", *_UNIONS, "if", *_CONDITIONAL, "enum", "const"}
 _ITEMS = ""
-"""The key of an array's items in `Nest.members`."""
+"""The key in `Nest.members` under which the items of an array are stored."""
 
 
 class Untyped(Enum):
-    """The rule for schemas whose column type must be inferred from values or from several schemas."""
+    """How to derive a column type from enumerated values (without `type`) and from the branches of unions."""
 
     INFER = auto()
     JSON_TEXT = auto()
-    """Store values as JSON text, as in tables created before the connector inferred types."""
+    """Use JSON text, as in tables created before the connector inferred types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A kind of objects or arrays, described by the shapes of their members.
+    """The objects or arrays that a schema allows, described by the shapes of their members.
 
-    If `members` is empty, any member is allowed.
-
-    `varies` is true if the branches of a union declare different members.
+    If `members` is empty, any member is allowed. `varies` is true if the schema is a union whose branches declare
+    different members.
     """
 
     members: Mapping[str, Shape]
@@ -118,7 +120,7 @@ class Nest:
 
 
 Shape = Mapping[str, ColumnType | Nest]
-"""The non-null values that a schema allows: each allowed JSON type with its column type. Integers are numbers."""
+"""The values that a schema allows, except null. Maps each allowed JSON type to a column type; integers are numbers."""
 
 _ANY: Shape = {"boolean": Json(), "number": Json(), "string": Json(), "object": Nest({}), "array": Nest({})}
 _KINDS = {**{kind: kind for kind in _ANY}, "integer": "number", "int": "number"}
@@ -131,11 +133,11 @@ def column_type(
     naming: Naming = SNAKE_CASE,
     untyped: Untyped = Untyped.INFER,
 ) -> ColumnType:
-    """Return the column type of a property's JSON schema, or `Json` for an unsupported schema.
+    """Return the column type for a property's JSON schema.
 
-    `root` is the document in which `$ref`s of the form `#/…` are resolved: the stream's schema, or `json_schema` itself
-    by default. `naming` is the table's naming. Where a schema refers to itself, the type
-    is `Json`.
+    Returns `Json` for unsupported schemas. Where a schema refers to itself, the type is also `Json`. `root` is the
+    document in which references of the form `#/…` are resolved: the stream's schema, or `json_schema` by default.
+    `naming` names struct fields.
     """
     reader = _Reader(json_schema if root is None else root, numeric, naming, untyped)
     return reader.type_of(reader.read_column(json_schema, reader.scope))
@@ -147,10 +149,10 @@ def property_types(
     naming: Naming = SNAKE_CASE,
     untyped: Untyped = Untyped.INFER,
 ) -> dict[str, ColumnType]:
-    """Return the column types of all properties of records that a stream's schema declares, by key.
+    """Return the column type of each property that a stream's schema declares, by key.
 
-    Properties in referenced schemas and in branches such as those of `oneOf` are included. The result is empty if the
-    schema declares no properties, or exceeds the maximum number of schemas.
+    Includes the properties in referenced schemas, and in branches such as those of `oneOf`. Returns an empty dict if
+    the schema declares no properties, or contains more than MAX_STREAM_SCHEMAS schemas.
     """
     reader = _Reader(json_schema, numeric, naming, untyped)
     try:
@@ -161,15 +163,15 @@ def property_types(
 
 
 class _TooManySchemas(Exception):
-    """Raised if a schema contains more schemas, including referenced schemas, than the limit allows."""
+    """Raised if a column or stream contains more schemas than allowed, including referenced schemas."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The position of a schema in a document.
+    """The position of a schema in its document.
 
-    References are resolved in the resource `root`. `seen` are the references that lead to this position. `depth` is the
-    number of enclosing structs and lists, and `steps` the number of enclosing schemas.
+    `root` is the resource in which references are resolved, and `seen` contains the references that lead here. `depth`
+    is the number of enclosing structs and lists, and `steps` is the number of enclosing schemas.
     """
 
     root: object
@@ -179,7 +181,7 @@ class _Scope:
 
 
 class _Reader:
-    """Reads the schemas of one document."""
+    """Converts the schemas of one document to shapes and column types."""
 
     def __init__(self, document: object, numeric: NumericTypes, naming: Naming, untyped: Untyped) -> None:
         self.scope = _Scope(document)
@@ -191,7 +193,7 @@ class _Reader:
         self._named: Mapping[str, object] | None = None
 
     def type_of(self, shape: Shape) -> ColumnType:
-        """Return the column type that stores values of this shape."""
+        """Return the column type that stores the values of a shape."""
         if len(shape) != 1:
             return Json()
         [(kind, type_)] = shape.items()
@@ -206,9 +208,9 @@ class _Reader:
         return Struct(tuple(Field(name, source, self.type_of(member)) for name, (source, member) in members))
 
     def read_root(self, schema: Mapping[str, object]) -> Nest:
-        """Return the shape of a stream's records. Records are objects, regardless of the `type` in the schema.
+        """Return the shape of a stream's records, which are objects even if the schema's `type` differs.
 
-        If a property is declared at the root, this declaration determines the kinds of its column. Raises
+        If a property is declared at the root, only this declaration determines the JSON types of its column. Raises
         _TooManySchemas.
         """
         untyped = {key: value for key, value in schema.items() if key != "type"}
@@ -221,7 +223,7 @@ class _Reader:
         return _merged(columns, extra, self._extended) if isinstance(extra, Nest) else columns
 
     def read_column(self, schema: object, scope: _Scope) -> Shape:
-        """Return the shape of a column's values. If the schema exceeds the limit, return the shape of any value."""
+        """Return the shape of a column's values. If its schema is too large, the shape allows any value."""
         before, self._left = self._left, min(self._left, MAX_COLUMN_SCHEMAS)
         allowed = self._left
         try:
@@ -268,7 +270,7 @@ class _Reader:
     # --- Keywords
 
     def _own(self, schema: Mapping[str, object], scope: _Scope) -> Shape:
-        """Return the shape according to the schema's own keywords: `type` and the keywords for one kind of values."""
+        """Return the shape that `type` and its related keywords declare, such as `properties` and `format`."""
         if "type" not in schema:
             nested: Shape = {"object": self._object(schema, scope), "array": self._array(schema, scope)}
             text = _string(schema)
@@ -317,7 +319,7 @@ class _Reader:
         return Nest({_ITEMS: self._extended(declared, first) if fits else self._any_of([declared, first])})
 
     def _beside(self, schema: Mapping[str, object], scope: _Scope) -> list[Shape]:
-        """Return the shapes of schemas that apply in addition to a schema's own keywords, such as those in `allOf`."""
+        """Return the shapes of subschemas that apply to the same value, such as those in `allOf`."""
         if _COMBINING.isdisjoint(schema):
             return []
         every = [self._read(branch, scope) for branch in _listed(schema.get("allOf"))]
@@ -351,12 +353,12 @@ class _Reader:
         if key in scope.seen:
             return _ANY
         target, root = self._resolved(reference, scope.root)
-        if target is None:  # In a bundle, a part may have its own `$id`, and yet reference the whole document.
+        if target is None:  # A bundled schema with its own `$id` may still refer to the whole document.
             target, root = self._resolved(reference, self.scope.root)
         return self._read(target, _Scope(root, scope.seen | {key}, scope.depth, scope.steps + 1))
 
     def _resolved(self, reference: str, root: object) -> tuple[object, object]:
-        """Return the referenced schema, or None if it does not exist, and the resource that contains it."""
+        """Return a referenced schema, and the resource that contains it. The schema is None if it does not exist."""
         address, _, fragment = reference.partition("#")
         if address or fragment[:1] not in ("", "/"):
             if self._named is None:
@@ -382,7 +384,7 @@ class _Reader:
         return self._any_of(self._read(branch, scope) for branch in branches)
 
     def _any_of(self, shapes: Iterable[Shape]) -> Shape:
-        """Return the union of the shapes, which allows every value that one of them allows."""
+        """Return the union of shapes: it allows every value that one of the shapes allows."""
         joined: dict[str, ColumnType | Nest] = {}
         for shape in shapes:
             for kind, type_ in shape.items():
@@ -405,9 +407,9 @@ class _Reader:
         return Json()
 
     def _includes(self, one: Shape, other: Shape) -> bool:
-        """Return whether shape `one` has column types that can store all values of shape `other`.
+        """Return whether the column types of `one` can store all values of `other`.
 
-        Members that `one` does not declare are ignored.
+        Ignores members that only `other` declares.
         """
         return all(kind in one and self._includes_kind(kind, one[kind], type_) for kind, type_ in other.items())
 
@@ -418,7 +420,7 @@ class _Reader:
         return self._joined(kind, one, other) == one
 
     def _met(self, one: Shape, other: Shape) -> Shape:
-        """Return the intersection of two shapes. The result contains all members that either of them declares."""
+        """Return the intersection of two shapes. Its objects have the members of both."""
         return {kind: self._narrower(kind, one[kind], other[kind]) for kind in one if kind in other}
 
     def _narrower(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
@@ -431,9 +433,9 @@ class _Reader:
 
 
 def _extended(declared: Shape, beside: Shape, *, opens: bool) -> Shape:
-    """Return the shape `declared` with the members of `beside` added.
+    """Return the shape `declared`, with the members that `beside` declares for the same JSON types.
 
-    Unless `opens` is set, objects and arrays that allow any member stay unchanged.
+    Objects and arrays that allow any member, or whose union branches differ, are only extended if `opens` is set.
     """
 
     def extended(one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
@@ -482,13 +484,13 @@ def _reference_of(schema: Mapping[str, object]) -> str | None:
 
 
 def _is_resource(schema: Mapping[str, object]) -> bool:
-    """Return whether a schema has its own address (`$id`), so that its references are resolved inside it."""
+    """Return whether a schema has its own `$id`. References inside it are then relative to it."""
     address = schema.get("$id")
     return isinstance(address, str) and not address.startswith("#")
 
 
 def _conditional(schema: Mapping[str, object]) -> Iterator[object]:
-    """Yield the schemas that apply only to some values."""
+    """Yield the subschemas that apply only to some values, such as those in `then` and `else`."""
     if "if" in schema:
         yield from (schema[key] for key in ("then", "else") if key in schema)
     for key in _CONDITIONAL:
@@ -497,7 +499,7 @@ def _conditional(schema: Mapping[str, object]) -> Iterator[object]:
 
 
 def _named_schemas(document: object) -> Mapping[str, object]:
-    """Return the schemas of a document by address (`$id`) and anchor (`#…`). A duplicate name is mapped to None."""
+    """Return the schemas of a document by address (`$id`) and anchor (`#…`). A duplicate name maps to None."""
     named: dict[str, object] = {}
     waiting = [document]
     while waiting:

@@ -1,9 +1,8 @@
 """Convert the names of streams and fields to identifiers in catalogs.
 
-In every style, an identifier consists of lower-case letters, digits and `_`, and has 1 to 255 bytes of UTF-8. The Glue
-Data Catalog, Iceberg, Hive and Athena allow all such identifiers. Identifiers do not contain dots, so the dotted paths
-of nested fields in Parquet and Iceberg are unambiguous. Database names in the style `AWS_DATALAKE` follow a different
-rule.
+Identifiers consist of lower-case letters, digits and `_`, and have 1 to 255 bytes of UTF-8. The Glue Data Catalog,
+Iceberg, Hive and Athena accept them. They contain no dots, so the dotted paths of nested fields in Parquet and Iceberg
+are unambiguous. The only exception are database names in the style `AWS_DATALAKE` (see `_lowered`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from types import MappingProxyType
 from anyascii import anyascii
 
 METADATA_NAMES = ("_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "_airbyte_generation_id")
-"""The names of the metadata columns, in order (Airbyte protocol)."""
+"""The names of the metadata columns that the Airbyte protocol defines, in order."""
 
 _RESERVED = frozenset(
     {
@@ -38,23 +37,24 @@ _RESERVED = frozenset(
         "_commit_snapshot_id",
     }
 )
-"""Names that are never assigned to a stream's column, because the connector or an engine uses them."""
+"""Names that no stream's column gets, because the connector or an engine uses them."""
 
 MAX_BYTES = 255
-"""Glue's maximum length of the names of databases, tables and columns, and of column comments, in bytes of UTF-8."""
+"""Maximum length in bytes of UTF-8 for Glue's databases, tables, columns and column comments."""
 
 Path = tuple[str, ...]
-"""The keys on the way from a record's data to a value. A path has at least one key."""
+"""The keys that lead from a record's data to a value, outermost first. Never empty."""
 
 Spelling = Callable[[str], str]
-"""A function that spells a source name in a naming style. The result may have any length, and is empty if no character
-remains."""
+"""Spells a source name in a naming style.
+
+The result may have any length. It is empty if the style allows none of the characters.
+"""
 
 _RUN = re.compile(r"[A-Za-z0-9]+")
-# The positions at which a run of letters and digits is split into words: before the C of "camelCase", before the S of
-# "HTTPServer".
+# Splits a run of letters and digits into words: before the C in "camelCase", and before the S in "HTTPServer".
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# With the option `split_numbers`, runs are also split where digits begin and end.
+# The option `split_numbers` also splits before and after digits.
 _WORD_OR_NUMBER = re.compile(rf"{_WORD.pattern}|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 _LEADING_UNDERSCORES = re.compile("_*")
 _PLAIN_KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -62,13 +62,16 @@ _STEP = re.compile(rf"\.({_PLAIN_KEY.pattern})|\['((?:[^'\\]|\\['\\])*)'\]", re.
 _JSON_PATH = re.compile(rf"\$(?:{_STEP.pattern})+", re.DOTALL)
 _ESCAPED = re.compile(r"\\(['\\])")
 _NOT_SINGLE_LINE = re.compile("[\x00-\x08\x0a-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Characters that Glue's "single-line string pattern" excludes (Glue API)."""
+"""Characters that Glue does not allow in comments (Glue API: single-line string pattern)."""
 _SUFFIX_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedNames:
-    """The assigned names of a table's columns, or of an object's fields, by source, and all names that are taken."""
+    """Names that were already assigned in a table or in an object.
+
+    `names` maps sources to their names. `taken` contains these and all other names that new fields cannot get.
+    """
 
     names: Mapping[str, str]
     taken: frozenset[str]
@@ -79,34 +82,31 @@ NO_NAMES = AssignedNames(MappingProxyType({}), frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """A style of identifiers: the spelling of columns and tables, of struct fields, and of databases.
+    """A naming style: how the names of tables, columns, struct fields and databases are spelled.
 
-    Hive and Spark parse struct types as text, so fewer characters are allowed in the names of struct fields. `style` is
-    the name of the style, which tables record in their parameters (`tables.naming.TableOwner`).
+    Struct fields have their own spelling with fewer characters, because Hive and Spark parse struct types as text.
+    `style` is the name of the style. Each table records it in its parameters (`tables.naming.TableOwner`).
     """
 
     style: str
     spelling: Spelling
     spelling_inside: Spelling
     spelling_of_databases: Spelling | None = None
-    """The spelling of databases. None means the spelling of tables."""
+    """The spelling of databases, or None to spell them like tables."""
     spelling_in_words: Spelling | None = None
-    """The spelling with words for signs, such as `plus` for `+`. It is used for names that would otherwise need a
-    suffix.
-
-    None means that the style does not support it.
-    """
+    """The spelling that replaces signs by words, such as `+` by `plus`, or None if the style has none. It is used for
+    names that would otherwise need a hash as a suffix."""
 
     def identifier(self, source: str) -> str:
-        """Return the identifier of a table or a column.
+        """Return the identifier of a table or column.
 
-        An empty spelling becomes `unnamed_` followed by a hash of the source. A spelling of more than 255 bytes is
-        truncated, and such a hash is appended.
+        If no character of `source` can be used, returns `unnamed_` and a hash of `source`. If the identifier would
+        exceed 255 bytes, truncates it and appends the hash.
         """
         return _identifier(self.spelling, source)
 
     def database(self, namespace: str) -> str:
-        """Return the identifier of a database. Empty and long spellings are treated as in `identifier`."""
+        """Return the identifier of a database. Empty and long names are treated as in `identifier`."""
         return _identifier(self.spelling_of_databases or self.spelling, namespace)
 
     def identifiers(
@@ -115,49 +115,48 @@ class Naming:
         existing: Mapping[str, str | None] = MappingProxyType({}),
         assigned: AssignedNames = NO_NAMES,
     ) -> tuple[str, ...]:
-        """Return distinct identifiers for the fields of an object. Reserved identifiers are not used.
+        """Return a distinct identifier for each field of an object. Never returns reserved identifiers.
 
-        A source with a name in `assigned` keeps that name, and no other source gets it. If several other sources have
-        the same identifier, the source that equals the identifier gets it. The others get words for their signs
-        (`plus_1`) or, if that is not possible, a hash of the source as a suffix. A new identifier depends on the other
-        sources, but not on their order.
+        - A source in `assigned` keeps its assigned name.
+        - If several sources have the same identifier, the source that equals the identifier gets it. The others get
+          words for their signs (`plus_1`) or, if that is impossible, a hash as a suffix.
+        - `existing` maps the names of a table's columns to their origins (`origin_of`). Such a column stays with its
+          origin. A name that maps to None, such as the name of a partition key, is not used.
 
-        `existing` maps the names of a table's columns to their recorded origins (`origin_of`). A column without an
-        assigned name stays with its recorded source. A name that is mapped to None, such as the name of a partition
-        key, is not assigned. Raises ValueError for duplicate sources.
+        The order of the sources does not matter. Raises ValueError for duplicate sources.
         """
         return self._distinct(sources, [(source,) for source in sources], existing, assigned)
 
     def identifiers_of_paths(
         self, paths: Sequence[Path], existing: Mapping[str, str | None], assigned: AssignedNames = NO_NAMES
     ) -> tuple[str, ...]:
-        """Return distinct identifiers for the columns at these paths, by the rules of `identifiers`.
+        """Return a distinct identifier for the column at each path, by the rules of `identifiers`.
 
-        If a path has several keys, their identifiers are joined by `_`. The sources in `existing` and `assigned` are
+        If a path has several keys, their identifiers are joined by `_`. Sources in `existing` and `assigned` are
         origins (`origin_of`).
         """
         return self._distinct([*map(origin_of, paths)], paths, existing, assigned)
 
     def identifier_of_path(self, path: Path) -> str:
-        """Return the identifiers of the path's keys, joined by `_` and truncated to 255 bytes as in `identifier`."""
+        """Return the identifiers of a path's keys, joined by `_`, and limited to 255 bytes like `identifier`."""
         name = "_".join(map(self.identifier, path))
         return name if len(path) == 1 else bounded(name, origin_of(path))
 
     @property
     def inside(self) -> Naming:
-        """The naming of struct fields."""
+        """The naming style for struct fields."""
         words = self.spelling_in_words
         return Naming(self.style, self.spelling_inside, self.spelling_inside, spelling_in_words=words)
 
     def may_name(self, source: str, name: str) -> bool:
-        """Return whether `name` is the source's identifier, its identifier with a hash, or its name with words."""
+        """Return whether this style can assign `name` to `source`: plain, with a hash, or with words for signs."""
         own = self.identifier(source)
         return name in (own, suffixed(own, _hash(source)), self.in_words((source,)))
 
     def in_words(self, path: Path) -> str | None:
-        """Return the identifiers of the path's keys with words for signs, joined by `_`.
+        """Return the identifiers of a path's keys, with words instead of signs, joined by `_`.
 
-        Return None if the keys contain no signs, or if the style has no words for signs.
+        Returns None if the keys contain no signs, or if the style does not support words.
         """
         if (spelling := self.spelling_in_words) is None or not any(map(_SIGN.search, path)):
             return None
@@ -177,14 +176,14 @@ class Naming:
         candidates = set(zip(sources, spelled, strict=True))
 
         def keeps(source: str, name: str) -> bool:
-            """Return whether the source may use the name unchanged, without words for signs or a suffix."""
+            """Return whether the source can use the name as it is, without words for signs or a suffix."""
             existing_source = existing.get(name)
             if name in METADATA_NAMES or name in assigned.taken or (existing_source is None and name in existing):
                 return False
             if existing.get(suffixed(name, _hash(source))) is not None:
                 return False
             if name in _RESERVED:
-                # An existing column keeps a reserved name, because a second column would not solve the problem.
+                # Keep the reserved name of an existing column: adding a second column would not remove the first.
                 return existing_source == source
             if existing_source is not None and (existing_source, name) in candidates:
                 return existing_source == source
@@ -203,7 +202,7 @@ class Naming:
         unavailable = {*spelled, *assigned.taken, *existing, *_RESERVED}
         kept |= {s: word for s, word in words.items() if times[word] == 1 and word not in unavailable}
 
-        # A name with a suffix can collide with the spelling of another source. Then all suffixes are hashed again.
+        # If a name with a suffix equals the name of another source, hash all suffixes again.
         for rounds in count(1):
             new = {
                 source: kept.get(source) or suffixed(name, _hash(source, rounds))
@@ -217,7 +216,7 @@ class Naming:
 
 
 def _snake_case(text: str, cut: re.Pattern[str]) -> str:
-    """Romanise the text, and join its words with `_`. Keep leading underscores, and prefix a leading digit with `_`."""
+    """Romanise the text and join its words by `_`. Leading underscores stay; a leading digit gets one."""
     words = "_".join(cut.sub("_", run) for run in _RUN.findall(anyascii(text))).lower()
     underscores = _LEADING_UNDERSCORES.match(text)
     assert underscores is not None
@@ -225,7 +224,7 @@ def _snake_case(text: str, cut: re.Pattern[str]) -> str:
 
 
 def _in_words(text: str) -> str:
-    """Replace signs by words. A leading hyphen is a minus sign. Other hyphens stay, and separate words."""
+    """Replace signs by words. A leading hyphen is a minus sign. All other hyphens stay."""
     return _SIGN.sub(lambda sign: f" {_SIGNS[sign[0]]} ", text)
 
 
@@ -244,17 +243,17 @@ _SIGN = re.compile("^-|[+%#&@<>=]")
 
 
 def _preserved(text: str) -> str:
-    """Convert to lower case. Keep letters, digits and combining marks of all scripts, and replace the rest by `_`."""
+    """Convert to lower case, and replace everything but letters, digits and combining marks by `_`."""
     lowered = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
     kept = "".join(c if unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in lowered)
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
 
 
 def _preserved_inside(text: str) -> str:
-    """Spell like `_preserved`, but only with characters of Hive's type language, and without a leading digit.
+    """Spell like `_preserved`, but as Hive's type language requires: without marks, and no digit at the start.
 
-    Hive (TypeInfoUtils.isTypeChar) and Athena allow letters and digits of one UTF-16 unit and no marks. Spark parses
-    `1e5` in `struct<1e5:int>` as a number.
+    Hive (TypeInfoUtils.isTypeChar) and Athena only allow letters and digits of one UTF-16 unit. Spark parses `1e5` in
+    `struct<1e5:int>` as a number.
     """
     kept = "".join(c if c <= "\uffff" and unicodedata.category(c) in _LETTERS_DIGITS else "_" for c in _preserved(text))
     if not kept.strip("_"):
@@ -263,19 +262,19 @@ def _preserved_inside(text: str) -> str:
 
 
 def _sanitised(text: str) -> str:
-    """Drop accents, replace each run of characters other than A-Z, a-z, 0-9 and `_` by one `_`, convert to lower case.
+    """Convert to lower case, without accents. Each run of characters other than A-Z, a-z, 0-9 and `_` becomes one `_`.
 
-    The result equals that of awswrangler's `sanitize_table_name` and `sanitize_column_name` (3.7.1 and later). These
-    functions are not called, because the import of awswrangler takes seconds.
+    The result equals that of awswrangler's `sanitize_table_name` and `sanitize_column_name` (3.7.1 and later). They are
+    not called, because importing awswrangler takes seconds.
     """
     without_accents = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
     return _NOT_ASCII_WORD.sub("_", without_accents).lower()
 
 
 def _lowered(text: str) -> str:
-    """Convert to lower case, as Glue does with database names, and replace characters that S3 folders may not have.
+    """Convert to lower case, as Glue does with database names. Replace characters that are unsafe in S3 folders by `_`.
 
-    Letters, digits, combining marks, hyphens and spaces are kept. All other characters become `_`.
+    Letters, digits, combining marks, hyphens and spaces are kept.
     """
     kept = "".join(c if c in "- " or unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in text.lower())
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
@@ -300,7 +299,8 @@ SNAKE_CASE = Naming(
     _snake_case_words,
     spelling_in_words=lambda text: _snake_case_words(_in_words(text)),
 )
-"""Words in `camelCase` are separated, digits stay with the letters before them, and other scripts are romanised."""
+"""The style `snake_case`: splits `camelCase` into words, keeps digits with the letters before them, and romanises other
+scripts."""
 
 SNAKE_CASE_NUMBERS = Naming(
     "snake_case, split_numbers",
@@ -308,44 +308,44 @@ SNAKE_CASE_NUMBERS = Naming(
     _snake_case_numbers,
     spelling_in_words=lambda text: _snake_case_numbers(_in_words(text)),
 )
-"""Like `SNAKE_CASE`, but numbers are separate words."""
+"""Like `SNAKE_CASE`, but with numbers as separate words."""
 
 PRESERVE = Naming("preserve", _preserved, _preserved_inside)
-"""Letters and digits of all scripts are kept, and converted to lower case."""
+"""The style `preserve`: keeps letters and digits of all scripts, in lower case."""
 
 AWS_DATALAKE = Naming("aws_datalake", _sanitised, _preserved_inside, _lowered)
-"""The naming of Airbyte's AWS Datalake destination.
+"""The names of Airbyte's AWS Datalake destination.
 
-Tables and columns are named as by awswrangler, and databases as Glue stores the names of namespaces.
+Tables and columns are named as by awswrangler. Databases are named as Glue stores namespaces.
 """
 
 STYLES: Mapping[str, Naming] = {
     naming.style: naming for naming in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE, AWS_DATALAKE)
 }
-"""All namings, by style."""
+"""All naming styles, by name."""
 
 
 def suffixed(name: str, suffix: str) -> str:
-    """Return `<name>_<suffix>`. The name is truncated so that the result has at most 255 bytes of UTF-8."""
+    """Return `<name>_<suffix>`. Truncates the name so that the result has at most 255 bytes."""
     return f"{_cut(name, MAX_BYTES - len(suffix.encode()) - 1)}_{suffix}"
 
 
 def bounded(name: str, source: str) -> str:
-    """Return the name. If it has more than 255 bytes of UTF-8, return its beginning and a hash of the source."""
+    """Return the name, or its beginning and a hash of `source` if the name has more than 255 bytes."""
     return name if len(name.encode()) <= MAX_BYTES else suffixed(name, _hash(source))
 
 
 def comment_of(source: str) -> str:
-    """Return the source as a comment for Glue: a line of at most 255 bytes. A truncated line ends with an ellipsis."""
+    """Return the source as a Glue comment: a single line of at most 255 bytes. `…` marks a truncated line."""
     line = _NOT_SINGLE_LINE.sub("\ufffd", source)
     return line if len(line.encode()) <= MAX_BYTES else f"{_cut(line, MAX_BYTES - len('…'.encode()))}…"
 
 
 def origin_of(path: Path) -> str:
-    """Return the text that records a column's path in a catalog. Different paths have different texts.
+    """Return the text by which catalogs record a column's path in the records. It is unique for each path.
 
-    A single key is recorded unchanged, unless it looks like JSONPath. All other paths are recorded as JSONPath (RFC
-    9535), such as `$.address.city`. Unusual keys are in brackets and quotes, as in a normalized path.
+    A single key is recorded unchanged, unless it looks like JSONPath. Other paths are recorded as JSONPath (RFC 9535),
+    such as `$.address.city` or `$['first name'].x`.
     """
     if len(path) == 1 and not path[0].startswith(("$.", "$[")):
         return path[0]
@@ -353,9 +353,9 @@ def origin_of(path: Path) -> str:
 
 
 def path_of(origin: str) -> Path:
-    """Return the path that a text in a catalog records (`origin_of`).
+    """Return the path that `origin_of` has recorded as `origin`.
 
-    A truncated text results in a key that does not exist in records.
+    If the text was truncated, the result does not match any key in the records.
     """
     steps = _STEP.findall(origin, 1) if _JSON_PATH.fullmatch(origin) else []
     if not steps:
@@ -377,7 +377,7 @@ def _cut(text: str, size: int) -> str:
 
 
 def _hash(text: str, rounds: int = 1) -> str:
-    """Return a hash of eight hex digits of `text`, which may contain lone surrogates, after `rounds` of SHA-256."""
+    """Return the first eight hex digits of SHA-256, applied `rounds` times. Lone surrogates are allowed."""
     digest = text.encode("utf-8", "surrogatepass")
     for _ in range(rounds):
         digest = hashlib.sha256(digest).digest()

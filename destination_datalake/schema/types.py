@@ -1,7 +1,7 @@
-"""The closed set of column types.
+"""All column types. The set is closed.
 
-For each system (Arrow, Glue and Iceberg), a module of this package maps all column types to the types of that system.
-`json_schema` derives column types from a stream's schema.
+The modules `arrow`, `glue` and `iceberg` map each column type to a type of that system. `json_schema` derives column
+types from a stream's schema.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Date:
 class Timestamp:
     """A timestamp in microseconds: in UTC if `zoned`, otherwise a local date and time.
 
-    `zoned` is None only for an existing column in a catalog that does not distinguish the two kinds.
+    `zoned` is None for existing columns in catalogs that do not distinguish the two kinds.
     """
 
     zoned: bool | None
@@ -93,8 +93,8 @@ class List:
 class Field:
     """A column of a table, or a field of a `Struct`.
 
-    `name` is its identifier in the catalog, and `source` is its key in the stream's records. If the column is a field
-    of a flattened object (`nested: flatten`), `parents` are the keys of the enclosing objects, outermost first.
+    `name` is the field's identifier in the catalog, and `source` is its key in the records. For a field of a flattened
+    object (`nested: flatten`), `parents` contains the keys of the enclosing objects, outermost first.
     """
 
     name: str
@@ -104,12 +104,12 @@ class Field:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The keys on the way from a record's data to the value."""
+        """The keys that lead from a record's data to the field's value."""
         return (*self.parents, self.source)
 
     @property
     def origin(self) -> str:
-        """The path as recorded in catalogs: a single key unchanged, several keys as JSONPath (`$.address.city`)."""
+        """The path as catalogs record it: a single key as it is, several keys as JSONPath (`$.address.city`)."""
         return origin_of(self.path)
 
 
@@ -117,7 +117,7 @@ ColumnType = Boolean | Int32 | Int64 | Float32 | Float64 | Decimal | String | Js
 
 
 class Nested(Enum):
-    """The storage of objects and arrays with a declared schema: the option `nested`."""
+    """The option `nested`: how objects and arrays with a declared schema are stored."""
 
     STRUCT = "struct"
     JSON = "json"
@@ -125,7 +125,7 @@ class Nested(Enum):
 
 
 class NumericTypes(Enum):
-    """The initial types of `integer` and `number`: the option `numeric_types`."""
+    """The option `numeric_types`: the initial column types of `integer` and `number`."""
 
     INT_FLOAT = "int/float"
     BIGINT_DOUBLE = "bigint/double"
