@@ -1,1 +1,1 @@
-"""Store records and states on the local disk, from the moment they are read until the records are committed."""
+"""The buffer of a sync: keeps records and states on the local disk until the records are committed."""

@@ -1,6 +1,6 @@
-"""The backlog of a sync: its queued records and held states, the batches that are taken from it, and back-pressure.
+"""The backlog of a sync: queued records and held states. Forms batches, and decides when reading must pause.
 
-Each STATE line waits until the records before it are committed. Lines beyond a memory limit are stored on disk.
+A STATE line is held until the records before it are committed. Beyond a memory limit, lines are kept on disk.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from destination_datalake.buffer.disk import DiskFailed, MiB, disk_errors
 from destination_datalake.protocol.catalog import StreamId
 
 MAX_HELD_STATES = 200_000
-"""Maximum number of held states plus the streams that they wait for. Reading pauses at the maximum, because each of
-them uses memory."""
+"""Maximum number of held states, plus the number of streams that they wait for. Each of them uses memory, so reading
+pauses at the maximum."""
 
 RESERVED_BYTES = 4 * MiB
-"""Disk space reserved for Spark's own small files, so that buffered records can still be committed when the disk is
+"""Disk space that is reserved for small files of Spark. Buffered records can then be committed even if the disk is
 full."""
 
 MAX_STAGED_BUFFERS = 8
-"""Maximum size of the records that are staged in S3 for executors on other machines, as a multiple of the local
-buffer's size."""
+"""Maximum size of the records that are staged in S3 for remote executors, as a multiple of the local buffer's size."""
 
 
 def staged_bytes(buffer_bytes: int) -> int:
-    """Return the maximum size of records that are staged in S3 or in a job.
+    """Return the maximum size of the records that are queued or being written, including those staged in S3.
 
     `buffer_bytes` is the size of the local buffer.
     """
@@ -35,9 +34,9 @@ def staged_bytes(buffer_bytes: int) -> int:
 
 
 class SealFailed(Exception):
-    """Raised if the open segment of a stream cannot be sealed. Batches of other streams can still be taken.
+    """Raised if a stream's open segment cannot be completed for Spark, because the disk failed.
 
-    The text of the exception is for the user.
+    The buffer is unchanged, and batches of other streams can still be taken. The text is for the user.
     """
 
     def __init__(self, stream: StreamId, cause: DiskFailed) -> None:
@@ -46,16 +45,16 @@ class SealFailed(Exception):
 
 
 class Backlog:
-    """The queued records (`buffer`) and STATE lines (`states`) of a sync.
+    """The queued records (`buffer`) and held STATE lines (`states`) of a sync.
 
     Decides when records form a batch, and when reading must pause. Not thread-safe.
     """
 
     def __init__(self, buffer: Buffer, policy: BatchPolicy, flush_seconds: float) -> None:
-        """Allocate the reserved space on the buffer's disk. Raises DiskFailed.
+        """Reserve space on the buffer's disk. Raises DiskFailed.
 
-        A batch is due when it reaches the size that `policy` requires, or when its oldest record is `flush_seconds`
-        old.
+        A batch is due when it reaches the size that `policy` requires, or when its oldest record was read
+        `flush_seconds` ago.
         """
         self.buffer = buffer
         self.policy = policy
@@ -67,16 +66,17 @@ class Backlog:
         self._batches = 0
 
     def is_full(self, states: int, needs: int) -> bool:
-        """Return whether reading must pause.
+        """Return whether reading must pause because a limit is reached: disk space, staged bytes or held states.
 
-        `states` is the number of held states, which wait for `needs` streams in total.
+        `states` is the number of held states, and `needs` is the number of streams that they wait for, summed over the
+        states.
         """
         return self._is_full(self.buffer.occupied_bytes, states, needs)
 
     def must_flush(self, states: int, needs: int) -> bool:
-        """Return whether reading must pause until all records are committed.
+        """Return whether all queued records must be committed before reading can continue.
 
-        This is necessary if the backlog would be full even after all pending uploads have freed their files.
+        This is the case if the backlog stays full even after pending uploads have freed their files.
         """
         return self._is_full(self.buffer.occupied_bytes - self.buffer.uploading_bytes, states, needs)
 
@@ -91,11 +91,11 @@ class Backlog:
     def next_batches(
         self, *, everything: bool, ended: bool = False, slots: int | None = None, tasks: int = 0
     ) -> list[Batch]:
-        """Take the due batches for one job from the buffer: at least one batch if any batch is due.
+        """Take the due batches for the next Spark job from the buffer. The list is empty if no batch is due.
 
         Small due batches of several streams share a job. With `everything`, all queued records are due, because the
-        buffer is full or the input has `ended`. For `slots` and `tasks` see `BatchPolicy.waits_for_spark`. Raises
-        SealFailed and then leaves the buffer unchanged.
+        buffer is full or the input has `ended`. `slots` and `tasks` are explained at `BatchPolicy.waits_for_spark`.
+        Raises SealFailed.
         """
         idle = None
         if slots is not None:
@@ -123,9 +123,9 @@ class Backlog:
         return self.policy.with_tasks(batches, idle, everything=everything)
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until a batch is due by age, or None if no records are queued.
+        """Return the seconds until the oldest queued record makes a batch due, or None if no records are queued.
 
-        A state is never older than the oldest record that it waits for, so this limit also bounds the age of states.
+        This also limits the age of states, because a state is never older than the oldest record that it waits for.
         """
         for stream in self.buffer.waiting_streams():
             return self._seconds_left(stream)
@@ -141,12 +141,12 @@ class Backlog:
         return self.buffer.waiting_bytes(stream) >= self.policy.batch_bytes(stream)
 
     def _seconds_left(self, stream: StreamId) -> float | None:
-        """Return the seconds until the stream's records are due by age, or None if the stream has no queued records."""
+        """Return the seconds until the stream's oldest record is due (at least 0), or None if none is queued."""
         since = self.buffer.oldest(stream)
         return None if since is None else max(0.0, since + self._flush_seconds - self.buffer.clock())
 
     def free_space(self) -> None:
-        """Delete the spare files and the reserved space. Call this when uncommitted records have filled the disk."""
+        """Delete spare files and the reserved file. Call this when the disk is full."""
         self.buffer.delete_spare_files()
         self._reserve.unlink(missing_ok=True)
 
@@ -158,10 +158,10 @@ FILE_BYTES = 16 * MiB
 
 
 class StateStore:
-    """Stores STATE lines: up to `memory_bytes` in memory, and the rest in files of `file_bytes` each.
+    """Keeps STATE lines: up to `memory_bytes` in memory, the rest in files of about `file_bytes` each.
 
-    Not thread-safe: callers must hold a lock, except to `read` a stored line. `disk_bytes` is the total size of the
-    files. A file is deleted when all its lines have been released.
+    A file is deleted when all of its lines are released. `disk_bytes` is the total size of the files. Not thread-safe:
+    callers must hold a lock, except to `read` a stored line.
     """
 
     def __init__(self, directory: Path, memory_bytes: int = MEMORY_BYTES, file_bytes: int = FILE_BYTES) -> None:
@@ -174,7 +174,7 @@ class StateStore:
         self.disk_bytes = 0
 
     def keep(self, line: bytes) -> _InMemory | _OnDisk:
-        """Store a line until it is released. Return the stored line. Raises DiskFailed."""
+        """Store a line, and return a handle to read and release it. Raises DiskFailed."""
         if self.memory_bytes + len(line) <= self._max_memory_bytes:
             self.memory_bytes += len(line)
             return _InMemory(self, line)

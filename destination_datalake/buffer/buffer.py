@@ -1,6 +1,7 @@
-"""Buffer records on disk, within a size limit. Each stream has one open segment and a queue of sealed segments.
+"""Buffer records on the local disk, in segments, up to a size limit.
 
-A segment is a file of record lines of one stream. It grows until it is sealed. Spark reads only sealed segments.
+A segment is a file of record lines of one stream. Each stream has one open segment, which grows until it is sealed, and
+a queue of sealed segments. Spark reads only sealed segments.
 """
 
 from __future__ import annotations
@@ -15,22 +16,24 @@ from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.protocol.catalog import StreamId
 
 SEGMENT_BYTES = 16 * MiB
-"""The default segment size: small enough to divide a batch evenly among the cores, and large enough that opening a
-segment costs little."""
+"""The default size of a segment: small enough to divide a batch evenly among cores, and large enough that opening
+segments costs little."""
 
 MAX_OPEN_FILES = 256
-"""Maximum number of open segment files. Beyond it, the least recently written files are closed, and opened again for
-the next write."""
+"""Maximum number of open segment files. The least recently written files are closed, and reopened for their next write.
+"""
 
 
 class Buffer:
-    """Keeps records on disk by stream. Not thread-safe: callers must hold a lock.
+    """Stores the records of all streams on disk until they are committed. Not thread-safe: callers must hold a lock.
 
-    A segment is sealed when it reaches `segment_bytes`. `buffered_bytes` is the size of the queued and running record
-    lines, from `append` to `release`. `disk_bytes` is the size of all files, including spare files and the unused ends
-    of files. A spare file is a file of a released segment; it is kept for later segments while `disk_bytes` is less
-    than `max_disk_bytes`. `staging` makes each segment readable from its seal to its release. If executors do not read
-    the segment files themselves, `free_file` frees each file as soon as it is uploaded.
+    - A segment is sealed when it reaches `segment_bytes`, or when `take` needs its records.
+    - `staging` makes sealed segments readable for executors. If executors are remote, each segment is uploaded, and its
+      file is then freed by `free_file`.
+    - Freed files become spare files, which later segments overwrite, while `disk_bytes` is less than `max_disk_bytes`.
+
+    `buffered_bytes` is the size of all records that are queued or being written. `disk_bytes` is the size of all files,
+    including spare files.
     """
 
     def __init__(
@@ -56,19 +59,18 @@ class Buffer:
         self.buffered_bytes = 0
         self.disk_bytes = 0
         self.uploading_bytes = 0
-        """The size of the files whose upload is pending. Each file is freed after its upload."""
+        """The size of the files that wait for their upload, after which they are freed."""
 
     @property
     def occupied_bytes(self) -> int:
-        """Return the size of the files whose space only a commit or an upload can free."""
+        """Return the size of all files except spare files. Only commits and uploads can free this space."""
         return self.disk_bytes - self._spare_bytes
 
     def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first_record: int) -> bool:
-        """Append record lines to the stream's open segment.
+        """Append record lines to the stream's open segment. `first_record` is the number of the first record.
 
-        `first_record` is the number of the first of these records in the stream. Returns whether a batch may have
-        become due: because a segment was sealed, or because the buffer was empty and the age of the new segment counts
-        from now. Raises DiskFailed and then leaves the buffer unchanged.
+        Returns whether a batch may have become due: a segment was sealed, or the records are the first in an empty
+        buffer. Raises DiskFailed. If the lines cannot be written, the buffer stays unchanged.
         """
         segment = self._open.get(stream)
         begun = segment is None and not self._waiting
@@ -93,24 +95,24 @@ class Buffer:
         return begun
 
     def waiting_bytes(self, stream: StreamId) -> int:
-        """Return the queued bytes of the stream."""
+        """Return the size of the stream's queued record lines, in bytes."""
         return self._waiting.get(stream, 0)
 
     def waiting(self) -> Iterable[tuple[StreamId, int]]:
-        """Return the streams with queued bytes, each with its `waiting_bytes`."""
+        """Return each stream with queued records, and the size of its record lines in bytes."""
         return self._waiting.items()
 
     def waiting_streams(self) -> list[StreamId]:
-        """Return the streams with queued records, ordered by their oldest record, oldest first."""
+        """Return the streams with queued records. The stream with the oldest record is first."""
         since = {stream: queue[0].since for stream, queue in self._sealed.items() if queue}
         for stream, segment in self._open.items():
             since.setdefault(stream, segment.since)
         return sorted(since, key=since.__getitem__)
 
     def oldest(self, stream: StreamId) -> float | None:
-        """Return the time, by `clock`, at which the stream's oldest queued record was read.
+        """Return the time (by `clock`) at which the stream's oldest queued record was read.
 
-        Return None if none is queued.
+        Returns None if the stream has no queued records.
         """
         if self._sealed.get(stream):
             return self._sealed[stream][0].since
@@ -118,9 +120,10 @@ class Buffer:
         return open_segment.since if open_segment else None
 
     def take(self, stream: StreamId, at_most: int) -> list[Segment]:
-        """Take the stream's next segments in order: at least one, and further ones up to `at_most` bytes in total.
+        """Remove the stream's oldest segments from the queue, and return them.
 
-        If the sealed segments do not fill the batch, the open segment is sealed too. Raises DiskFailed if that fails.
+        Returns as many segments as fit in `at_most` bytes, but at least one. Seals the open segment if the sealed ones
+        are not enough. Raises DiskFailed if the open segment cannot be sealed.
         """
         queue = self._sealed.get(stream)
         if stream in self._open and sum(segment.bytes for segment in queue or ()) < at_most:
@@ -138,7 +141,7 @@ class Buffer:
         return taken
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Release segments whose batch was committed or discarded, and free their disk space."""
+        """Free the disk space of segments whose batch was committed or discarded."""
         released = [*segments]
         for segment in released:
             self.buffered_bytes -= segment.bytes
@@ -148,13 +151,13 @@ class Buffer:
         self._trim_spare_files()
 
     def free_file(self, segment: Segment) -> None:
-        """Free the disk space of a segment whose upload has finished or was discarded."""
+        """Free the file of a segment after its upload, or after its upload was cancelled."""
         self.uploading_bytes -= segment.bytes
         self._add_spare_file(segment)
         self._trim_spare_files()
 
     def release_stream(self, stream: StreamId) -> None:
-        """Discard all queued records of a stream and free their disk space."""
+        """Discard all queued records of a stream, and free their disk space."""
         self.release(self._sealed.pop(stream, ()))
         self._waiting.pop(stream, None)
         segment = self._open.get(stream)
@@ -163,12 +166,12 @@ class Buffer:
             self._delete(stream, segment)
 
     def delete_spare_files(self) -> None:
-        """Delete all spare files."""
+        """Delete all spare files, which are kept only for reuse."""
         for path in self.take_spare_files():
             path.unlink(missing_ok=True)
 
     def take_spare_files(self) -> list[Path]:
-        """Remove all spare files from the buffer and return them. The caller must delete them."""
+        """Remove all spare files from the buffer, and return their paths. The caller must delete the files."""
         paths = [path for path, _ in self._spare]
         self.disk_bytes -= self._spare_bytes
         self._spare, self._spare_bytes = [], 0
@@ -195,15 +198,15 @@ class Buffer:
         self.staging.begin(sealed)
 
     def _add_spare_file(self, segment: Segment) -> None:
-        """Keep the file of a segment as a spare file for later segments.
+        """Keep the segment's file for a later segment.
 
-        Overwriting the cached pages of a file costs the kernel much less than allocating new pages.
+        Overwriting a file that is in the page cache costs much less than allocating new pages.
         """
         self._spare.append((segment.path, segment.bytes))
         self._spare_bytes += segment.bytes
 
     def _delete(self, stream: StreamId, segment: OpenSegment) -> None:
-        """Delete an open segment with its file."""
+        """Delete an open segment and its file."""
         self._open_files.close(self._open.pop(stream))
         self.disk_bytes -= segment.file_bytes
         segment.path.unlink(missing_ok=True)
@@ -220,10 +223,10 @@ class Buffer:
 
 
 class OpenSegment:
-    """A segment that still grows. Lines are written to the file immediately and are not kept in memory.
+    """A segment that still grows. Writes lines to its file immediately, without keeping them in memory.
 
-    The file at `path` may be a spare file that still contains `former` bytes. Appends overwrite these bytes, and `seal`
-    removes the rest of them.
+    The file at `path` may be a spare file with `former` old bytes. Appends overwrite them, and `seal` cuts off the
+    rest.
     """
 
     def __init__(self, stream: StreamId, path: Path, former: int, first_record: int, since: float) -> None:
@@ -238,11 +241,11 @@ class OpenSegment:
 
     @property
     def file_bytes(self) -> int:
-        """Return the size of the file, in bytes."""
+        """Return the size of the file in bytes, including old bytes of a spare file."""
         return max(self._former, self.bytes)
 
     def append(self, lines: bytes | memoryview, records: int) -> None:
-        """Append complete lines. An OSError leaves the segment unchanged."""
+        """Append whole lines to the file. If this raises OSError, the segment stays unchanged."""
         file = self._descriptor()
         view = memoryview(lines)
         offset = self.bytes
@@ -254,13 +257,13 @@ class OpenSegment:
         self.bytes = offset
 
     def close(self) -> None:
-        """Close the file descriptor; the next `append` opens the file again."""
+        """Close the file. The next `append` reopens it."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def seal(self) -> Segment:
-        """Truncate and close the file, and return it as a segment. Raises OSError."""
+        """Truncate the file to the written lines, close it, and return it as a sealed segment. Raises OSError."""
         os.ftruncate(self._descriptor(), self.bytes)
         self.close()
         return Segment(self.stream, self.path, self.first_record, self.records, self.bytes, self.since)
@@ -272,16 +275,16 @@ class OpenSegment:
 
 
 class OpenFiles:
-    """Keeps the files of at most `max_open` segments open, and closes the least recently written ones."""
+    """Limits the number of open segment files to `max_open`, by closing the least recently written file."""
 
     def __init__(self, max_open: int) -> None:
         self._max_open = max_open
         self._used: OrderedDict[int, OpenSegment] = OrderedDict()
 
     def mark_used(self, segment: OpenSegment) -> None:
-        """Mark a segment as the most recently used one. Must be called before each write to its file.
+        """Mark a segment as the most recently written one. Call this before each write to its file.
 
-        If more than `max_open` files are open, closes the least recently written file.
+        If more than `max_open` files are open, closes the file that was not written for the longest time.
         """
         self._used[id(segment)] = segment
         self._used.move_to_end(id(segment))
@@ -289,6 +292,6 @@ class OpenFiles:
             self._used.popitem(last=False)[1].close()
 
     def close(self, segment: OpenSegment) -> None:
-        """Close the file of a complete segment."""
+        """Close the file of a segment that is complete or deleted."""
         self._used.pop(id(segment), None)
         segment.close()

@@ -1,4 +1,4 @@
-"""The local disk for buffered records: its directory, errors of a full or broken disk, and the limit on open files."""
+"""The disk of the buffer: its temporary directory, its errors, and the limit on open files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MiB = 1024 * 1024
 
 
 class DiskFailed(Exception):
-    """Raised if the buffer disk cannot be written or read. The text tells the user the reason and the remedy."""
+    """Raised if the disk of the buffer cannot be read or written. The text names the reason and the remedy."""
 
 
 @contextlib.contextmanager
 def disk_errors(directory: Path) -> Iterator[None]:
-    """Convert OSErrors that the body raises to DiskFailed. `directory` is the directory that the body uses."""
+    """Convert an OSError raised by the `with` block to DiskFailed. `directory` is where the block writes."""
     try:
         yield
     except OSError as error:
@@ -30,7 +30,7 @@ def disk_errors(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def buffer_directory() -> Iterator[Path]:
-    """Create a temporary directory under TMPDIR, and delete it with its content at the end. Raises DiskFailed."""
+    """Create a temporary directory under TMPDIR, and delete it after the `with` block. Raises DiskFailed."""
     try:
         directory = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -58,12 +58,12 @@ def _message(directory: Path, error: OSError) -> str:
 # --- File descriptors -----------------------------------------------------------------------------------------------
 
 MAX_DESCRIPTORS = 65_536
-"""Maximum soft limit on open files. With a higher limit, programs that close every possible descriptor before an exec
-are slow."""
+"""The highest soft limit on open files that is set. Some programs close every possible descriptor before an exec, which
+is slow with a higher limit."""
 
 
 def raise_limit() -> None:
-    """Raise the soft limit on open files, often 1,024, to the hard limit: each stream needs connections and files."""
+    """Raise this process's soft limit on open files, usually 1,024, to the hard limit, but at most 65,536."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -71,6 +71,6 @@ def raise_limit() -> None:
 
 
 def share_of_limit(wanted: int) -> int:
-    """Return `wanted`, but at most a quarter of the limit on open files: connections and Spark need the rest."""
+    """Return `wanted`, but at most a quarter of the limit on open files. Connections and Spark need the rest."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft // 4))

@@ -1,7 +1,7 @@
-"""Make sealed segments (files of record lines) readable for executors until the segments are released.
+"""Make segments (files of record lines) readable for Spark's executors.
 
-Executors on this machine read the files of the segments. For executors on other machines, segments are uploaded to S3
-when they are sealed, and deleted from S3 after their batch is committed.
+Executors on this machine read the files. For executors on other machines, each segment is uploaded to S3 when it is
+sealed, and deleted from S3 after its batch is committed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 CONCURRENT_CALLS = 16
-"""Maximum number of concurrent uploads and deletions. S3 takes a third of a second for 16 MiB on one connection, so
-eight connections would be slower than reading stdin."""
+"""Maximum number of concurrent uploads and deletions. One connection uploads 16 MiB in a third of a second, so eight
+connections would be slower than reading stdin."""
 
 CLOSE_SECONDS = 5.0
-"""Maximum seconds that the end of a sync waits for deletions. A lifecycle rule deletes the remaining objects."""
+"""Maximum time in seconds that the end of a sync waits for deletions. A lifecycle rule deletes what is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A sealed file of RECORD lines of one stream.
+    """A complete file with RECORD lines of one stream.
 
-    `first_record` is the number, from 0, of its first record in the stream's input. `since` is the time, by the
-    buffer's clock, at which that record was read.
+    `first_record` is the number of its first record among the stream's records, starting at 0. `since` is the time, by
+    the buffer's clock, at which this record was read.
     """
 
     stream: StreamId
@@ -51,97 +51,94 @@ class Segment:
     since: float
 
     def staged(self, location: SegmentLocation) -> StagedSegment:
-        """Return this segment as a staged segment at the given location."""
+        """Return this segment as a staged segment, which executors read at `location`."""
         return StagedSegment(location, self.bytes, self.first_record, self.records)
 
 
 class Staging(Protocol):
-    """Makes sealed segments readable for executors until their release."""
+    """Makes segments readable for executors, from `begin` to `release`."""
 
     @property
     def uses_files(self) -> bool:
-        """Whether executors read the buffer's files directly.
-
-        The files must then exist until their segments are released.
-        """
+        """Whether executors read the buffer's files. If so, each file must exist until its segment is released."""
 
     def scratch(self) -> str:
-        """Return the URI (`file:` or `s3:`) of a folder for intermediate files of jobs, without a trailing slash.
+        """Return the URI of a folder for intermediate files of Spark jobs (`file:` or `s3:`, no trailing slash).
 
-        The folder is deleted at the end of the sync. May call S3, and raises the errors of its client.
+        The folder is deleted at the end of the sync. Raises errors of the S3 client.
         """
 
     def shared_folder(self) -> str | None:
-        """Return a folder on a disk that this process and all executors share, or None without a shared disk.
+        """Return a folder on a disk that this process shares with all executors, or None if there is none.
 
         The folder may not exist yet. It is deleted at the end of the sync.
         """
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Set the callback for segments whose file is no longer needed.
+        """Set the function to call when the local file of a segment is no longer needed.
 
-        The callback may run on any thread. It is never called if `uses_files` is true.
+        The function may be called on any thread. It is never called if `uses_files` is true.
         """
 
     def begin(self, segment: Segment) -> None:
         """Start to make a sealed segment readable. Returns immediately."""
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Wait until executors can read a segment. Return its location. Raises the error of its upload."""
+        """Wait until executors can read a segment, and return its location. Raises the error of its upload."""
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Release segments whose batch was committed or discarded. Executors no longer need them.
+        """Release segments that executors no longer need, because their batch was committed or discarded.
 
         Returns immediately.
         """
 
 
 class LocalStaging:
-    """The staging for executors on this machine, which read the segments' own files."""
+    """For executors on this machine: they read the buffer's files directly."""
 
     uses_files = True
 
     def __init__(self, directory: Path | None = None) -> None:
-        """Use the buffer's `directory`, which is deleted at the end of the sync."""
+        """Place all folders in `directory`, which the caller deletes at the end of the sync."""
         self._directory = directory or Path(tempfile.gettempdir())
 
     def scratch(self) -> str:
-        """Return a folder on the local disk, which may not exist yet."""
+        """Return the URI of a folder on the local disk. The folder may not exist yet."""
         return (self._directory / "scratch").as_uri()
 
     def shared_folder(self) -> str:
-        """Return a folder on the local disk."""
+        """Return a folder on the local disk. The folder may not exist yet."""
         return str(self._directory / "held")
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Do nothing: the buffer frees files when it releases their segments."""
+        """Do nothing, because the buffer frees a file when it releases its segment."""
 
     def begin(self, segment: Segment) -> None:
-        """Do nothing: executors can already read the file."""
+        """Do nothing, because executors can already read the file."""
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Return the location of the segment's own file, which executors can already read."""
+        """Return the location of the segment's file."""
         return segment.staged(LocalFile(str(segment.path)))
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Do nothing: the buffer owns the files."""
+        """Do nothing, because the buffer frees the files."""
 
 
 # --- In S3 ----------------------------------------------------------------------------------------------------------
 
 
 class Pool(Protocol):
-    """Runs calls on threads, in the order of their submission."""
+    """Runs submitted calls on threads, in order."""
 
     def submit(self, call: Callable[[], StagedSegment | None]) -> Future[StagedSegment | None]:
         """Queue a call. Return the future of its result."""
 
 
 class RemoteStaging:
-    """Uploads segments to this sync's folder in S3. Thread-safe.
+    """For executors on other machines: uploads segments to this sync's folder in S3. Thread-safe.
 
-    Uploads read directly from the local files, so segments are not copied to memory. `stage` raises the error of a
-    failed upload only when the segment is needed, so that earlier batches can still be committed.
+    Uploads read the local files directly, without a copy in memory. If an upload fails, only `stage` raises the error,
+    so that earlier batches can still be committed.
     """
 
     uses_files = False
@@ -149,7 +146,7 @@ class RemoteStaging:
     def __init__(
         self, root: str, sync: str, access: AwsAccess, pool: Pool, close_seconds: float = CLOSE_SECONDS
     ) -> None:
-        """Use the folder `sync` under `root`, the S3 URI for all syncs. Uploads and deletions run in the pool."""
+        """Use the folder `{root}/{sync}` in S3. Uploads and deletions run in `pool`."""
         self._folder = f"{root}/{sync}"
         self._access = access
         self._pool = pool
@@ -169,10 +166,9 @@ class RemoteStaging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete all staged objects, within the time limit.
+        """Delete all staged objects, for at most `close_seconds`.
 
-        After SIGTERM, jobs may still be running. Segments that they begin now are not uploaded, and releasing segments
-        has no effect.
+        After SIGTERM, jobs may still be running. From now on, `begin` uploads nothing, and `release` has no effect.
         """
         with self._lock:
             self._has_ended = True
@@ -191,19 +187,19 @@ class RemoteStaging:
             )
 
     def scratch(self) -> str:
-        """Return a folder of this sync. The folder is deleted at the end of the sync."""
+        """Return the S3 URI of a folder of this sync, which is deleted at the end of the sync."""
         self._has_scratch = True
         return f"{self._folder}/scratch"
 
     def shared_folder(self) -> None:
-        """Return None: executors on other machines do not share a disk."""
+        """Return None, because remote executors do not share a disk with this process."""
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Set the callback for segments whose upload has finished or was discarded."""
+        """Set the function to call when the upload of a segment has finished or was cancelled."""
         self._free_file = call
 
     def begin(self, segment: Segment) -> None:
-        """Queue the upload of a segment."""
+        """Queue the upload of a segment. Returns immediately."""
         staged = _Staged(segment, f"{self._folder}/{next(self._numbers):08d}.jsonl")
         with self._lock:
             staged.is_needed = not self._has_ended
@@ -211,7 +207,7 @@ class RemoteStaging:
             staged.upload = self._pool.submit(lambda: self._upload(staged))
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Wait until a segment is uploaded. Return its location in S3."""
+        """Wait until a segment is uploaded, and return its location in S3. Raises the error of the upload."""
         with self._lock:
             staged = self._staged[segment]
         uploaded = staged.upload.result()
@@ -219,7 +215,7 @@ class RemoteStaging:
         return uploaded
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Queue the deletion of segments. Uploads that have not started are discarded."""
+        """Queue the deletion of segments from S3. Uploads that have not started are cancelled."""
         with self._lock:
             for segment in segments:
                 staged = self._staged.pop(segment, None)
@@ -242,9 +238,9 @@ class RemoteStaging:
             self._free_file(staged.segment)
 
     def _delete(self, staged: _Staged) -> None:
-        """Delete the object of a segment, even if its upload failed.
+        """Delete the object of a segment from S3, after its upload has ended.
 
-        S3 may have stored the object although its response to the upload was lost.
+        If the upload failed, the object may exist nevertheless, because S3's response may have been lost.
         """
         wait([staged.upload])  # The upload may still run on another thread of the pool.
         if staged.upload.exception() is None and staged.upload.result() is None:
@@ -256,7 +252,7 @@ class RemoteStaging:
             _logger.debug("Segment %s could not be deleted.", staged.uri, exc_info=True)
 
     def _delete_scratch(self) -> None:
-        """Delete the intermediate files of failed and abandoned jobs."""
+        """Delete the folder of intermediate files, which failed and abandoned jobs leave behind."""
         try:
             delete_folder(self._access.client("s3"), f"{self._folder}/scratch")
         except Exception:
