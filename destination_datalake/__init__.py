@@ -1,1 +1,1 @@
-"""Airbyte destination that lands any sync in an AWS data lake."""
+"""An Airbyte destination that writes records to Iceberg and Hive tables in an AWS data lake."""

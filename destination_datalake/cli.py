@@ -1,7 +1,7 @@
-"""The console entry point: parses the command line, reserves stdout for messages, and starts Spark if it is needed.
+"""The console entry point: parse the command line, and run the command.
 
-The modules of a command are imported when the command runs, so `--help` and `spec` do not load Spark, AWS clients or
-the CDK.
+Modules are imported only by the commands that need them. `--help` and `spec` load neither Spark nor AWS clients nor the
+CDK (Airbyte's connector development kit).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _EXIT_CODES = {
         "line, and 143 after SIGTERM. In each case, all records before a state on standard output are stored."
     ),
 }
-"""The exit codes of each command that the platform runs, as the last paragraph of its help text."""
+"""Exit codes of the commands that Airbyte runs. The texts end the commands' help texts."""
 
 _PLAIN = {
     "iam-policy": ("iam_policy.command", "run_iam_policy"),
@@ -69,14 +69,15 @@ _PLAIN = {
     "report": ("reports.command", "run_report"),
     "verify": ("verify.command", "run_verify"),
 }
-"""The commands that the platform does not run. Each maps to its module and to the function that runs it."""
+"""Commands for users, which Airbyte does not run. Each maps to a module and the name of its function that runs the
+command."""
 
 
 def run() -> int:
-    """Run the command given on the command line. Return its exit code: 0 on success, 1 on failure, 143 after SIGTERM.
+    """Run the command in `sys.argv`. Return its exit code: 0 on success, 1 on failure, 143 after SIGTERM.
 
-    Raises SystemExit with code 141 if the reader of stdout has closed the pipe. For an invalid command line, prints the
-    usage on stderr and raises SystemExit with code 2.
+    The commands `check` and `write` end the process directly instead. Raises SystemExit with code 141 if the reader of
+    stdout closes the pipe, and with code 2 after printing the usage on stderr if the command line is invalid.
     """
     closed = _closed_descriptors()
     if 1 in closed:
@@ -124,9 +125,9 @@ def run() -> int:
 
 @contextmanager
 def _exiting_on_closed_pipe() -> Iterator[None]:
-    """Exit with the code of SIGPIPE if the reader has closed stdout.
+    """Raise SystemExit with code 141 if the reader closes stdout during the `with` block.
 
-    The `write` command does not use this function, because a state that cannot be written is a failure of the sync.
+    Not used by `write`: a sync that cannot write a state has failed.
     """
     try:
         yield
@@ -135,9 +136,9 @@ def _exiting_on_closed_pipe() -> Iterator[None]:
 
 
 def _closed_descriptors() -> set[int]:
-    """Return the closed descriptors among 0, 1 and 2, and open each of them on /dev/null.
+    """Return which of the descriptors 0, 1 and 2 are closed, and open each of them on /dev/null.
 
-    Otherwise the next opened file would get a free descriptor, and would be used as standard input or output.
+    If they stayed closed, a later file would get one of these descriptors and serve as standard input or output.
     """
     closed = set()
     for descriptor in range(3):
@@ -151,7 +152,7 @@ def _closed_descriptors() -> set[int]:
 
 
 def _parser() -> Parser:
-    """Return the parser of the command line. The commands in _PLAIN parse their options with parsers of their own."""
+    """Return the parser for `spec`, `check`, `write` and the overall help. Other commands have their own parsers."""
     parser = Parser(
         prog="destination-datalake",
         description="Airbyte destination for data lakes on AWS.",
@@ -172,9 +173,9 @@ def _parser() -> Parser:
 
 
 def spec_message() -> bytes:
-    """Return the SPEC message: the same line that `DestinationDatalake` prints for `spec`.
+    """Return the SPEC message as JSON, byte for byte the line that the CDK prints for `DestinationDatalake`.
 
-    Airbyte requests the spec often. To avoid importing the CDK, which takes seconds, this function reads a file.
+    Reads the packaged `spec.json`, because Airbyte requests the spec often and importing the CDK takes seconds.
     """
     content = pkgutil.get_data("destination_datalake", "spec.json")
     if content is None:
@@ -191,9 +192,9 @@ class _Version(argparse.Action):
 
 
 def _end(code: int, out: Stdout) -> NoReturn:
-    """Exit immediately, without waiting for threads that call AWS, and without cleaning up a thousand modules.
+    """Exit immediately: do not wait for threads, and do not clean up modules.
 
-    The platform kills the process 60 seconds after SIGTERM.
+    Threads may still wait for AWS, and Airbyte kills the process 60 seconds after SIGTERM.
     """
     out.flush()
     sys.stderr.flush()
@@ -201,7 +202,10 @@ def _end(code: int, out: Stdout) -> NoReturn:
 
 
 def _check(config: str, out: Stdout) -> None:
-    """Run the check and write its result. Raises ConnectorError for failures other than configuration errors."""
+    """Check the connection, and write a CONNECTION_STATUS message.
+
+    An invalid configuration is reported as FAILED. Raises ConnectorError for all other failures.
+    """
     from destination_datalake.check.connection import answer
     from destination_datalake.write import accepted, read_options
 
@@ -217,9 +221,9 @@ def _check(config: str, out: Stdout) -> None:
 
 
 def _write(config: str, catalog: str, out: Stdout) -> int:
-    """Run a sync.
+    """Run a sync. Return its exit code.
 
-    Spark starts while this thread imports the sync's modules. The CDK is not imported, because that takes longer.
+    Spark starts while this thread imports the sync's modules. The CDK is not imported, because that takes too long.
     """
     if sys.stderr.isatty():
         sys.stderr.write("Starting Spark …\n")  # The live display replaces this line after its import.
@@ -234,7 +238,7 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
 
 
 def _config_of_jobs(options: Sequence[str]) -> str | None:
-    """Return the path of the configuration, or None if the command may not need Spark."""
+    """Return the path in `--config`, or None if the command will not need Spark (`--help`, `--dry-run`)."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--config")
     parser.add_argument("--dry-run", "--help", "-h", action="store_true", dest="is_short")
@@ -246,9 +250,9 @@ def _config_of_jobs(options: Sequence[str]) -> str | None:
 
 
 def _early_spark(config: str) -> Engine | None:
-    """Start Spark as configured. While Spark starts, import Arrow without pandas.
+    """Start Spark, and import Arrow (without pandas) while Spark starts. Return the engine.
 
-    Returns None if the configuration is unreadable or invalid. The command itself reports the problem later.
+    Returns None if Spark cannot be started with this configuration. The command later reports the problem.
     """
     from destination_datalake.spark.classic.pyspark_internals import import_arrow
 
@@ -277,7 +281,7 @@ def _print_masked(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def _report_uncaught_exceptions(out: Stdout) -> None:
-    """Log uncaught exceptions of all threads, and report those of the main thread as a TRACE ERROR."""
+    """Report uncaught exceptions on stdout: of the main thread as TRACE ERROR, of other threads as logs."""
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt | StdoutClosedError):
@@ -296,7 +300,7 @@ def _report_uncaught_exceptions(out: Stdout) -> None:
 
 
 def report_failure(out: Stdout, error: BaseException) -> None:
-    """Report the failure of a command: log its stack trace, then write a TRACE ERROR for the platform."""
+    """Report the failure of a command: log the message or stack trace, then write a TRACE ERROR."""
     failure = _failure(error)
     # For a known failure, the message is enough: a stack trace does not help to correct the configuration.
     known = isinstance(error, ConnectorError) and error.__cause__ is None

@@ -1,8 +1,8 @@
-"""The connector as an Airbyte CDK class with the commands `spec` and `check`, for programs that import connectors.
+"""The connector as a class of the Airbyte CDK, for programs that import connectors. Supports `spec` and `check`.
 
-Only this module imports the CDK. The command line (`cli.py`) produces the same output without it, because importing the
-CDK takes longer than a check. The `write` command (`write.py`) does not use the CDK either: its message classes drop
-fields, reject valid messages and lose digits of numbers.
+Only this module imports the CDK. The command line (`cli`) prints the same output without the CDK, whose import takes
+longer than a check. The command `write` does not use the CDK either: the CDK's message classes drop fields, reject
+valid messages, and lose digits of numbers.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 
 class DestinationDatalake(Destination):
-    """The CDK's interface to this destination."""
+    """This destination as a subclass of the CDK's `Destination`. Supports `spec` and `check`, but not `write`."""
 
     @staticmethod
     def read_config(config_path: str) -> MutableMapping[str, Any]:
-        """Return the normalised options of the configuration file.
+        """Return the options in a configuration file, normalised.
 
-        Raises ConfigError with one line for each invalid option. Without this method, the CDK would validate the
-        options against the spec and report errors in terms of JSON Schema.
+        Raises ConfigError with one line per invalid option. The CDK's own validation would report errors in terms of
+        JSON Schema.
         """
         return read_options(config_path)
 
     def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
-        """Run a command as the CDK does, with different handling of errors.
+        """Run a command like the CDK, but report errors differently.
 
-        A check with an invalid configuration returns the status FAILED instead of raising. If any other command raises
-        a ConnectorError, it is raised as an AirbyteTracedException.
+        A check with an invalid configuration yields the status FAILED instead of raising. Other ConnectorErrors are
+        raised as AirbyteTracedException.
         """
         try:
             yield from super().run_cmd(parsed_args)
@@ -57,7 +57,7 @@ class DestinationDatalake(Destination):
             yield status
 
     def check(self, logger: logging.Logger, config: Mapping[str, Any]) -> AirbyteConnectionStatus:
-        """Run the connection check and return its status (see `check.connection.answer`)."""
+        """Check the connection, and return the status SUCCEEDED or FAILED (see `check.connection.answer`)."""
         from destination_datalake.check.connection import answer
 
         status, message = answer(accepted(config, logger))
@@ -69,5 +69,5 @@ class DestinationDatalake(Destination):
         configured_catalog: ConfiguredAirbyteCatalog,
         input_messages: Iterable[AirbyteMessage],
     ) -> Iterable[AirbyteMessage]:
-        """Raise NotImplementedError, because the CDK's message objects drop fields and digits."""
+        """Raise NotImplementedError. The CDK's message objects drop fields and digits; use `write.run_write`."""
         raise NotImplementedError("records are read from stdin by `write.run_write`")

@@ -1,6 +1,6 @@
 """Load the native library, which is compiled from `native/*.c` when the connector is installed.
 
-The library contains fast versions of some functions. If it cannot be loaded, callers use their Python versions instead.
+It contains fast versions of Python functions. If it cannot be loaded, callers use the Python functions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PATH = Path(__file__).with_name(f"_native.{platform.machine()}.so")
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the native library, or None if it cannot be loaded."""
+    """Return the native library, or None after a warning if it cannot be loaded. The result is cached."""
     try:
         return ctypes.CDLL(str(PATH))
     except OSError as error:

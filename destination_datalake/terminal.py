@@ -1,6 +1,6 @@
-"""Shared code of the interactive commands: options, configuration, Spark on demand, and printing of lines and tables.
+"""Tools for the interactive commands: parse options, read the configuration, start Spark on demand, print tables.
 
-Commands that the platform runs do not use this module: they write protocol messages (`cli`, `protocol.stdout`).
+The commands that Airbyte runs write protocol messages instead (`cli`, `protocol.stdout`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
 
 _WIDE = 200
-"""The width, in characters, of output that is not printed on a terminal."""
+"""The assumed width of output that is not written to a terminal, in characters."""
 
 _NARROW = 20
-"""The minimum width of a text column, in characters."""
+"""The smallest width to which columns of long text are reduced, in characters."""
 
 _UNLIMITED = 1_000_000
 _INDENT = 4
 
 _NUMBERS = ("received", "rows", "rejects", "MB", "took", "files")
-"""The headings of numeric columns."""
+"""Headings of columns that contain numbers and are right-aligned."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that rejects duplicate options. argparse would silently use the last value."""
+    """An argument parser that rejects an option set twice. argparse would silently use the last value."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -57,7 +57,7 @@ class _StoreOnce(argparse.Action):
 
 
 def parser(name: str, description: str, epilog: str) -> Parser:
-    """Return the parser of a command, with the option --config. `epilog` should end with the exit codes."""
+    """Return a command's parser, which already has the option --config. `epilog` should end with the exit codes."""
     command_parser = Parser(
         prog=f"destination-datalake {name}",
         description=description,
@@ -71,19 +71,19 @@ def parser(name: str, description: str, epilog: str) -> Parser:
 
 
 def add_days(command_parser: argparse.ArgumentParser) -> None:
-    """Add the option --days, the number of days for which reports are read."""
+    """Add the option --days: read the reports of the last N days. The default is 30."""
     command_parser.add_argument(
         "--days", type=number, default=30, metavar="N", help="read the reports of the last N days (default: 30)"
     )
 
 
 def add_json(command_parser: argparse.ArgumentParser) -> None:
-    """Add the option --json."""
+    """Add the flag --json, which requests output as JSON."""
     command_parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def number(text: str) -> int:
-    """Parse a positive integer. Raises argparse's ArgumentTypeError for 0 and negative numbers."""
+    """Parse an integer of at least 1. Raises argparse.ArgumentTypeError for 0 and negative numbers."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be 1 or more")
@@ -92,9 +92,9 @@ def number(text: str) -> int:
 
 @contextmanager
 def terminable(spark: Engine | None = None) -> Iterator[Termination]:
-    """Yield a SIGTERM handler.
+    """Handle SIGTERM during the `with` block, and yield the handler.
 
-    At the end, restore the previous handler, and stop `spark`, an engine that may already be starting.
+    Afterwards, restores the previous handler. Also stops `spark`, if given, which may still be starting.
     """
     termination = Termination()
     try:
@@ -107,9 +107,9 @@ def terminable(spark: Engine | None = None) -> Iterator[Termination]:
 
 @contextmanager
 def engine_on_demand(config: Config, spark: Engine | None = None) -> Iterator[Callable[[], Engine]]:
-    """Yield a function that returns an engine: `spark` if it is given, otherwise a new engine.
+    """Yield a function that returns the Spark engine: `spark` if given, otherwise a new engine.
 
-    A new engine is started by the first call of the function, and stopped at the end.
+    The first call starts the new engine. The engine is stopped at the end of the `with` block.
     """
     started: list[Engine] = []
 
@@ -130,9 +130,10 @@ def engine_on_demand(config: Config, spark: Engine | None = None) -> Iterator[Ca
 
 
 def run(options: argparse.Namespace, doing: str, resource: str, command: Callable[[Config], int]) -> int:
-    """Run a command with its configuration. Return its exit code, or print the failure and return 1.
+    """Read the configuration of an interactive command, run `command` with it, and return the exit code.
 
-    `doing` and `resource` complete the failure's message; see `aws.errors.explain`.
+    If the command fails with a known error, prints a message and returns 1. `doing` and `resource` are parts of the
+    message "Cannot {doing} {resource}" (see `aws.errors.explain`). Raises unknown errors.
     """
     from destination_datalake.aws.errors import explain
     from destination_datalake.config.options import Config
@@ -158,7 +159,7 @@ def run(options: argparse.Namespace, doing: str, resource: str, command: Callabl
 
 
 def table(*headings: str) -> Table:
-    """Return an empty table with these headings, for the terminal. Columns of numbers are right-aligned."""
+    """Return an empty Rich table with these headings. Columns of numbers are right-aligned."""
     from rich import box
     from rich.table import Table
 
@@ -172,16 +173,16 @@ _COLOURS = {"finished": "green", "healthy": "green", "terminated": "yellow", "un
 
 
 def coloured(word: str) -> Any:
-    """Return an outcome, such as "finished", in the colour for this outcome."""
+    """Return `word`, an outcome such as "finished", as a Rich text in the outcome's colour."""
     from rich.text import Text
 
     return Text(word, _COLOURS.get(word, "bold red"))
 
 
 def text(name: str) -> Any:
-    """Return a text from outside the connector in a form that is safe to print on the terminal.
+    """Return external text in a form that is safe to print on a terminal.
 
-    Control characters are escaped, secrets are masked, and Rich markup has no effect.
+    Escapes control characters, masks secrets, replaces line feeds by spaces, and does not interpret Rich markup.
     """
     from rich.text import Text
 
@@ -189,7 +190,7 @@ def text(name: str) -> Any:
 
 
 def write_table(rows: Table) -> None:
-    """Write a table that fits the width of the terminal. If the terminal is too narrow, write a list instead."""
+    """Print a table, fitted to the terminal. If the terminal is too narrow for the table, print a list."""
     from rich.console import Console
 
     is_terminal = sys.stdout.isatty()
@@ -208,7 +209,7 @@ def write_table(rows: Table) -> None:
 
 
 def _narrow(rows: Table, console: Console) -> int:
-    """Set each column to the minimum width that does not break words. Return the width of the table."""
+    """Set each column to the smallest width that breaks no word. Return the resulting width of the table."""
     unlimited = console.options.update(max_width=_UNLIMITED)
     for column in rows.columns:
         cells = [console.measure(cell, options=unlimited) for cell in (column.header, *column.cells)]
@@ -218,7 +219,7 @@ def _narrow(rows: Table, console: Console) -> int:
 
 
 def _widen(rows: Table, spare: int) -> None:
-    """Distribute the spare width among the columns that need it.
+    """Distribute `spare` characters among the columns that are narrower than their content.
 
     Rich would instead shrink the widest column and break words.
     """
@@ -230,7 +231,7 @@ def _widen(rows: Table, spare: int) -> None:
 
 
 def _print_list(rows: Table, console: Console) -> None:
-    """Print each row on one or more lines: the first cell, followed by the other cells with their headings."""
+    """Print each row as a list: the first cell, then the other cells after their headings."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -253,19 +254,19 @@ def _print_list(rows: Table, console: Console) -> None:
 
 
 def write(line: str) -> None:
-    """Write a line to stdout, with secrets masked."""
+    """Write a line to stdout. Secrets are masked."""
     put(sys.stdout, mask_secrets(line))
 
 
 def note(line: str) -> None:
-    """Write a line to stderr, with secrets masked."""
+    """Write a line to stderr. Secrets are masked."""
     put(sys.stderr, mask_secrets(line))
 
 
 def put(out: TextIO, line: str) -> None:
-    """Write a line in UTF-8, regardless of the locale. Secrets are not masked.
+    """Write a line in UTF-8, whatever the locale. Secrets are not masked.
 
-    If the reader (such as `head`) has closed the pipe, raises SystemExit with the exit code of SIGPIPE.
+    Raises SystemExit with code 141 if the reader, such as `head`, has closed the pipe.
     """
     try:
         out.buffer.write(f"{line}\n".encode("utf-8", "replace"))
@@ -275,6 +276,6 @@ def put(out: TextIO, line: str) -> None:
 
 
 def leave_pipe(descriptor: int) -> NoReturn:
-    """Exit with the code of SIGPIPE, after the usual cleanup. Python flushes the remaining output to /dev/null."""
+    """Raise SystemExit with code 141, after redirecting `descriptor` to /dev/null, where Python flushes the rest."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     raise SystemExit(EXIT_PIPE_CLOSED)

@@ -1,4 +1,4 @@
-"""Orderly termination after SIGTERM: a sync commits the received records, releases their states, and exits with 143."""
+"""Handle SIGTERM. A sync then commits the received records, emits their states, and exits with code 143."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from collections.abc import Callable
 
 EXIT_TERMINATED = 143
 EXIT_PIPE_CLOSED = 141
-"""The exit codes after SIGTERM and SIGPIPE: 128 plus the number of the signal, as in shells."""
+"""Exit codes after SIGTERM (143) and SIGPIPE (141): 128 plus the number of the signal, as in shells."""
 
 
 class Termination:
-    """The handler of SIGTERM. A process has at most one, because signal handlers are global."""
+    """Handles SIGTERM for this process. The pipe `descriptor` becomes readable when termination is requested.
+
+    Create at most one instance at a time, because a process has only one handler per signal.
+    """
 
     def __init__(self) -> None:
-        """Install the handler of SIGTERM. Must be called on the main thread."""
+        """Install the SIGTERM handler. Must run on the main thread."""
         self.descriptor, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._callbacks: list[Callable[[], None]] = []
@@ -24,11 +27,11 @@ class Termination:
 
     @property
     def requested(self) -> bool:
-        """Whether termination was requested. The pipe `descriptor` becomes readable at the request."""
+        """Whether termination was requested, by SIGTERM or by `request`."""
         return bool(select.select([self.descriptor], [], [], 0)[0])
 
     def request(self) -> None:
-        """Request termination, as SIGTERM does. May be called from a signal handler."""
+        """Request termination, as SIGTERM does: run the callbacks. Safe to call from a signal handler."""
         for callback in self._callbacks:
             callback()
         try:
@@ -37,7 +40,7 @@ class Termination:
             return  # The pipe is full of earlier requests.
 
     def on_request(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when termination is requested, or now if it was already requested.
+        """Call `callback` when termination is requested. If it was already requested, call `callback` now.
 
         The callback may run in a signal handler, so it must not use locks or I/O.
         """
@@ -46,7 +49,7 @@ class Termination:
             callback()
 
     def close(self) -> None:
-        """Restore the previous handler of SIGTERM."""
+        """Restore the previous SIGTERM handler, and close the pipe."""
         signal.signal(signal.SIGTERM, self._previous_handler)
         os.close(self.descriptor)
         os.close(self._writer)

@@ -1,7 +1,7 @@
-"""Unexpected errors, and the exhaustion of memory, threads or file descriptors.
+"""Describe unexpected errors, and detect exhausted memory, threads and file descriptors.
 
-Every failure is checked for exhaustion, because any operation can fail when a resource is exhausted. Without this
-check, a failed start of Java would be reported as a missing Java installation, and a failed read as a corrupt file.
+Any operation can fail when a resource is exhausted, so every failure is checked for exhaustion first. Otherwise, a
+failed start of Java would be reported as a missing Java, and a failed read as a corrupt file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ MiB = 1024 * 1024
 
 
 def unforeseen(message: str, error: BaseException) -> Failure:
-    """Return the failure for an unexpected error. `message` names the failed operation, without a full stop."""
+    """Return the failure for an unexpected error. `message` names the failed operation, without a full stop.
+
+    The failure is transient if a resource is exhausted, otherwise a system_error.
+    """
     if (exhausted := exhaustion(error)) is not None:
         return Failure(f"{message}. {exhausted}", trace_of(error), "transient_error")
     return Failure(f"{message}: an unexpected {described(error)}.", trace_of(error), "system_error")
 
 
 def described(error: BaseException) -> str:
-    """Return the type of an error, and its text if DuckDB, Arrow or the system wrote it.
+    """Return an error's type and, if the operating system, DuckDB or Arrow wrote it, its text.
 
     Values of records are removed from the text.
     """
@@ -48,16 +51,17 @@ def described(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str:
-    """Return the stack traces of an error and of its causes.
+    """Return the stack traces of an error and its causes, each followed by a description of the error.
 
-    Each stack trace is followed by the result of `described` for its error.
+    Unlike Python's own format, the descriptions contain no values of records (see `described`).
     """
     frames = ("".join([*traceback.format_tb(cause.__traceback__), described(cause)]) for cause in _causes(error))
     return "\n\nCaused by:\n".join(frames)
 
 
 _ABOUT_VALUES = frozenset({"DataError", "IntegrityError"})
-"""The errors that DuckDB raises for invalid values. Their texts contain the value without quotes."""
+"""DuckDB's errors about invalid values. Their texts are not reported, because they contain the values without quotes.
+"""
 
 _VALUES = (
     re.compile(r"(?<=nput: ).*"),
@@ -68,9 +72,9 @@ _MAX_LENGTH = 300
 
 
 def exhaustion(error: BaseException | None, text: str = "") -> str | None:
-    """Return a message that names the exhausted resource, its limits and the remedy, or None if nothing is exhausted.
+    """Return a message that names the exhausted resource, its limits and the remedy, or None if none is exhausted.
 
-    Examines `error` and its causes, and `text`, which is the output of a process.
+    Searches the types, error numbers and texts of `error` and its causes, and `text`, the output of a process.
     """
     causes = list(_causes(error))
     # Several resources can match. For example, a JVM that fails to create a thread also reports a lack of memory.
@@ -86,7 +90,11 @@ def exhaustion(error: BaseException | None, text: str = "") -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """A resource, the error numbers and texts that indicate its exhaustion, its current limits, and the remedy."""
+    """A resource that can be exhausted: how to recognise its exhaustion, its current limits, and the remedy.
+
+    `numbers` are error numbers of the operating system, and `texts` matches error texts. `limits` yields the limits as
+    phrases.
+    """
 
     name: str
     numbers: frozenset[int]
@@ -146,9 +154,9 @@ def _process_limit(kind: int, name: str, unit: int, suffix: str) -> Iterator[str
 
 
 def _number(v2: str, v1: str) -> int | None:
-    """Return a limit or count of this process's control group: from version 2, or else from version 1.
+    """Return a limit or count of this process's control group, or None if it does not exist or sets no limit.
 
-    Return None if the value does not exist or sets no limit.
+    `v2` and `v1` are the names of its files in cgroup versions 2 and 1, relative to /sys/fs/cgroup.
     """
     for name in (v2, v1):
         with contextlib.suppress(OSError, ValueError):

@@ -1,7 +1,4 @@
-"""The `write` command: read the configuration and the catalog, start Spark, and run one sync.
-
-This module does not use the CDK.
-"""
+"""The command `write`: read the configuration and the catalog, start Spark, and run one sync. Does not use the CDK."""
 
 from __future__ import annotations
 
@@ -32,10 +29,10 @@ def run_write(
     spark: Engine | None,
     termination: Termination,
 ) -> int:
-    """Write the records that are read from the file descriptor `stdin` to the lake. Return the exit code of `run_sync`.
+    """Run one sync with the messages read from the file descriptor `stdin`. Return the exit code of `run_sync`.
 
-    The sync uses the engine `spark`, or starts Spark if `spark` is None. The engine is stopped at the end in both
-    cases. Raises ConnectorError.
+    Uses the engine `spark`, or starts Spark if `spark` is None. Stops the engine at the end in both cases. Raises
+    ConnectorError, for example for an invalid catalog.
     """
     from destination_datalake.sync.conductor import run_sync
 
@@ -53,9 +50,9 @@ def run_write(
 
 
 def read_options(path: str) -> dict[str, Any]:
-    """Return the normalised options of a configuration file. From now on, their secrets are masked in all output.
+    """Read a configuration file, and return its options, normalised. Their secrets are masked in all later output.
 
-    Raises ConfigError with one line for each invalid option.
+    Raises ConfigError with one line per invalid option.
     """
     options = read_object(path, "configuration")
     register_secrets(*Config.parse(options).secrets())
@@ -63,7 +60,10 @@ def read_options(path: str) -> dict[str, Any]:
 
 
 def accepted(options: Mapping[str, Any], logger: logging.Logger) -> Config:
-    """Return the configuration for valid options. Log a warning for each unknown option."""
+    """Parse the options, and return the configuration. Log a warning for each unknown option.
+
+    Raises ConfigError if an option is invalid.
+    """
     config = Config.parse(options)
     for option in config.unknown_options():
         logger.warning("%s", option)
