@@ -1,1 +1,1 @@
-"""The archive: the RECORD lines of syncs exactly as received. The command `replay` rebuilds tables from them."""
+"""The archive: the RECORD lines of syncs, exactly as received. The command `replay` rebuilds tables from it."""

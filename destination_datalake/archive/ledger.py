@@ -1,4 +1,4 @@
-"""Write the archive of one sync. Publish the lines of each batch before its commit, and then record the commit."""
+"""Write the archive of a sync. A batch's lines are published before its commit, which is then recorded in a journal."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _REWRITTEN_AFTER_SECONDS = 12 * 3600
-"""The age in seconds after which an archived catalog is rewritten, before a lifecycle rule can delete it. Lifecycle
-rules count in days, so half a day is early enough."""
+"""The age at which an archived catalog is rewritten, so that lifecycle rules do not delete it. The rules count in days,
+so half a day is early enough."""
 
 _ATTEMPTS = 5
 
@@ -49,14 +49,14 @@ _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
 
 class ArchiveLedger:
-    """Publish the archived lines of a sync, and record its commits in the journals of its tables.
+    """Publishes the archived lines of a sync, and records its commits in the journals of its tables. Thread-safe.
 
-    For each stream, the sync calls `begin` once. For each batch, it calls `publish` before the commit and `add` after
-    it. After the table is published, it calls `end`. Thread-safe, because streams share no state.
+    For each stream, call `begin` once. For each batch, call `publish` before the commit and `add` after it. Call `end`
+    when the table is published.
 
-    `root` is the S3 URI of the archive, without a trailing slash. `streams` contains each stream with its entry in the
-    configured catalog. If `keeps_lines` is false, the sync does not archive its records. It only writes the journals of
-    tables that have an archive, so that a replay can report the sync's rows as missing.
+    `root` is the S3 URI of the archive, without a trailing slash. `streams` pairs each stream with its entry in the
+    configured catalog. With `keeps_lines=False`, records are not archived. Only the journals of already archived tables
+    are written, so that a replay can report the missing rows.
     """
 
     def __init__(
@@ -79,11 +79,10 @@ class ArchiveLedger:
         self._locations: dict[StreamId, ArchiveLocation] = {}
 
     def begin(self, stream_id: StreamId, database: str, table: str, position: Position, *, found_empty: bool) -> None:
-        """Record in the table's journal that the sync has prepared the stream's table, and whether the table was empty.
+        """Record in the journal that the sync has prepared a stream's table, and whether the table was empty.
 
-        Call `begin` before any other method for the stream.
-
-        Raises known AWS errors as ConnectorError, and other errors of the S3 client unchanged.
+        Call this method before any other for the stream. Raises ConnectorError for AWS errors with a known cause. Other
+        errors of the S3 client are raised unchanged.
         """
         stream, configured = self._streams[stream_id]
         catalog = _encode_catalog(configured)
@@ -111,22 +110,20 @@ class ArchiveLedger:
         self._locations[stream_id] = location
 
     def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:
-        """Return the sinks that archive the stream's lines, or no sinks if `keeps_lines` is false."""
+        """Return the sinks to which executors write the stream's lines. Empty if `keeps_lines` is false."""
         return (ArchiveSink(self._locations[stream]),) if self.keeps_lines else ()
 
     def publish(self, files: Sequence[LineFile]) -> None:
-        """Make the archived lines of a batch visible to readers.
+        """Make the archived lines of a batch visible to readers. Raises errors of the S3 client.
 
-        Call `publish` before the batch is committed, so that the archive contains every committed row. Raises the
-        errors of the S3 client.
+        Call this method before the batch is committed, so that the archive contains every committed row.
         """
         publish_all([file.pending_upload for file in files], self._access.client("s3"))
 
     def add(self, stream: StreamId, batch: int, files: Sequence[LineFile], position: Position, rows: int) -> None:
-        """Record in the table's journal that a batch of `rows` rows is committed.
+        """Record in the journal that a batch with `rows` rows is committed.
 
-        Call `add` before the states of the batch are released, so that the journal contains every acknowledged row.
-
+        Call this method before the batch's states are released, so that the journal contains every acknowledged row.
         Does nothing if `begin` was not called for the stream. Raises the same errors as `begin`.
         """
         if (location := self._locations.get(stream)) is not None and (files or rows):
@@ -135,12 +132,11 @@ class ArchiveLedger:
             self._put_entry(location, f"{batch:06d}", entry)
 
     def end(self, stream: StreamId, columns: Sequence[Field], folder: str, position: Position) -> None:
-        """Record in the journal that the sync has published the stream's table, and update the table's description.
+        """Record in the journal that the stream's table is published, and update the table's description.
 
-        The description is a JSON object in the folder `_schema`. It contains `columns` and `folder`, the folder of the
-        table's files. A failure to write the description is only logged.
-
-        Does nothing if `begin` was not called for the stream. Raises the same errors as `begin`.
+        The description is a JSON object in the folder `_schema`, with the table's `columns` and the `folder` of its
+        files. A failure to write it is only logged. Does nothing if `begin` was not called for the stream. Raises the
+        same errors as `begin`.
         """
         if (location := self._locations.get(stream)) is None:
             return
@@ -165,13 +161,13 @@ class ArchiveLedger:
             )
 
     def delete_uncommitted(self, files: Sequence[LineFile]) -> None:
-        """Delete the archived lines of a batch that was not committed, whether or not the lines were published."""
+        """Delete the archived lines of a batch that was not committed, whether published or not."""
         delete_uncommitted(files, self._access.client("s3"))
 
     def _write_catalog(self, uri: str, catalog: bytes) -> None:
         """Write a stream's configuration to the archive, unless a recent copy exists.
 
-        An old copy is rewritten. Otherwise, a lifecycle rule would delete the copy before it deletes the lines of this
+        Rewrites a copy older than half a day. Otherwise a lifecycle rule could delete the copy before the lines of this
         sync.
         """
         s3 = self._access.client("s3")
@@ -186,11 +182,10 @@ class ArchiveLedger:
                 put(s3, uri, catalog)
 
     def _put_if_changed(self, uri: str, content: bytes) -> None:
-        """Write an object unless it already has this content.
+        """Write an object, unless it already has this content.
 
-        Conditional writes prevent concurrent writers from overwriting each other's updates. The first write precedes
-        the read, because S3 answers a read of a missing object with an access denial if the caller may not list the
-        folder.
+        Conditional writes keep concurrent writers from overwriting each other. The object is written before it is read:
+        without the permission to list the folder, S3 answers a read of a missing object with an access denial.
         """
         s3, address = self._access.client("s3"), S3Address.parse(uri)
         etag: str | None = None
@@ -215,7 +210,7 @@ class ArchiveLedger:
 
 @contextmanager
 def _raise_connector_errors(uri: str) -> Iterator[None]:
-    """Convert known AWS errors from writing the journal to ConnectorError."""
+    """Convert AWS errors with a known cause, raised while the journal is written, to ConnectorError."""
     try:
         yield
     except Exception as error:
@@ -226,9 +221,9 @@ def _raise_connector_errors(uri: str) -> Iterator[None]:
 
 
 def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> None:
-    """Remove the hashes of archived objects from the journal, before an erasure changes the objects.
+    """Remove the hashes of archived objects from the journal. Call this before an erasure changes the objects.
 
-    `folder` is the S3 URI of the table's archive, and `objects` are S3 URIs. Raises the errors of the S3 client.
+    `folder` is the S3 URI of the table's archive, and `objects` contains S3 URIs. Raises errors of the S3 client.
     """
     s3, names = access.client("s3"), {uri.removeprefix(f"{folder}/") for uri in objects}
     batches = {tuple(name.rpartition("/")[2].split("-")[:2]) for name in names}
@@ -243,10 +238,10 @@ def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
 
 
 def _encode_catalog(configured: Mapping[str, Any]) -> bytes:
-    """Return the configuration of a stream as JSON, without the IDs of the sync.
+    """Return a stream's configuration as JSON, without the IDs that differ between syncs.
 
-    Equal configurations result in equal bytes, and therefore in equal hashes. Fields keep their order, because it
-    determines the order of the table's columns.
+    Equal configurations have equal bytes, and therefore equal hashes. The order of members is kept, because it
+    determines the order of columns.
     """
     catalog = {name: value for name, value in configured.items() if name not in _IDS}
     return json.dumps(catalog, indent=1).encode()

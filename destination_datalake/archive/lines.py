@@ -1,4 +1,4 @@
-"""Read archived lines during a replay, and write them during a sync. Both run on executors."""
+"""Write archived lines during a sync, and read them during a replay. Both run on executors."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 # Read archived lines during a replay, on executors.
 
 MAX_MEMBER_BYTES = 512 * 1024 * 1024
-"""The maximum uncompressed size in bytes of a gzip member that is read from an archived object. Members that the
-connector writes are much smaller: it starts a new member at 3 % of this size (`MEMBER_BYTES`)."""
+"""Maximum uncompressed size in bytes of a gzip member in an archived object. The connector itself starts a new member
+at 3 % of this size (`MEMBER_BYTES`)."""
 
 
 class ArchiveObjectReplaced(ConnectorError):
-    """An archived object was deleted or replaced while it was read."""
+    """Raised if an archived object was deleted or replaced while it was read."""
 
     def __init__(self, uri: str) -> None:
         message = (
@@ -51,7 +51,7 @@ class ArchiveObjectReplaced(ConnectorError):
 
 
 class ArchiveObjectCorrupted(ConnectorError):
-    """The content of an archived object differs from what was written."""
+    """Raised if an archived object is damaged: its hash, its compression or its last line is wrong."""
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
@@ -63,10 +63,10 @@ class ArchiveObjectCorrupted(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLines:
-    """An object of archived lines, which a replay encodes like a segment of a sync. `size` is its size in bytes.
+    """An archived object whose lines a replay encodes.
 
-    `line_numbers` are the numbers of the lines to encode, or None for all lines. `sha256` is the expected hash of the
-    object's bytes, or an empty text if the hash is unknown.
+    `size` is the object's size in bytes, and `sha256` its expected hash, or "" if unknown. `line_numbers` selects the
+    lines to encode; None selects all lines.
     """
 
     uri: str
@@ -76,11 +76,10 @@ class ArchivedLines:
     sha256: str = ""
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
-        """Yield the lines of the object, one gzip member at a time.
+        """Yield the lines of the object, in parts: one per gzip member.
 
-        Lines that are not in `line_numbers` are replaced by empty lines, which are skipped when records are encoded.
-        Erased lines are empty too (`files.erase`). Raises ArchiveObjectReplaced, ArchiveObjectCorrupted,
-        SegmentUnreadable, and the errors of botocore.
+        Lines that `line_numbers` does not select are empty, and so are erased lines (`files.erase`). Encoders skip
+        empty lines. Raises ArchiveObjectReplaced, ArchiveObjectCorrupted, SegmentUnreadable, and errors of botocore.
         """
         import numpy as np
 
@@ -98,9 +97,9 @@ class ArchivedLines:
             preceding_lines += len(ends)
 
     def _members(self, access: AwsAccess) -> Iterator[bytearray]:
-        """Yield the uncompressed gzip members of the object. Each member consists of complete lines.
+        """Yield the uncompressed gzip members of the object, which consist of whole lines.
 
-        After the last member, check the hash of the whole object.
+        After the last member, compares the hash of the object with `sha256`.
         """
         s3 = access.client("s3")
         digest = hashlib.sha256()
@@ -128,28 +127,28 @@ class ArchivedLines:
 
 
 class _HashedUpload(Upload):
-    """An upload that also computes the SHA-256 hash of the uploaded bytes."""
+    """An upload that also computes the SHA-256 hash of its bytes."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.sha256 = hashlib.sha256()
 
     def write(self, data: Any) -> int:
-        """Hash `data`, then buffer and send it like `Upload.write`."""
+        """Add `data` to the hash, and upload it like `Upload.write`."""
         self.sha256.update(data)
         return super().write(data)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
-    """A LineSink that archives lines: for each unit that a task encodes, it creates a writer of an archived object."""
+    """Archives the lines that tasks encode. Creates one writer, and thus one archived object, per unit."""
 
     location: ArchiveLocation
 
     def open(
         self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None
     ) -> ArchiveWriter:
-        """Return the writer of the archived object for a unit. The unit consists of the lines in `segments`."""
+        """Return a writer for the lines in `segments`, which form a unit: the part of a batch that one task encodes."""
         archived = UnitLines(
             self.location.name(attempt),
             lines=sum(segment.records for segment in segments),
@@ -161,19 +160,19 @@ class ArchiveSink:
 
 
 class ArchiveWriter:
-    """Write the lines of one unit to one gzipped object in the archive.
+    """Writes the lines of a unit (the part of a batch that one task encodes) to a gzipped object in the archive.
 
-    A unit is the part of a batch that one task encodes. The object becomes visible when the driver publishes the
-    batch's lines, or is deleted if the batch is not committed.
+    Readers see the object when the driver publishes the batch's lines. If the batch is not committed, the object is
+    deleted.
     """
 
     def __init__(
         self, location: ArchiveLocation, archived: UnitLines, s3: S3Client, held_in: str | None = None
     ) -> None:
-        """Prepare the upload.
+        """Prepare the upload of the object, without sending requests.
 
-        `archived` describes the unit's lines. If `held_in` is set, a small object is kept in this local folder until it
-        is published.
+        `archived` describes the unit. If `held_in` is set, a small object stays in this local folder until it is
+        published.
         """
         self._archived = archived
         self._upload = _HashedUpload(
@@ -186,15 +185,12 @@ class ArchiveWriter:
         self._gzip = GzipUpload(self._upload, MEMBER_BYTES)
 
     def write(self, lines: bytes | bytearray | memoryview) -> None:
-        """Append complete lines as they were received. Raises ObjectFailed."""
+        """Append whole lines, exactly as received. Raises ObjectFailed."""
         with self._naming_object():
             self._gzip.write(lines)
 
     def close(self) -> LineFile:
-        """Complete the upload, and return a description of the object, which is durable but not visible yet.
-
-        Raises ObjectFailed.
-        """
+        """Finish the object, and return its description. Readers do not see it yet. Raises ObjectFailed."""
         with self._naming_object():
             self._gzip.close()
         assert self._upload.pending_upload is not None
@@ -202,7 +198,7 @@ class ArchiveWriter:
         return LineFile(self._upload.uri, archived, self._upload.pending_upload)
 
     def abort(self) -> None:
-        """Delete everything that was written. Can also be called after `close`."""
+        """Delete everything that was written, even after `close`."""
         self._upload.abort()
         if self._upload.pending_upload is not None:
             self._upload.pending_upload.abort(self._upload.s3)

@@ -7,12 +7,14 @@
                                                 /end.json                            the sync has published the table
     _schema/{database}/{table}.json                                                  the table's present columns
 
-The entries under `index/` are the table's journal. For each batch, a sync publishes the archived lines, commits the
-batch, writes the journal entry, and then releases the batch's states. Therefore, the journal contains every
+A unit is the part of a batch that one task encodes.
+
+The entries under `index/` are the table's journal. For each batch, a sync first publishes the archived lines, then
+commits the batch, writes the journal entry, and releases the batch's states. The journal therefore contains every
 acknowledged row. Lines without a journal entry belong to a batch that was not acknowledged.
 
-Each entry contains a position: the number of the table's commit at that time. Positions order the entries independently
-of clocks.
+Each entry contains a position, which is the number of the table's last commit. Positions order the entries
+independently of clocks.
 """
 
 from __future__ import annotations
@@ -29,28 +31,27 @@ from destination_datalake.files.plan import COUNTED_DIGITS, UnitLines
 ARCHIVE_FOLDER = "_raw"
 
 SCHEMA_FOLDER = "_schema"
-"""The folder that contains the descriptions of tables. It is separate from the archive, so that a lifecycle rule for
-old lines does not delete the descriptions."""
+"""The folder for descriptions of tables. It is outside the archive, so that a lifecycle rule for old lines does not
+delete the descriptions."""
 
 _TEXT_BYTES = 1600
-"""The maximum number of bytes of names and keys in an object's metadata. S3 allows 2 KB in total, and the metadata also
+"""Maximum size in bytes of names and keys in an object's metadata. S3 allows 2 KB for the whole metadata, which also
 contains numbers."""
 
 Position = tuple[str, int]
-"""A position in a table's history: the table's identifier, and a number that increases with each commit to the
-table."""
+"""A position in a table's history: the ID of the table, and a number that grows with each commit to it."""
 
 
 class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first journal entry of a sync of a stream.
+    """The first journal entry of a sync for one stream, written when the sync has prepared the table.
 
-    `sync` is the unique name of the sync. `started` is the time just after the sync prepared the table, in milliseconds
-    since 1970-01-01 UTC. `position` is the number of the table's last commit at that time, or 0 if unknown, as in
-    entries written by earlier versions of the connector. `found_empty` is true if the table contained no rows at that
-    time. `table` identifies the table among all tables that have had the same name.
-
-    `catalog` is the SHA-256 hash of the stream's configuration without the three IDs of the sync. If `keeps_lines` is
-    false, the sync did not archive its records. It wrote journal entries only because its table has an archive.
+    - `sync`: the unique name of the sync.
+    - `started`: the time of this entry, in milliseconds since 1970-01-01 UTC.
+    - `table`: the ID of the table, which distinguishes it from earlier tables with the same name.
+    - `position`: the number of the table's last commit before the sync. 0 if unknown, as in old journals.
+    - `found_empty`: whether the table had no rows before the sync.
+    - `catalog`: the SHA-256 hash of the stream's configuration, without the three IDs of the sync.
+    - `keeps_lines`: false if the sync archived no records, but wrote journal entries because the table has an archive.
     """
 
     sync: str
@@ -70,9 +71,9 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     keeps_lines: bool = True
 
     def metadata(self) -> dict[str, str]:
-        """Return the metadata for the sync's archived objects, in ASCII as S3 requires.
+        """Return the S3 metadata that describes this sync in its archived objects. S3 requires ASCII.
 
-        Omits names and keys that exceed S3's size limit. Readers find them in the archived configuration of the stream.
+        Omits names and keys that are too long. Readers take them from the archived configuration.
         """
         members = {
             name: _encode_ascii(value)
@@ -89,9 +90,9 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Self:
-        """Return the sync that an object's metadata describes, without `key` and `cursor`.
+        """Return the sync that an object's S3 metadata describes, without `key` and `cursor`.
 
-        If the metadata omits the stream's name or namespace, `stream` is empty or `namespace` is None.
+        If the metadata omits the name or namespace, `stream` is empty and `namespace` is None, respectively.
         """
         numbers = {
             name: int(metadata[name.replace("_", "-")]) for name in _NUMBERS if name.replace("_", "-") in metadata
@@ -103,7 +104,7 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
 class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The journal entry of a committed batch.
 
-    `committed` is the time of the commit in milliseconds since 1970-01-01 UTC. `position` is the number of the commit
+    `committed` is the time of the commit in milliseconds since 1970-01-01 UTC, `position` is the number of the commit
     in the table's history, and `rows` is the number of rows written.
     """
 
@@ -115,10 +116,9 @@ class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The journal entry that a sync writes after it has published the table.
+    """The last journal entry of a sync, written after the table is published.
 
-    `published` is the time in milliseconds since 1970-01-01 UTC. `position` is the number of the table's last commit
-    after the publication.
+    `published` is the time in milliseconds since 1970-01-01 UTC. `position` is the number of the table's last commit.
     """
 
     published: int
@@ -127,10 +127,10 @@ class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLocation:
-    """The location of one sync in the archive.
+    """Where a sync writes in the archive of a table.
 
-    `folder` is the S3 URI of the table's folder, without a trailing slash. `day` is the day on which the sync started,
-    as YYYY-MM-DD in UTC.
+    `folder` is the S3 URI of the table's archive, without a trailing slash. `day` is the day on which the sync started
+    (YYYY-MM-DD, UTC).
     """
 
     folder: str
@@ -139,22 +139,25 @@ class ArchiveLocation:
 
     @property
     def index(self) -> str:
-        """Return the S3 URI of the folder that contains the sync's journal entries."""
+        """Return the S3 URI of the folder with the journal entries of the sync."""
         return f"{self.folder}/index/{self.sync.started:013d}-{self.sync.sync}"
 
     def name(self, attempt: str) -> str:
-        """Return the name of the object that one attempt at a unit writes, relative to the table's folder."""
+        """Return the name of an object with a unit's lines, relative to the table's folder.
+
+        `attempt` distinguishes the attempts of a task to write the object.
+        """
         return f"dt={self.day}/{attempt}.jsonl.gz"
 
     def metadata(self, archived: UnitLines) -> Mapping[str, str]:
-        """Return the S3 metadata of an object of archived lines: a description of its sync and of its unit."""
+        """Return the S3 metadata of an object with a unit's lines. It describes the sync and the unit."""
         unit = {name.replace("_", "-"): str(value) for name, value in msgspec.to_builtins(archived).items()}
         del unit["name"], unit["sha256"]  # S3 receives the metadata before the hash is known.
         return {**self.sync.metadata(), **unit}
 
 
 def _encode_ascii(value: object) -> str:
-    """Return printable ASCII text unchanged, and encode any other value as JSON."""
+    """Return printable ASCII text unchanged, and any other value as JSON in ASCII."""
     plain = isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip() != ""
     # JSON does not escape the control character DEL, which is invalid in an HTTP header.
     return str(value) if plain and not str(value).startswith('"') else json.dumps(value).replace("\x7f", "\\u007f")
@@ -168,19 +171,18 @@ _NOT_IN_METADATA = frozenset(("found_empty", "table", "position", "keeps_lines")
 _NUMBERS = ("started", "generation", "minimum_generation", "sync_id")
 _TEXTS = ("sync", "stream", "catalog", "mode", "namespace")
 _UNBOUNDED_TEXTS = ("stream", "namespace", "key", "cursor")
-"""Fields whose texts can have any length, in decreasing order of importance. The least important ones are omitted
-first."""
+"""The members that can have any length. If they do not all fit in the metadata, the last ones are omitted first."""
 
 
 def table_folder(root: str, database: str, table: str) -> str:
-    """Return the S3 URI of a table's folder in an archive. `root` is the URI of the archive."""
+    """Return the S3 URI of a table's archive. `root` is the S3 URI of the archives of all tables."""
     return f"{root}/{database}.{table}"
 
 
 def row_id_prefix(first_id: str) -> str:
-    """Return the common prefix of the raw IDs of a unit.
+    """Return the prefix that the raw IDs of all rows of a unit share.
 
-    `first_id` is the raw ID of its first line, without hyphens.
+    `first_id` is the raw ID of the unit's first line, without hyphens.
     """
     digits = first_id[:-COUNTED_DIGITS]
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

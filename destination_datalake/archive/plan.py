@@ -1,4 +1,4 @@
-"""Plan a replay: read the journal of a table's archive, order the archived batches, and store the replay's progress."""
+"""Plan a replay: read the journal of an archive, order the archived batches, and store the progress."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 # --- History ----------------------------------------------------------------------------------------------------------
 # Read the archive of a table from S3: the journal of syncs and batches, and archived lines without a journal entry.
 #
-# If an object cannot be read, its name is reported, and the other objects are still read.
+# An object that cannot be read is reported by name. All other objects are still read.
 
 CONCURRENT_CALLS = 16
 
 SPACING = 1000
-"""The difference between the sequence numbers of consecutive journal events. Batches without a journal entry get
-numbers in between."""
+"""The difference between the sequence numbers of consecutive journal entries. Batches without an entry get numbers in
+between."""
 
 _ENTRY = re.compile(r"index/(\d+)-([0-9a-f]+)/(begin|end|\d+)\.json")
 _LINES = re.compile(r"(dt=[0-9-]+/([0-9a-f]+)-(\d+)-\d+-[0-9a-f]+\.jsonl\.gz)")
@@ -46,9 +46,9 @@ _Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
 
 @dataclass(frozen=True, slots=True)
 class StoredLines:
-    """One object in S3 that contains the archived lines of a unit. `size` is the object's size in bytes.
+    """An S3 object with the archived lines of a unit, which is the part of a batch that one task encoded.
 
-    `line_numbers` are the numbers of the lines to replay, or None for all lines.
+    `size` is the object's size in bytes. `line_numbers` selects the lines to replay; None selects all lines.
     """
 
     archived: UnitLines
@@ -59,13 +59,17 @@ class StoredLines:
 
     @property
     def unit(self) -> str:
-        """Return the name of the unit whose lines the object contains: the common prefix of the raw IDs of its rows."""
+        """Return the name of the unit: the prefix that the raw IDs of all of its rows share."""
         return row_id_prefix(self.archived.first_id)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch in the journal: its sequence number, its archived objects that still exist, and its number of rows."""
+    """A batch to replay.
+
+    `sequence_number` orders it among all journal entries. `lines` contains its archived objects that still exist, and
+    `rows` is the number of rows that it wrote, or 0 if unknown.
+    """
 
     sequence_number: int
     lines: tuple[StoredLines, ...] = ()
@@ -74,12 +78,14 @@ class StoredBatch:
 
 @dataclass
 class StoredSync:
-    """One sync of one stream, as read from the archive.
+    """A sync of one stream, as read from the archive.
 
-    `entry` is the first journal entry of the sync. `batches` maps batch numbers to the batches that have a journal
-    entry. `unindexed` maps batch numbers to the lines of batches that have no journal entry. `begun` and `published`
-    are the sequence numbers of the sync's start and publication. `published` is None if the sync did not publish the
-    table. `catalog` is the stream's configuration without the IDs of the sync.
+    - `entry`: the sync's first journal entry.
+    - `catalog`: the stream's configuration, without the IDs of the sync.
+    - `begun`, `published`: the sequence numbers of its start and publication. `published` is None if the sync did not
+      publish the table.
+    - `batches`: the batches with a journal entry, by batch number.
+    - `unindexed`: the lines of batches without a journal entry, by batch number.
     """
 
     entry: ArchivedSync
@@ -100,18 +106,18 @@ class StoredSync:
 
     @property
     def last_event(self) -> int:
-        """Return the sequence number of the sync's last known event."""
+        """Return the sequence number of the sync's last journal entry."""
         return max(self.begun, *(batch.sequence_number for batch in self.batches.values()), self.published or 0)
 
     @cached_property
     def stream(self) -> Stream:
-        """Return the stream as configured for the sync. Raises ConfigError if `catalog` cannot be parsed."""
+        """Return the stream with the configuration of this sync. Raises ConfigError if `catalog` is invalid."""
         [stream] = parse_catalog({"streams": [self.configured]})
         return stream
 
     @property
     def configured(self) -> Mapping[str, Any]:
-        """Return the stream's entry in the sync's configured catalog."""
+        """Return the stream's entry in the configured catalog of this sync, including the IDs of the sync."""
         ids = {
             "generation_id": self.entry.generation,
             "minimum_generation_id": self.entry.minimum_generation,
@@ -120,9 +126,9 @@ class StoredSync:
         return {**self.catalog, **{name: value for name, value in ids.items() if value is not None}}
 
     def configure(self, catalog: Mapping[str, Any]) -> None:
-        """Set the stream's configuration, as read from the archive.
+        """Set the configuration that was read from the archive.
 
-        If the stream's name and namespace did not fit in the S3 objects' metadata, take them from the configuration.
+        Also takes the stream's name and namespace from it if the metadata of the S3 objects had no space for them.
         """
         self.catalog = catalog
         if not self.entry.stream:
@@ -131,7 +137,7 @@ class StoredSync:
             self.entry = msgspec.structs.replace(self.entry, **names)
 
     def lines(self) -> Iterator[StoredLines]:
-        """Yield the archived lines of all batches, with or without a journal entry."""
+        """Yield the archived lines of all batches, including batches without a journal entry."""
         for batch in self.batches.values():
             yield from batch.lines
         for unindexed in self.unindexed.values():
@@ -140,12 +146,14 @@ class StoredSync:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The syncs in a table's archive, in the order in which they began, and the objects that cannot be replayed.
+    """The content of a table's archive: its syncs in the order of their starts, and objects that cannot be replayed.
 
-    `missing` contains the names of objects with archived lines that cannot be replayed: the journal lists them but S3
-    does not contain them, or the catalog of their sync is missing or unreadable. `unreadable` describes unreadable
-    entries and catalogs. `foreign` describes copies, and objects that do not belong to this archive. Each description
-    starts with the object's name.
+    - `missing`: the names of objects whose lines cannot be replayed. Either the journal lists an object that S3 does
+      not contain, or the catalog of its sync is missing or unreadable.
+    - `unreadable`: descriptions of unreadable journal entries and catalogs.
+    - `foreign`: descriptions of copied objects, and of objects that do not belong to the archive.
+
+    A description starts with the object's name.
     """
 
     syncs: Sequence[StoredSync]
@@ -155,7 +163,7 @@ class History:
 
 
 def read_history(folder: str, access: AwsAccess) -> History:
-    """Read the archive of a table. `folder` is the S3 URI of its folder. Raises the errors of the S3 client."""
+    """Read the archive of a table. `folder` is its S3 URI. Raises errors of the S3 client."""
     listing = {uri.removeprefix(f"{folder}/"): object_ for uri, object_ in listed(access.client("s3"), folder)}
     reader = _Reader(folder, listing)
     entries = {name: match for name in listing if (match := _ENTRY.fullmatch(name)) is not None}
@@ -182,9 +190,9 @@ def read_history(folder: str, access: AwsAccess) -> History:
 
 
 class _Reader:
-    """Assemble the history of a table from the objects in its archive.
+    """Builds the history of a table from the objects in its archive.
 
-    `listing` maps the names of all objects to their entries in S3's listing.
+    `listing` maps the name of each object to its entry in S3's listing.
     """
 
     def __init__(self, folder: str, listing: Mapping[str, ObjectTypeDef]) -> None:
@@ -199,13 +207,13 @@ class _Reader:
         self.foreign: list[str] = []
 
     def add_sync(self, name: str, content: bytes) -> None:
-        """Add the sync that begins with the journal entry `content`."""
+        """Add a sync. `content` is its first journal entry."""
         entry = self._entry(name, content, ArchivedSync)
         if entry is not None:
             self._add(entry)
 
     def add_event(self, name: str, match: re.Match[str], content: bytes) -> None:
-        """Add the journal entry of a batch or a publication."""
+        """Add a later journal entry of a sync: a commit or a publication."""
         sync = self.syncs[match[2]]
         if match[3] == "end":
             if (end := self._entry(name, content, ArchivedEnd)) is not None:
@@ -228,7 +236,7 @@ class _Reader:
         self._events.append((sync, batch.position, batch.committed, commit))
 
     def add_unindexed(self, match: re.Match[str], metadata: Mapping[str, str]) -> None:
-        """Add an object of archived lines that has no journal entry. Its S3 metadata names its sync and its unit."""
+        """Add an object of archived lines that no journal entry lists. Its S3 metadata describes its sync and unit."""
         name = match[1]
         try:
             described = ArchivedSync.from_metadata(metadata)
@@ -245,10 +253,7 @@ class _Reader:
         sync.unindexed.setdefault(int(match[3]), []).append(lines)
 
     def assign_sequence_numbers(self) -> None:
-        """Assign sequence numbers to all journal events.
-
-        The events are ordered by the first event of their table, then by position, then by time.
-        """
+        """Number all journal entries in order: by the start of their table, then by position, then by time."""
         table_starts: dict[str, int] = {}
         for sync, _, milliseconds, _ in self._events:
             table_starts[sync.entry.table] = min(milliseconds, table_starts.get(sync.entry.table, milliseconds))
@@ -257,7 +262,7 @@ class _Reader:
             set_sequence_number(number * SPACING)
 
     def configure(self, sync: StoredSync, catalog: bytes | None) -> bool:
-        """Set the stream's configuration of a sync. Return False if the configuration is missing or unreadable."""
+        """Set the stream's configuration in a sync. Return False if it is missing or unreadable."""
         if catalog is None:
             return False
         try:
@@ -290,7 +295,7 @@ class _Reader:
 
 
 def time_text(milliseconds: int) -> str:
-    """Return a time as text, from milliseconds since 1970-01-01 UTC."""
+    """Return a time in ISO 8601, given in milliseconds since 1970-01-01 UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
@@ -314,21 +319,21 @@ def _read_metadata(folder: str, names: Sequence[str], access: AwsAccess) -> Iter
 # Plan which archived batches a replay writes, and in which order. This section performs no I/O.
 #
 # Each replayed sync prepares the table with its own stream configuration, commits its batches and publishes the table.
-# The steps follow the order of the journal, even if syncs overlapped. The plan skips the batches whose rows the last
-# refresh replaced, but keeps the columns of their syncs.
+# The steps follow the order of the journal, even if syncs overlapped. Batches whose rows the last refresh replaced are
+# skipped, but the table gets the columns of their syncs.
 
 
 _MAX_NAMES = 20
-"""The maximum number of missing archived objects that messages list by name."""
+"""Maximum number of missing objects that messages list by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The facts about an existing table that a plan depends on.
+    """The state of an existing table, as far as a plan depends on it.
 
-    `published_by` is the sync that published the last overwrite, or None if unknown. `has_pending` is true if the table
-    contains rows that are committed but not yet merged. `commits_whole` is true if a commit publishes its whole batch
-    atomically.
+    - `published_by`: the sync that published the last overwrite, or None if unknown.
+    - `has_pending`: whether the table contains pending rows, which are committed but not merged.
+    - `commits_whole`: whether a commit makes its whole batch visible at once.
     """
 
     published_by: str | None
@@ -337,7 +342,7 @@ class TableFacts:
 
 
 class StepKind(IntEnum):
-    """The kind of a step. Steps with the same sequence number are ordered by kind."""
+    """The kinds of steps. Steps with the same sequence number run in this order."""
 
     BEGIN = 0
     BATCH = 1
@@ -346,7 +351,7 @@ class StepKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """A step of a replayed sync: prepare the table, commit the batch with number `batch`, or publish the table."""
+    """A step of a replayed sync: prepare the table, commit batch number `batch`, or publish the table."""
 
     sequence_number: int
     sync: str
@@ -358,11 +363,12 @@ class Step:
 class Plan:
     """The steps of a replay, in order.
 
-    `columns` contains the streams of skipped syncs, in append mode and without the IDs of the syncs. The replay
-    prepares the table for each of these streams, which adds their columns. `gaps` are sentences about rows of the table
-    that are missing from the archive. `notes` are other sentences for the user. `skipped` contains the URIs of archived
-    lines from uncommitted batches. These lines are not needed, because the source sent their records again in the next
-    sync.
+    - `columns`: the streams of skipped syncs, in append mode. The replay prepares the table for them, which adds their
+      columns.
+    - `gaps`: sentences about rows of the table that are missing from the archive.
+    - `notes`: other sentences for the user.
+    - `skipped`: the S3 URIs of lines whose batch was not committed. They are not replayed, because the source sent
+      these records again in the next sync.
     """
 
     steps: Sequence[Step]
@@ -372,44 +378,44 @@ class Plan:
     notes: Sequence[str]
     skipped: Sequence[str]
     replaced_batches: Mapping[str, Sequence[int]]
-    """The numbers of the batches whose rows a refresh replaced, by the name of the sync."""
+    """The numbers of the batches whose rows a refresh has replaced, by sync."""
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the archive contains all rows of the table since its creation or since its last refresh."""
+        """Return whether the archive contains all rows since the table was created or last refreshed."""
         return bool(self.syncs) and not self.gaps
 
     @property
     def records(self) -> int:
-        """Return the number of archived records that the plan replays."""
+        """Return the number of archived records that the replay reads."""
         return sum(stored.archived.lines for stored in self.lines(self.steps))
 
     @property
     def bytes(self) -> int:
-        """Return the uncompressed size of the archived records that the plan replays, in bytes."""
+        """Return the uncompressed size in bytes of the records that the replay reads."""
         return sum(stored.archived.bytes for stored in self.lines(self.steps))
 
     def lines(self, steps: Iterable[Step]) -> list[StoredLines]:
-        """Return the archived lines of all batches in these steps. Steps that are not batches are ignored."""
+        """Return the archived lines of all batches among these steps."""
         batches = (self.syncs[step.sync].batches[step.batch] for step in steps if step.kind is StepKind.BATCH)
         return [stored for batch in batches for stored in batch.lines]
 
 
 def unindexed_units(history: History) -> frozenset[str]:
-    """Return the names of the units whose archived lines have no journal entry.
+    """Return the names of the units that no journal entry lists.
 
-    Only the rows of the table show whether these lines were committed.
+    They were committed only if the table contains their rows.
     """
     batches = (lines for sync in history.syncs for lines in sync.unindexed.values())
     return frozenset(stored.unit for lines in batches for stored in lines)
 
 
 def build_plan(history: History, state: TableFacts | None, committed_rows: Mapping[str, BitMap]) -> Plan:
-    """Return the plan of a replay.
+    """Return the plan of a replay. Performs no I/O.
 
-    `state` describes the archived table, or is None if the table does not exist. `committed_rows` maps each unit
+    `state` is the state of the archived table, or None if the table does not exist. `committed_rows` maps each unit
     without a journal entry to the line numbers of its rows in the table. Raises ConfigError if the archived
-    configuration of a stream cannot be parsed.
+    configuration of a stream is invalid.
     """
     syncs = [
         replace(sync, batches={**sync.batches}, published=sync.published or _published_without_entry(sync, state))
@@ -445,9 +451,9 @@ def _steps(sync: StoredSync) -> Iterator[Step]:
 
 
 def _published_without_entry(sync: StoredSync, state: TableFacts | None) -> int | None:
-    """Return the sequence number for a publication that has no journal entry, or None if the sync did not publish.
+    """Return a sequence number for a publication that the journal lacks, or None if there was none.
 
-    The entry is missing if the sync was killed after it published the table, but before it wrote the entry.
+    The entry is missing if the sync was killed after publishing the table, but before writing the entry.
     """
     if state is None or not (sync.stream.overwrites_table or sync.stream.dedup):
         return None
@@ -462,12 +468,10 @@ def _add_committed_unindexed(
     committed_rows: Mapping[str, BitMap],
     skipped: list[str],
 ) -> None:
-    """Add the lines of a sync that have no journal entry but exist as rows in the table.
+    """Add committed lines to the batches of a sync, if no journal entry lists them but the table has their rows.
 
-    If an object without a journal entry has no rows in the table, add the object's URI to `skipped`.
-
-    The batches of the added lines follow all other batches of the sync, and have sequence numbers greater than
-    `replaced_until`.
+    Their batches follow all other batches of the sync, and have sequence numbers greater than `replaced_until`. If the
+    table has no row of an object, the object's URI is added to `skipped`.
     """
     for number, unindexed in sorted(sync.unindexed.items()):
         for lines in unindexed:
@@ -481,7 +485,7 @@ def _add_committed_unindexed(
 
 
 def _gaps(history: History, selected: Mapping[str, StoredSync], has_refresh: bool) -> Iterator[str]:
-    """Yield sentences about rows of the table that are missing from the archive."""
+    """Yield a sentence about each group of rows that is missing from the archive."""
     sync_names = {stored.name for stored in history.syncs}
     if not has_refresh:
         for stored in _first_of_each_table(history):
@@ -509,8 +513,8 @@ def _notes(history: History) -> Iterator[str]:
 def _first_of_each_table(history: History) -> list[StoredSync]:
     """Return the first sync of each table that has had this name, oldest table first.
 
-    Journal entries written by earlier versions of the connector do not identify their table. They are assumed to belong
-    to the same table as the entry after them.
+    Journal entries of earlier connector versions contain no table ID. They count as the same table as the next entry
+    with an ID.
     """
     first: dict[str, StoredSync] = {}
     for stored in history.syncs:
@@ -521,9 +525,9 @@ def _first_of_each_table(history: History) -> list[StoredSync]:
 
 
 def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
-    """Return the syncs of the last published refresh, and the sequence number of the refresh's first publication.
+    """Return the syncs of the last published refresh, and the sequence number of its first publication.
 
-    If no refresh was published, return an empty list and 0.
+    Returns an empty list and 0 if no refresh was published.
     """
     published = [sync for sync in syncs if sync.stream.overwrites_table and sync.published is not None]
     if not published:
@@ -539,21 +543,19 @@ def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
 
 
 def _is_missing(lines: str, selected: Mapping[str, StoredSync], has_refresh: bool, syncs: Collection[str]) -> bool:
-    """Return whether the table should contain rows whose archived lines are missing. `lines` is the name of the object.
+    """Return whether the table lacks rows because an object of archived lines is missing.
 
-    The object's name identifies its batch.
-
-    The rows of batches that are not selected were replaced by a refresh. The lines of a sync that is not in `syncs`
-    count as missing, unless the table was refreshed.
+    `lines` is the name of the object, which contains its sync and batch. Batches that are not selected do not count,
+    because a refresh has replaced their rows. If the sync is unknown, its lines count unless the table was refreshed.
     """
     sync, batch, *_ = lines.rpartition("/")[2].split("-")
     return int(batch) in selected[sync].batches if sync in selected else not has_refresh and sync not in syncs
 
 
 def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
-    """Return a copy of the stream in append mode, without the IDs of a sync.
+    """Return a copy of the stream in append mode, without the IDs of the sync.
 
-    With `dedup`, the copy is deduplicated and keeps the stream's primary key.
+    With `dedup`, the copy is deduplicated by the stream's primary key.
     """
     return replace(
         stream,
@@ -569,12 +571,12 @@ def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
 # --- Progress ---------------------------------------------------------------------------------------------------------
 # Store the progress of a replay in an object in the archive, so that a killed replay can resume.
 #
-# All writes are conditional. A new replay claims the object. If an older replay still runs, its next write to the
-# object fails, and it stops. The new replay finds the commits of the older replay in the table.
+# All writes are conditional. A new run claims the object. If an older run is still active, its next write to the object
+# fails, and it stops. The new run finds the commits of the older run in the table.
 
 
 class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
-    """The completed steps of one replayed sync."""
+    """The completed steps of one replayed sync: its start, its batches by number, and its end."""
 
     begun: bool = False
     batches: set[int] = msgspec.field(default_factory=set)
@@ -582,9 +584,10 @@ class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
 
 
 class CompletedSteps(msgspec.Struct, omit_defaults=True):
-    """The completed steps of a replay.
+    """The completed steps of a replay, as stored in the archive.
 
-    `started` is the time in seconds since 1970-01-01 UTC at which the target table was empty.
+    `run` is the ID of the run that claimed the object last. `started` is the time at which the target table was empty,
+    in seconds since 1970-01-01 UTC.
     """
 
     run: str
@@ -605,7 +608,7 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
                     sync.ended = True
 
     def includes(self, step: Step) -> bool:
-        """Return whether a step is completed."""
+        """Return whether a step is marked as completed."""
         sync = self.syncs.get(step.sync, CompletedSyncSteps())
         match step.kind:
             case StepKind.BEGIN:
@@ -617,9 +620,9 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
 
 
 class ReplayProgress:
-    """The object at the S3 URI `uri` that stores the progress of a replay.
+    """Stores the progress of a replay in the object at `uri`, an S3 URI.
 
-    A replay claims the object first. Its later writes fail if another replay has claimed the object in between.
+    A run of the replay claims the object first. When another run claims it, all later writes of the first run fail.
     """
 
     def __init__(self, uri: str, access: AwsAccess) -> None:
@@ -628,7 +631,11 @@ class ReplayProgress:
         self._etag: str | None = None
 
     def claim(self, run: str, now: float) -> CompletedSteps:
-        """Claim the progress object for this run. Return the completed steps of earlier runs. Raises ConnectorError."""
+        """Claim the object for this run. Return the steps that earlier runs have completed.
+
+        `now` is the start time that is stored if there was no earlier run. Raises ConnectorError if another run claims
+        the object at the same time.
+        """
         completed = CompletedSteps(run, now)
         try:
             # Write before reading, because S3 answers a read of a missing object with an access denial if the caller
@@ -643,7 +650,7 @@ class ReplayProgress:
         return completed
 
     def save(self, completed: CompletedSteps) -> None:
-        """Store the completed steps. Raises ConnectorError if another replay has claimed the progress object."""
+        """Store the completed steps. Raises ConnectorError if another run has claimed the object."""
         content = msgspec.json.encode(completed)
         try:
             if self._etag is None:
@@ -656,7 +663,7 @@ class ReplayProgress:
             raise
 
     def require(self, run: str) -> None:
-        """Raise ConnectorError if another replay has claimed the progress object."""
+        """Raise ConnectorError unless the object is still claimed by `run`."""
         if self._read().run != run:
             raise _displaced()
 
