@@ -1,1 +1,1 @@
-"""The `replay` command: re-run the archived syncs of a table, to rebuild the table."""
+"""The command `replay`: rebuild a table by re-running its archived syncs."""

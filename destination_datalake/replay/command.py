@@ -1,4 +1,4 @@
-"""`destination-datalake replay`: rebuild a table from its archive."""
+"""The command line of `destination-datalake replay`, which rebuilds a table from its archive."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _TABLE = re.compile(r"[a-z0-9_]{1,255}")
 
 
 def run_replay(arguments: Sequence[str], spark: Engine | None = None) -> int:
-    """Run the command with `arguments`, which exclude the command's name. Return the exit code: 0, 1 or 143.
+    """Run the command `replay`, without its name in `arguments`. Return the exit code: 0, 1 or 143.
 
-    Uses `spark` if given; otherwise starts an engine when one is needed. Raises SystemExit with code 2 for an invalid
-    command line, and with code 0 for `--help`.
+    Uses the engine `spark`, or starts one when it is needed. Raises SystemExit with code 2 if the command line is
+    invalid, and with code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
         options = _parser().parse_args(arguments)
@@ -93,8 +93,7 @@ def _replay(config: Config, options: argparse.Namespace, termination: Terminatio
 def _require_no_erasure(name: TableName, config: Config) -> None:
     """Raise ConfigError if an erasure of the table is unfinished.
 
-    The table may still contain rows that the erasure has not deleted yet. A replay skips these rows, so its result
-    would differ from the table.
+    The table may then still contain rows that a replay skips, so the result would differ from the table.
     """
     ledger = config.uri(DELETIONS_FOLDER)
     if requests := unfinished(ledger, str(name), aws_access(config).client("s3")):
@@ -106,7 +105,7 @@ def _require_no_erasure(name: TableName, config: Config) -> None:
 
 
 def _find_archive(stream: str, config: Config) -> tuple[TableName, History]:
-    """Return a stream's table and the history of its archived syncs. Raises ConfigError if there is no archive."""
+    """Return a stream's table and its archived syncs. Raises ConfigError if the stream has no archive."""
     access = aws_access(config)
     for name, stream_id in TableNaming.of(config).candidates(stream).items():
         history = read_history(table_folder(config.uri(ARCHIVE_FOLDER), *name), access)

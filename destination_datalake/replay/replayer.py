@@ -1,8 +1,8 @@
 """Re-run the archived syncs of one table.
 
-For each archived sync, the replay prepares the table, reads the batches from the archive, encodes and commits them in
-the same way as the original sync, and publishes the table. An object in the archive records the completed steps, so
-that an interrupted replay can resume.
+Each sync runs like the original: it prepares the table, encodes and commits its batches, and publishes the table. Only
+the records come from the archive. Completed steps are stored in an object in the archive, so that an interrupted replay
+can resume.
 """
 
 from __future__ import annotations
@@ -64,30 +64,29 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import Table
 
 _TASK_BYTES = 1024 * MiB
-"""The maximum number of bytes that one Spark job encodes, per concurrent task. A job encodes consecutive batches of one
-sync, which are committed together. With one batch per job, cores would be idle, because a batch can consist of a single
-object, which one task reads."""
+"""Maximum number of bytes per concurrent task that one Spark job encodes. A job encodes several consecutive batches of
+a sync, and commits them together. A single batch may be one object, which only one task can read, so other cores would
+idle."""
 
 _MAX_REPLACEMENT_AGE_SECONDS = 24 * 3600
-"""The maximum age of an unfinished replacement that can resume. An older replacement starts again, because maintenance
-may have deleted its files: files that no table references are deleted as orphans some days after they were written."""
+"""Maximum age of an unfinished replacement that can resume. An older one starts again, because maintenance may have
+deleted its files: no table references them, and orphaned files are deleted after some days."""
 
 _MAX_STEP_ATTEMPTS = 3
-"""The maximum number of attempts to run the steps of a replay. An attempt fails if an older replay takes the table's
-fencing token."""
+"""Maximum number of attempts to run the steps of a replay. An attempt fails if an older replay of the table is still
+running, and fences this one."""
 
 _MAX_LISTED_SYNCS = 5
-"""The maximum number of syncs that a message lists with their number of rows."""
+"""Maximum number of syncs that a message lists with their row counts."""
 
 _MAX_REPLACE_ATTEMPTS = 10
-"""The maximum number of attempts to replace the table. An attempt fails if a sync commits to the table while the
-attempt runs."""
+"""Maximum number of attempts to replace the table. An attempt fails if a sync commits to the table in between."""
 
 
 class ArchiveStaging:
-    """A staging for segments that are archived objects. They are already in S3, so they need no transfer to executors.
+    """A staging that lets executors read archived objects directly from S3.
 
-    Spark jobs exchange intermediate files through `staging`.
+    Nothing is uploaded or deleted. `staging` provides the folders for intermediate files of Spark jobs.
     """
 
     uses_files = True
@@ -98,31 +97,31 @@ class ArchiveStaging:
         self.shared_folder = staging.shared_folder
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Do nothing, because archived segments have no local files that could be freed."""
+        """Do nothing, because archived segments have no local files."""
 
     def begin(self, segment: Segment) -> None:
-        """Do nothing, because the archived object already exists."""
+        """Do nothing, because the archived object is already in S3."""
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Return the archived object as a staged segment."""
+        """Return the location of the archived object."""
         assert isinstance(segment, ArchivedSegment)
         assert segment.location is not None
         return replace(segment.staged(segment.location), first_id=segment.first_id)
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Do nothing, because a replay does not delete archived objects."""
+        """Do nothing, because archived objects must not be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSegment(Segment):
-    """A segment that reads its lines from an archived object."""
+    """A segment whose lines are read from an archived object instead of a local file."""
 
     location: ArchivedLines | None = None
     first_id: bytes = b""
 
     @classmethod
     def of(cls, stream: StreamId, lines: StoredLines) -> ArchivedSegment:
-        """Return the segment that reads an object of archived lines."""
+        """Return a segment of `stream` that reads these archived lines."""
         archived = lines.archived
         line_numbers = None if lines.line_numbers is None else BitMap(lines.line_numbers)
         location = ArchivedLines(lines.uri, lines.etag, lines.size, line_numbers, archived.sha256)
@@ -138,18 +137,18 @@ class ArchivedSegment(Segment):
 
 
 class DiscardingRejectLedger(RejectLedger):
-    """A reject ledger that deletes rejects, because the original syncs have published the same rejects."""
+    """A reject ledger that deletes all rejects. The original syncs have already published them."""
 
     def publish(self, files: Sequence[RejectFile]) -> None:
-        """Delete the files with the rejects of a batch."""
+        """Delete the reject files of a batch instead of publishing them."""
         self.delete_uncommitted(files)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayContext:
-    """The objects that all re-run syncs of one replay share, such as the engine and the access to AWS.
+    """What all syncs of a replay share: the Spark engine, AWS access, rejects, and a function that opens the table.
 
-    The syncs also share the fencing token of the replay's run.
+    `run` is the ID of the replay's run, under which all of its syncs commit.
     """
 
     engine: Engine
@@ -159,19 +158,18 @@ class ReplayContext:
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
     suppressed: SuppressionRules = field(default_factory=dict)
-    """The suppression rules of each table, by its name. A replay skips matching records, no matter when they were
-    archived."""
+    """The suppression rules by table name. A replay skips matching records, whenever they were archived."""
 
 
 class SyncReplay:
     """The re-run of one archived sync.
 
-    The constructor prepares the table, `land` encodes and commits archived lines, and `publish` publishes the table.
-    All methods raise every failure as a ConnectorError.
+    The constructor prepares the table, `land` writes batches, and `publish` publishes the table. All of them raise
+    ConnectorError for any failure.
     """
 
     def __init__(self, context: ReplayContext, stream: Stream, number: int) -> None:
-        """Prepare the table. `number` is the number of the sync in this replay, starting at 1."""
+        """Prepare the table for `stream`. `number` numbers the syncs of the replay, starting at 1."""
         self._stream = stream.id
         self._outcomes: list[BatchOutcome] = []
         self._batches = 0
@@ -189,7 +187,7 @@ class SyncReplay:
             raise ConnectorError(failure)
 
     def land(self, lines: Sequence[StoredLines]) -> RejectCounts:
-        """Encode archived lines, and commit them as one batch. Return the counts of the batch's rejects."""
+        """Encode archived lines and commit them as one batch. Return the batch's counts of rejects."""
         self._batches += 1
         segments = tuple(ArchivedSegment.of(self._stream, stored) for stored in lines)
         self._landing.land([Batch(self._stream, self._batches, segments)])
@@ -202,18 +200,18 @@ class SyncReplay:
                 raise AssertionError("a replay releases no states, so it skips no batch")
 
     def publish(self) -> None:
-        """Publish the table that the sync writes to."""
+        """Merge pending rows, and publish the table."""
         for failure in self._landing.publish([self._stream]).values():
             raise ConnectorError(failure)
 
     def close(self) -> None:
-        """Stop the threads of the sync."""
+        """Stop the threads of the sync. Waits for running commits."""
         self._landing.close(lambda: False)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """The table whose archive is replayed. `folder` is the S3 URI of the table's archive."""
+    """The archived table (`name`) and its archive (`folder`, an S3 URI)."""
 
     config: Config
     access: AwsAccess
@@ -223,13 +221,11 @@ class ReplaySource:
 
 
 class Replayer:
-    """Replay the archive of a source table into `target_table`.
+    """Replays the archive of a source table into the table `target_table`.
 
-    `run` plans the steps, runs the steps that are not completed yet and, to replace the source table, moves the rebuilt
-    content there.
-
-    `engine` returns the Spark engine. `print_line` prints a line for the user. `is_stopped` returns whether the replay
-    must stop.
+    The target is either another table of the user, or an intermediate table that then replaces the source table.
+    `engine` returns the Spark engine, `print_line` prints a line for the user, and `is_stopped` returns whether to stop
+    the replay.
     """
 
     def __init__(
@@ -252,12 +248,12 @@ class Replayer:
 
     @property
     def summary(self) -> str:
-        """Return the totals of the replay as a sentence, without a final period."""
+        """Return a sentence with the totals of the replay, without a full stop."""
         totals = f"{self._records:,} records ({self._bytes / 1e6:,.1f} MB) of {len(self._replayed_syncs)} syncs"
         return f"Replayed {totals}: {self._rejected:,} rejected, {self._skipped} objects skipped"
 
     def describe(self, history: History) -> Plan:
-        """Print what the archive contains and what the replay would write. Return the replay's plan."""
+        """Print what the archive contains, what it lacks, and what a replay writes. Return the plan."""
         plan = self._plan(history, self._rebuild().state(self._source.name))
         batches = sum(step.kind is StepKind.BATCH for step in plan.steps)
         since = time_text(min((stored.entry.started for stored in history.syncs), default=0))
@@ -279,10 +275,10 @@ class Replayer:
         return plan
 
     def describe_difference(self, plan: Plan) -> None:
-        """Print how many rows a replacement would remove from the source table, and how many it would add.
+        """Print how many rows the source table would lose and regain if the replay replaced it.
 
-        Rows are compared by raw ID. The number of added rows is an upper bound, because rows that suppression rules
-        exclude are only determined by a replay.
+        Compares rows by raw ID. The number of regained rows is an upper bound, because only the replay applies the
+        suppression rules.
         """
         name, lines = self._source.name, plan.lines(plan.steps)
         if (state := self._rebuild().state(name)) is None:
@@ -304,9 +300,11 @@ class Replayer:
             self._print_line("These numbers exclude deduplicated syncs: replay into another table to compare by key.")
 
     def run(self, history: History, run: str, *, replace: bool, accept_gaps: bool = False) -> bool:
-        """Replay the archive into the target table. With `replace`, then replace the rows of the source table.
+        """Run or resume a replay. With `replace`, then replace the content of the source table.
 
-        Returns False if the replay was stopped. Raises ConnectorError and the errors of the AWS libraries.
+        Returns False if the replay was stopped, otherwise True. `run` is the ID of this run. If rows are missing from
+        the archive, a replacement raises ConfigError, unless `accept_gaps` is set. Raises ConnectorError, and errors of
+        the AWS libraries.
         """
         plan = self.describe(history)
         if replace and self._rebuild().state(self._source.name) is None:
@@ -346,7 +344,7 @@ class Replayer:
             return True
 
     def _context(self, engine: Engine, staging: Staging, jobs: Jobs, run: str, *, replace: bool) -> ReplayContext:
-        """Return the context of the syncs. With `replace`, discard rejects, because their objects already exist."""
+        """Return the context for the syncs. With `replace`, rejects are discarded, because they are already stored."""
         config, access = self._source.config, self._source.access
         ledger = DiscardingRejectLedger if replace else RejectLedger
         day = datetime.now(UTC).date().isoformat()
@@ -358,7 +356,7 @@ class Replayer:
         return ReplayContext(engine, staging, access, run, rejects, open_table, suppressed)
 
     def _print_differences(self, rebuild: Rebuild) -> None:
-        """Print how the rows of the target table differ from those of the source table, if both tables exist."""
+        """Print how the rows of the target and source tables differ. Do nothing unless both tables exist."""
         state, target_state = rebuild.state(self._source.name), rebuild.state(self._target_table)
         if state is None or target_state is None:
             return
@@ -373,11 +371,14 @@ class Replayer:
         return build_plan(history, state, self._find_rows(state, unindexed_units(history), self._source.name))
 
     def _find_rows(self, state: TableState | None, units: Collection[str], name: TableName) -> Mapping[str, BitMap]:
-        """Return the rows of these units that a table contains, or contained before later rows replaced them."""
+        """Return which rows of these units are or were in a table, as line numbers by unit.
+
+        Includes rows that later rows have replaced.
+        """
         return {} if state is None or not units else self._rows(state.written, units, name).lines
 
     def _rows(self, files: Sequence[SourceFile], units: Collection[str], name: TableName) -> TableRows:
-        """Return the rows in these files of the table `name`, grouped by unit."""
+        """Return the rows of these units in data files of the table `name`, grouped by unit."""
         if not files:
             return TableRows({})
         engine = self._engine()
@@ -385,7 +386,7 @@ class Replayer:
         return merge_row_ids(results_or_raise(engine.run(find_by_row_id, tasks)), units)
 
     def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
-        """Return the rebuild of the source table. `jobs` and `plan` are only needed to replace the table."""
+        """Return the operations on the source table as a whole. Only a replacement needs `jobs` and `plan`."""
 
         def open_source() -> Table:
             assert jobs is not None
@@ -399,8 +400,7 @@ class Replayer:
     def _table_opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
         config = self._source.config
         if in_place:
-            # Delete files depend on the sequence numbers of the table that they were written for, but the rows move to
-            # another table.
+            # Do not write delete files: they refer to sequence numbers of this table, but its rows move to another one.
             config = config.model_copy(update={"dedup": config.dedup.model_copy(update={"deletes": "copy_on_write"})})
         context = TableContext(run, self._source.access, self._source.catalog, jobs)
         return lambda stream: open_table(
@@ -412,7 +412,11 @@ class Replayer:
     def _resume_or_start(
         self, progress: ReplayProgress, rebuild: Rebuild, run: str, *, replace: bool
     ) -> CompletedSteps:
-        """Return the steps that an earlier run completed, or create an empty target table if no run can resume."""
+        """Return the steps that earlier runs have completed. If none can resume, start with an empty target table.
+
+        Raises ConfigError if the target table exists but does not belong to a replay that can resume, unless the replay
+        replaces the source table.
+        """
         now = time.time()
         completed = progress.claim(run, now)
         exists = rebuild.state(self._target_table) is not None
@@ -436,7 +440,7 @@ class Replayer:
         return completed
 
     def _add_columns(self, plan: Plan, context: ReplayContext) -> None:
-        """Add the columns of skipped syncs to the target table, by preparing it for the stream of each skipped sync."""
+        """Add the columns of skipped syncs to the target table, by preparing it for each of their streams."""
         for stream in plan.columns:
             try:
                 self._start_sync(stream, context).close()
@@ -448,11 +452,10 @@ class Replayer:
     def _run_steps_with_retries(
         self, plan: Plan, context: ReplayContext, rebuild: Rebuild, progress: ReplayProgress, completed: CompletedSteps
     ) -> bool:
-        """Run the steps that are not completed yet. Return False if the replay was stopped.
+        """Run the remaining steps. Return False if the replay was stopped.
 
-        If an older replay still runs, it stops once it notices that this replay has claimed the progress object. Before
-        that, the older replay may take the table's fencing token. The steps of this replay then fail as fenced, and are
-        run again.
+        An older replay of the same target stops when it notices that this replay has claimed the progress object. Until
+        then, it may fence this replay, whose steps then fail. They are retried.
         """
         for _ in range(_MAX_STEP_ATTEMPTS - 1):
             try:
@@ -469,7 +472,7 @@ class Replayer:
     ) -> bool:
         self._discard_unresumable(plan, completed)
         remaining = [step for step in plan.steps if not completed.includes(step)]
-        # Only a resumed run needs to search for rows that an earlier run committed without recording the step.
+        # Only a resumed run searches for rows that an earlier run committed without recording the step.
         present: Mapping[str, BitMap] | None = None if completed.syncs and not self._sync_replays else {}
         for group in _group_batches(
             remaining, plan, lambda: _TASK_BYTES * min(context.engine.parallelism(), MAX_TASKS)
@@ -481,8 +484,8 @@ class Replayer:
                 self._sync_replays[sync.name] = self._start_sync(sync.stream, context)
                 progress.require(completed.run)
             if present is None:
-                # Search after the sync has started: its start takes the table's fencing token, so an earlier replay
-                # cannot commit anymore.
+                # Search after the sync has started. The start takes the table's fencing token, so an earlier replay can
+                # no longer commit.
                 present = self._find_committed_rows(remaining, plan, rebuild)
             if group[0].kind is StepKind.BATCH:
                 self._land(sync, group, plan, present)
@@ -505,7 +508,7 @@ class Replayer:
         self._print_line(f"Sync {sync}: {records:,} records of {counted(len(group), 'batch', 'es')}.")
 
     def _discard_unresumable(self, plan: Plan, completed: CompletedSteps) -> None:
-        """Discard completed steps of unfinished overwrites without a generation, because they cannot be resumed."""
+        """Forget completed steps of unfinished overwrites that have no generation, because these cannot resume."""
         for name, sync in plan.syncs.items():
             steps = completed.syncs.get(name)
             lacks_generation = sync.stream.overwrites_table and sync.stream.overwrite_generation is None
@@ -515,7 +518,7 @@ class Replayer:
     def _find_committed_rows(self, remaining: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, BitMap]:
         """Return the rows of the remaining steps that the target table already contains.
 
-        Such rows exist if an earlier run was killed after it committed a batch, but before it stored its progress.
+        An earlier run leaves such rows if it is killed after a commit, but before it stores the completed step.
         """
         state = rebuild.state(self._target_table)
         lines = {stored.unit: stored.archived.lines for stored in plan.lines(remaining)}
@@ -542,9 +545,11 @@ class Replayer:
         *,
         accept_gaps: bool,
     ) -> bool:
-        """Replay the syncs that were archived since the replay began, then replace the content of the source table.
+        """Replace the content of the source table. First replay the syncs that were archived in the meantime.
 
-        Returns False if the replay was stopped. Raises ConfigError if the table would lose or regain rows.
+        Returns False if the replay was stopped. Raises ConfigError if rows of the source table are missing from the
+        result or the reverse, unless `accept_gaps` is set. Raises ConnectorError if syncs committed during each
+        attempt.
         """
         rebuild.begin()
         for _ in range(_MAX_REPLACE_ATTEMPTS):
@@ -579,7 +584,7 @@ class Replayer:
         raise ConnectorError(Failure(message, "concurrent commits to the table", "transient_error"))
 
     def _merge_pending(self, plan: Plan, context: ReplayContext, rebuild: Rebuild) -> None:
-        """Merge the committed but unmerged rows of the target table, if the plan contains deduplicated streams."""
+        """Merge the pending rows of the target table, if any archived sync was deduplicated."""
         state = rebuild.state(self._target_table)
         deduplicated = [sync.stream for sync in plan.syncs.values() if sync.stream.dedup]
         if state is not None and state.has_pending and deduplicated:
@@ -587,10 +592,10 @@ class Replayer:
                 sync_replay.publish()
 
     def _compare(self, history: History, state: TableState, target_state: TableState) -> list[str]:
-        """Return sentences about rows that exist in only one of the source and target tables, compared by raw ID.
+        """Return sentences about rows and columns that only one of the two tables has. Compares rows by raw ID.
 
-        Rows that exist only in the source table are not reported while that table contains pending rows, because the
-        merge of pending rows may replace them.
+        If the source table has pending rows, rows that only this table has are not reported, because a merge may
+        replace them.
         """
         syncs = {stored.unit: sync for sync in history.syncs for stored in sync.lines()}
         source = self._rows(state.sources, syncs, self._source.name)
@@ -619,9 +624,9 @@ class Replayer:
 
 
 def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], int]) -> Iterator[Sequence[Step]]:
-    """Yield the steps in groups.
+    """Yield the steps in groups that run together.
 
-    Consecutive batches of one sync form groups of up to `max_bytes`. Every other step is a group of its own.
+    Consecutive batches of a sync form groups of up to `max_bytes` of lines. Any other step is its own group.
     """
     group: list[Step] = []
     group_bytes = 0
@@ -638,7 +643,7 @@ def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], in
 
 
 def _exclude_present(lines: StoredLines, present: BitMap | None) -> StoredLines | None:
-    """Return the lines without those that already exist as rows (`present`), or None if no lines remain."""
+    """Return the lines whose rows are not `present` in the table yet, or None if there are no such lines."""
     if not present:
         return lines
     numbers = set(range(lines.archived.lines) if lines.line_numbers is None else lines.line_numbers) - set(present)
