@@ -1,4 +1,4 @@
-"""Conversion of RECORD lines to Arrow columns.
+"""Convert RECORD lines to Arrow columns.
 
-This package depends on schemas and the protocol, but not on Spark, AWS or tables.
+This package depends on the packages `schema` and `protocol`, but not on Spark, AWS or tables.
 """

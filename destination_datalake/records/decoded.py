@@ -29,10 +29,10 @@ _EMPTY = re.compile(rb'"(?: |\\[trn])*"')
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """An entry of `_airbyte_meta.changes`: the field's path (source keys joined by `.`), the change, and its reason.
+    """A change to a value, as listed in `_airbyte_meta.changes`: the field, the change, and its reason.
 
-    `original` is the JSON text of the received value, or None for a change that the source reported. The original is
-    ignored when changes are compared, and never logged.
+    `field` is the path of source keys, joined by `.`. `original` is the JSON text of the received value, or None if the
+    source reported the change. It is never logged, and is ignored when changes are compared.
     """
 
     field: str | None
@@ -42,10 +42,7 @@ class ValueChange:
 
     @property
     def had_no_value(self) -> bool:
-        """Whether the received value was a blank text, which became null.
-
-        Such a change needs no reject, as no value is lost.
-        """
+        """Whether a blank string became null. No reject is needed for it, because no value is lost."""
         return self.change == NULLED and self.original is not None and _EMPTY.fullmatch(self.original) is not None
 
 
@@ -54,9 +51,9 @@ CHANGES_TYPE = arrow_type(List(CHANGE))
 
 
 def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]]) -> pa.Array[Any]:
-    """Return an array of CHANGES_TYPE with the changes of `rows` rows.
+    """Return an array of CHANGES_TYPE with a list of changes for each of `rows` rows.
 
-    `by_row` contains the number and the changes of each row that has changes, in ascending order.
+    `by_row` contains the row numbers and changes of the rows that have changes, in ascending order.
     """
     entries: list[ValueChange] = []
     offsets = np.zeros(rows + 1, np.int32)
@@ -72,7 +69,7 @@ def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]])
 
 
 def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
-    """Return an array of CHANGES_TYPE that is built from the offsets of its lists and from all entries."""
+    """Return an array of CHANGES_TYPE, built from the offsets of its lists and from all of its entries."""
     return pa.ListArray.from_arrays(offsets, entries, type=CHANGES_TYPE)
 
 
@@ -80,7 +77,7 @@ def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
 
 
 class ChangedRow(NamedTuple):
-    """A row with changed values: the row's number, the line of its record, and at least one change."""
+    """A row with changed values: its number, its line as received, and its changes (at least one)."""
 
     row: int
     line: bytes
@@ -88,9 +85,9 @@ class ChangedRow(NamedTuple):
 
 
 class RejectedLine(NamedTuple):
-    """A line that does not become a row because its record is rejected.
+    """A line whose record was rejected, so that it does not become a row.
 
-    `reason` is a code. `message` is a text for users, and never quotes the line.
+    `reason` is a code. `message` is for the user, and never quotes the line.
     """
 
     line: bytes
@@ -99,27 +96,30 @@ class RejectedLine(NamedTuple):
 
 
 class RowLines(Protocol):
-    """Provides the received line of each row, by row number."""
+    """Returns the received line of a row, by the row's number."""
 
     def __getitem__(self, row: int, /) -> bytes: ...
 
 
 LineNumbers = np.ndarray[Any, np.dtype[np.int64]]
-"""The line number of each row, in ascending order."""
+"""The line numbers of rows, in ascending order."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-"""A truth value for each row."""
+"""One boolean per row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The rows of decoded records, as columns. Every array has one entry per row.
+    """Decoded records. All arrays have one entry per row.
 
-    `extracted_at` has the type timestamp[us, UTC]. `columns` have the widest types (64-bit integers, doubles); files
-    may store narrower types. `changes` has the type CHANGES_TYPE and contains the changes of the source and the
-    connector, or is None if there are none. `changed` are the rows that the connector changed, in order. `rejected` are
-    the lines that did not become rows. `lines` are the lines of the rows, and `line_numbers` are their numbers among
-    all decoded lines, beginning with 0.
+    - `extracted_at`: the times of extraction, as timestamp[us, UTC].
+    - `columns`: the values of each column, in the widest types (64-bit integers, doubles). Files may use narrower
+      types.
+    - `changes`: the changes by the source and the connector, as CHANGES_TYPE, or None if there are none.
+    - `changed`: the rows that the connector changed, in order.
+    - `rejected`: the lines that did not become rows.
+    - `lines`: the received line of each row.
+    - `line_numbers`: for each row, the number of its line among all decoded lines, starting at 0.
     """
 
     extracted_at: pa.Array[Any]
@@ -132,11 +132,11 @@ class Decoded:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """The number of rows, without rejected lines."""
         return len(self.extracted_at)
 
     def filtered(self, kept: Mask) -> Decoded:
-        """Return only the rows for which the mask is true, and all rejected lines."""
+        """Return a copy with only the rows for which `kept` is true. All rejected lines are kept."""
         mask = pa.array(kept)
         rows = np.flatnonzero(kept)
         numbers = np.cumsum(kept) - 1
@@ -154,7 +154,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class _FilteredLines:
-    """The lines of a subset of the rows."""
+    """The received lines of selected rows."""
 
     lines: RowLines
     rows: LineNumbers

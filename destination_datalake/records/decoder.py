@@ -1,8 +1,8 @@
-"""Decoder of blocks of RECORD lines to Arrow columns.
+"""Decode blocks of RECORD lines to Arrow columns.
 
-The native decoder (module `native`) converts nearly all values. The careful rules (package `values`) convert the values
-that it does not accept. The module `record` reads the lines that it rejects, one by one, or all lines if the native
-decoder is not available.
+- The native decoder (`records.native`) converts nearly all values.
+- The slower rules in `records.values` convert the values that the native decoder does not accept.
+- `records.record` decodes the lines that the native decoder rejects, or all lines if it is not available.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ from destination_datalake.schema.columns import RecordFields
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 BLOCK_BYTES = 8 * 1024 * 1024
-"""Maximum size of a block in bytes, unless a single line is longer. Each block is decoded at once."""
+"""Maximum size of a block in bytes. A single longer line is a block of its own. A block is decoded in one call."""
 
 BLOCK_CELLS = 2_000_000
-"""Maximum number of values in a block of more than one line. Absent values count as well, because each uses about 20
-bytes."""
+"""Maximum number of values in a block with several lines. Absent values count too, because each uses about 20 bytes."""
 
 BLOCK_CHANGES = 50_000
-"""The number of changed values after which the decoder yields the rows that it has decoded so far."""
+"""The decoder yields the rows decoded so far when they have more than this number of changed values."""
 
 _SHORTEST_LINE = len(b'{"type":"RECORD","record":{"stream":"","data":{},"emitted_at":0}}')
 _NEWLINE = 10
 
 
 class _Column(NamedTuple):
-    """A column's Arrow type in memory, and the careful rule that converts its values."""
+    """The Arrow type of a column, and the function that converts values the native decoder does not accept."""
 
     type: pa.DataType
     coerce: Coercer
 
 
 class BlockDecoder:
-    """Decodes blocks of RECORD lines for one stream's columns."""
+    """Decodes blocks of RECORD lines of one stream to its columns."""
 
     def __init__(self, columns: Sequence[Field], floats: Floats = Floats.ANY) -> None:
         self._record = RecordFields.of(columns)
@@ -69,10 +68,10 @@ class BlockDecoder:
         return record_coercer(self._record.fields, self._floats)
 
     def decode(self, block: bytes | memoryview) -> Iterator[Decoded]:
-        """Decode whole lines, each of which ends with a newline.
+        """Decode a block of whole lines, each ending with a newline. Yield the results in parts.
 
-        The yielded parts together contain every non-empty line exactly once, not necessarily in the order of the lines.
-        `Decoded.line_numbers` contains the numbers of the lines, which count empty lines as well.
+        Together, the parts contain each non-empty line once, either as a row or as a rejected line. The order of lines
+        may change. `Decoded.line_numbers` also counts empty lines, and continues across blocks.
         """
         view, first = memoryview(block), self._lines
         if self._native is None:
@@ -88,7 +87,7 @@ class BlockDecoder:
             yield replace(part, columns=columns, line_numbers=part.line_numbers + first)
 
     def _decode_block(self, block: memoryview, read: NativeBlock) -> Iterator[Decoded]:
-        """Yield the rows of a block, beginning with the rows of lines that the native decoder rejected.
+        """Yield the result of a block, beginning with the lines that the native decoder rejected.
 
         Line numbers are relative to the block.
         """
@@ -103,7 +102,7 @@ class BlockDecoder:
             yield self._rows(block, read, cells, len(read.lines))
 
     def _rows(self, block: memoryview, read: NativeBlock, cells: _CoercedCells, end: int) -> Decoded:
-        """Return the rows from `cells.first_row` to `end`, with the values of `cells` in the columns."""
+        """Return the rows from `cells.first_row` up to `end`. Values in `cells` replace those of the native decoder."""
         first, count = cells.first_row, end - cells.first_row
         columns = [
             _with_values(array.slice(first, count), *cells.values[number])
@@ -118,7 +117,7 @@ class BlockDecoder:
         return Decoded(read.extracted_at.slice(first, count), columns, changes, changed, (), received, lines.numbers)
 
     def _decode_one_by_one(self, block: memoryview, lines: Lines) -> Iterator[Decoded]:
-        """Decode the lines one by one. Yield the collected rows after every BLOCK_CHANGES changes, and at the end."""
+        """Decode lines singly. Yield rows and rejected lines after every BLOCK_CHANGES changes, and at the end."""
         received = _ReceivedLines(block, lines)
         rows: list[CoercedRecord] = []
         kept: list[int] = []
@@ -166,10 +165,10 @@ class BlockDecoder:
 
 @dataclass
 class _CoercedCells:
-    """The values that the careful rules return for single cells, by column, and the changes by row.
+    """Values that the native decoder did not accept, as converted by the rules in `records.values`.
 
-    `changes` are those of the connector, and `reported` those that the source reports. All row numbers are relative to
-    `first_row`.
+    `values` contains row numbers and values for each column. `changes` contains the connector's changes by row, and
+    `reported` contains the source's changes by row. Row numbers are relative to `first_row`.
     """
 
     first_row: int
@@ -179,9 +178,9 @@ class _CoercedCells:
     change_count: int = 0
 
     def add(self, row: int, number: int, text: bytes, columns: Sequence[_Column]) -> None:
-        """Convert a cell's JSON text by the careful rule of its column, and add the result.
+        """Convert the JSON text of a value, and add the result.
 
-        Add cells in the order of rows, and in the order of columns within a row. Column -1 is the record's `meta`.
+        Call this in the order of rows and, within a row, of columns. Column -1 is the record's `meta`.
         """
         row -= self.first_row
         if number < 0:
@@ -196,7 +195,7 @@ class _CoercedCells:
 
 
 def _with_values(array: Any, rows: Sequence[int], values: Sequence[Value]) -> Any:
-    """Return a copy of an array in which the given rows have the given values."""
+    """Return a copy of `array` with `values` at the positions `rows`."""
     order = np.arange(len(array))
     order[np.array(rows)] = np.arange(len(array), len(array) + len(rows))
     return pa.concat_arrays([array, pa.array(values, array.type)]).take(pa.array(order))
@@ -205,14 +204,14 @@ def _with_values(array: Any, rows: Sequence[int], values: Sequence[Value]) -> An
 def _merged_changes(
     read: Any, reported: Mapping[int, Sequence[ValueChange]], changed: Sequence[ChangedRow]
 ) -> pa.Array[Any] | None:
-    """Return the changes of each row: first those of the source, then those of the connector.
+    """Return the list of changes of each row, or None if no row has changes. The source's changes come first.
 
-    Return None if no row has changes. `read` contains the source's changes that the native decoder has read, and
-    `reported` those of the other rows. `changed` contains the rows that the connector changed.
+    The source's changes are in `read` if the native decoder could read them, and in `reported` for all other rows.
+    `changed` contains the rows that the connector changed.
     """
     entries = read.flatten()
     if not entries.null_count and not reported and not changed:
-        # A null list has equal offsets, so it becomes an empty list without the mask of nulls.
+        # Without the mask of nulls, null lists become empty lists, because their offsets are equal.
         return changes_array(read.offsets, read.values) if len(entries) else None
     by_row: dict[int, list[ValueChange]] = {row: [*changes] for row, changes in reported.items()}
     for row, row_entries in enumerate(read.to_pylist() if len(entries) else ()):
@@ -238,21 +237,21 @@ class _ReceivedLines:
 
 
 def _all_lines(block: memoryview) -> tuple[Lines, int]:
-    """Return the non-empty lines of a block, and the number of all of its lines."""
+    """Return the non-empty lines of a block, and the number of all its lines."""
     starts, ends = line_bounds(np.frombuffer(block, np.uint8))
     numbers = np.flatnonzero(starts < ends)
     return Lines(starts[numbers], ends[numbers], numbers), len(ends)
 
 
-# --- Cutting a segment ----------------------------------------------------------------------------------------------
+# --- Splitting a segment --------------------------------------------------------------------------------------------
 
 
 def blocks(
     content: mmap.mmap | bytes | bytearray, columns: Sequence[Field], cells: int = BLOCK_CELLS
 ) -> Iterator[memoryview]:
-    """Yield the lines of a segment in blocks, without copying them.
+    """Split the lines of a segment into blocks of whole lines, without copying.
 
-    A block contains only whole lines. It has at most BLOCK_BYTES and at most `cells` values, or a single line.
+    A block has at most BLOCK_BYTES bytes and at most `cells` values, unless it is a single line.
     """
     max_lines = max(1, cells // max(1, _leaves(columns)))
     text = memoryview(content).toreadonly()
@@ -292,8 +291,8 @@ def _leaves_in(type_: ColumnType) -> int:
 def _flatten(arrays: Sequence[Any], record: RecordFields) -> list[Any]:
     """Return the arrays of the columns, given the arrays of the record's fields.
 
-    Columns may be fields of flattened objects (`nested: flatten`). Such an object is first read as a struct, by the
-    rules for objects. If the object is null, its fields are null.
+    Flattened objects (`nested: flatten`) are decoded as structs. Their fields become columns here. If an object is
+    null, all of its fields are null.
     """
     # Do not use a nested recursive function: its reference cycle would keep the arrays until garbage collection.
     fields_of: dict[tuple[int, ...], list[Any]] = {(): [*arrays]}

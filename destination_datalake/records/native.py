@@ -1,8 +1,7 @@
-"""The native decoder of RECORD lines: `native/decoder.c`, which is compiled when the connector is installed.
+"""Call the native decoder of RECORD lines (`native/decoder.c`), which is compiled during installation.
 
-The native decoder converts lines to Arrow arrays. It is strict: it accepts a value only if its result equals the result
-of the careful rules (`records.values`), which define the correct result. The caller applies the careful rules to all
-other values and lines.
+The native decoder converts lines to Arrow arrays. It accepts a value only if its result equals that of the slower rules
+in `records.values`, which define the correct result. The caller applies these rules to all other values and lines.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _META = Struct((Field("changes", "changes", List(CHANGE)),))
 _EXTRACTED_AT = pa.timestamp("us", "UTC")
 _NUMBERS = 10
-"""The number of arrays that precede the columns in the decoder's result. They contain positions and line numbers."""
+"""The number of arrays before the columns in the decoder's result. They contain positions and line numbers."""
 
 _LOWEST_POWER, _HIGHEST_POWER = -342, 308
 _LOWEST_EXACT = -27
 
 
 class Cell(NamedTuple):
-    """A value that the native decoder did not accept, with the bounds of its text in the block.
+    """A value that the native decoder did not accept. Its JSON text is `block[start:end]`.
 
     Column -1 is the record's `meta`.
     """
@@ -62,10 +61,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines of a block: the position of each line's first byte and newline, and the line's number in the block.
-
-    The first line of a block has the number 0.
-    """
+    """Lines of a block. For each line: the positions of its first byte and its newline, and its number from 0."""
 
     starts: Numbers
     ends: Numbers
@@ -81,13 +77,15 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class NativeBlock:
-    """The result of decoding a block with the native decoder.
+    """A block as decoded by the native decoder.
 
-    `line_count` is the number of lines, including empty lines.
-
-    `lines` are the lines that became rows. `extracted_at` (timestamp[us, UTC]), `source_changes` (CHANGES_TYPE) and all
-    `columns` have a value for each of these lines. `cells` are the values that the decoder did not accept, in the order
-    of rows and columns; they are null in `columns`. `refused` are the lines that the decoder rejected.
+    - `line_count`: the number of lines, including empty lines.
+    - `lines`: the lines that became rows. The arrays below have one entry for each of them.
+    - `extracted_at`: the times of extraction, as timestamp[us, UTC].
+    - `source_changes`: the changes that the source reported, as CHANGES_TYPE.
+    - `columns`: the values, which are null where the decoder did not accept a value.
+    - `cells`: the values that the decoder did not accept, ordered by row, then by column.
+    - `refused`: the lines that the decoder rejected.
     """
 
     line_count: int
@@ -100,7 +98,7 @@ class NativeBlock:
 
 
 class NativeDecoder:
-    """Decodes blocks of RECORD lines for one stream's columns by the native library."""
+    """Decodes blocks of RECORD lines of one stream with the native library."""
 
     def __init__(self, columns: Sequence[Field]) -> None:
         keys = bytearray()
@@ -115,9 +113,9 @@ class NativeDecoder:
         self._is_known = [True, *(_is_known(column.type) for column in columns)]
 
     def decode(self, block: bytes | memoryview) -> NativeBlock:
-        """Decode whole lines, each of which ends with a newline.
+        """Decode a block of whole lines, each ending with a newline.
 
-        Empty lines are counted in line numbers, but they are neither in `lines` nor in `refused`.
+        Empty lines count in line numbers, but are neither in `lines` nor in `refused`.
         """
         arrays = (_ArrowArray * (1 + _NUMBERS + len(self._types)))()
         octets = np.frombuffer(block, np.uint8)
@@ -164,7 +162,7 @@ def _nulls(count: int, type_: pa.DataType) -> Any:
 
 
 def is_available() -> bool:
-    """Return whether the native decoder can be loaded. Without it, the careful rules convert all values more slowly."""
+    """Return whether the native library can be loaded. Otherwise the slower rules convert all values."""
     return _library() is not None
 
 
@@ -192,7 +190,7 @@ def _library() -> Any:
 
 
 class _Node(ctypes.Structure):
-    """`struct Node` of decoder.c."""
+    """The C struct `Node` in decoder.c."""
 
     _fields_ = (
         ("kind", ctypes.c_int32),
@@ -205,7 +203,7 @@ class _Node(ctypes.Structure):
 
 
 class _ArrowArray(ctypes.Structure):
-    """`struct ArrowArray` of Arrow's C data interface."""
+    """The C struct `ArrowArray` of Arrow's C data interface."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("length", "null_count", "offset", "n_buffers", "n_children")),
@@ -231,7 +229,7 @@ class _ArrowArray(ctypes.Structure):
 
 
 def _nodes(field: Field, keys: bytearray) -> list[_Node]:
-    """Return the nodes that declare a column and its nested fields to the decoder, and append their keys to `keys`."""
+    """Return the nodes that describe a column and its nested fields to the decoder. Append their keys to `keys`."""
     start = len(keys)
     # A key with a lone surrogate never matches, because the decoder rejects lines that contain such keys.
     keys += field.source.encode("utf-8", "surrogatepass")
@@ -251,15 +249,15 @@ def _children(type_: ColumnType) -> Sequence[Field]:
 
 
 def _is_known(type_: ColumnType) -> bool:
-    """Return whether the native decoder supports a type and all types inside it.
+    """Return whether the native decoder supports a type and all types nested in it.
 
-    Otherwise every value of the column is returned as a cell.
+    If not, the decoder returns every value of the column as a cell.
     """
     return type(type_) in _KINDS and all(_is_known(child.type) for child in _children(type_))
 
 
 def _kind(type_: ColumnType) -> tuple[int, int, int]:
-    """Return the decoder's code of a type, and the precision and scale of a decimal (0 for other types)."""
+    """Return the decoder's code for a type, and the precision and scale of a decimal, or 0 and 0."""
     match type_:
         case Decimal(precision, scale):
             return _DECIMAL, precision, scale
@@ -289,8 +287,8 @@ _KINDS = {
 def _powers_of_five() -> bytes:
     """Return the highest 128 bits of powers of five, from which the native decoder computes doubles.
 
-    Each power consists of two words; the higher word is first. The words equal those in the library fast_float:
-    positive powers are truncated, and reciprocals are rounded up.
+    Each power is two 64-bit words, the higher one first. They equal the table in the library fast_float: positive
+    powers are truncated, and reciprocals are rounded up.
     """
     words: list[int] = []
     for exponent in range(_LOWEST_POWER, _HIGHEST_POWER + 1):

@@ -1,6 +1,6 @@
-"""The envelope of RECORD lines, and the careful decoder of a single line.
+"""Decode single RECORD lines, including lines that msgspec rejects.
 
-The careful decoder reads the lines that the native decoder rejects, including lines that msgspec rejects as well.
+The native decoder is faster, but rejects irregular lines. They are decoded here.
 """
 
 from __future__ import annotations
@@ -25,25 +25,22 @@ RECORD_UNREADABLE = "DESTINATION_RECORD_UNREADABLE"
 RECORD_TIME_OUT_OF_RANGE = "DESTINATION_RECORD_TIME_OUT_OF_RANGE"
 
 LATEST_EMITTED = 253_402_300_799_999
-"""9999-12-31T23:59:59.999Z in milliseconds."""
+"""9999-12-31T23:59:59.999Z in milliseconds since 1970."""
 
 EARLIEST_EMITTED = -62_135_596_800_000
-"""0001-01-01T00:00:00Z in milliseconds."""
+"""0001-01-01T00:00:00Z in milliseconds since 1970."""
 
 SECONDS_BELOW = 100_000_000_000
-"""The limit below which an `emitted_at` is in seconds, as PyAirbyte sends it.
+"""An `emitted_at` with a smaller absolute value is in seconds, as PyAirbyte sends it. Others are in milliseconds.
 
-The limit is a time in March 1973 if it is read as milliseconds, and a time in the year 5138 if it is read as seconds.
+As milliseconds, the limit is a time in March 1973. As seconds, it is a time in the year 5138.
 """
 
 _USUAL_DIGITS = 13  # milliseconds from 2001 to 2286
 
 
 class RejectedRecord(Exception):
-    """Raised for a line that contains no record that can be written.
-
-    `reason` is a code. The message never quotes the line.
-    """
+    """Raised for a line without a usable record. `reason` is a code. The message never quotes the line."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -57,13 +54,13 @@ Record = TypeVar("Record")
 
 
 class RecordLine(msgspec.Struct, Generic[Record], gc=False):
-    """A RECORD line. Only its member `record` is decoded."""
+    """A RECORD line, of which only the member `record` is decoded."""
 
     record: Record
 
 
 class RawRecord(msgspec.Struct, Generic[Data], gc=False):
-    """A record whose data are decoded as the type `Data`. Its other members are kept as JSON texts."""
+    """A record whose `data` has the type `Data`. `emitted_at` and `meta` stay JSON texts."""
 
     data: Data
     emitted_at: Raw = Raw(NULL)
@@ -76,8 +73,8 @@ class RawRecord(msgspec.Struct, Generic[Data], gc=False):
 def emitted_at(raw: bytes) -> int:
     """Return a record's `emitted_at` in milliseconds since 1970. `raw` is its JSON text.
 
-    A number that is too small for milliseconds is read as seconds. Raises RejectedRecord if the text is not a number,
-    or if the time is outside the years 1 to 9999.
+    A number between -SECONDS_BELOW and SECONDS_BELOW is read as seconds. Raises RejectedRecord if the text is not a
+    number, or if the time is outside the years 1 to 9999.
     """
     if len(raw) == _USUAL_DIGITS and raw.isdigit():
         return int(raw)
@@ -94,9 +91,9 @@ def emitted_at(raw: bytes) -> int:
 
 
 def source_changes(raw: bytes) -> list[ValueChange]:
-    """Return the changes that the source reports in a record's `meta.changes`. Skip invalid entries.
+    """Return the changes that the source reports in `meta.changes`, without invalid entries.
 
-    `raw` is the JSON text of `meta`.
+    `raw` is the JSON text of the record's `meta`.
     """
     if raw == NULL:
         return []
@@ -112,11 +109,10 @@ _meta = bounded(rules_for(Struct((Field("changes", "changes", List(CHANGE)),)), 
 
 
 class CoercedRecord(NamedTuple):
-    """A record whose values were converted to the types of its table's columns.
+    """A record, converted to the types of its table's columns.
 
-    `emitted_at` is in milliseconds since 1970-01-01 UTC. `values` contains one value per column, in the order of the
-    columns. The first `reported` entries of `changes` were reported by the source, and the others were made by the
-    connector.
+    `emitted_at` is in milliseconds since 1970-01-01 UTC. `values` contains one value per column, in order. In
+    `changes`, the source reported the first `reported` entries, and the connector made the others.
     """
 
     emitted_at: int
@@ -126,10 +122,10 @@ class CoercedRecord(NamedTuple):
 
 
 def record_coercer(columns: Sequence[Field], floats: Floats = Floats.ANY) -> Callable[[bytes], CoercedRecord]:
-    """Return a function that converts one RECORD line to a record with these columns.
+    """Return a function that decodes one RECORD line to values for these columns.
 
-    Keys of `data` that have no column are ignored. A column whose key is missing is null. The function raises
-    RejectedRecord if the line has no data object or no valid `emitted_at`.
+    Keys without a column are ignored, and columns without a key are null. The function raises RejectedRecord if the
+    line has no data object or no valid `emitted_at`.
     """
     by_source = [(column.source, rules_for(column.type, floats).coercer(column.source)) for column in columns]
     is_whole = has_whole_record(columns)
@@ -151,7 +147,7 @@ _LINE = msgspec.json.Decoder(RecordLine[_Members])
 
 
 def _record(line: bytes) -> _Members:
-    """Return the record of a line, with its data as JSON texts by key. Skip a byte order mark.
+    """Return the record of a line, ignoring a byte order mark. Its `data` maps keys to JSON texts.
 
     Raises RejectedRecord.
     """
@@ -192,7 +188,7 @@ def _as_received(text: Raw) -> Raw:
 
 
 def _data_text(line: bytes) -> bytes:
-    """Return the JSON text of a record's `data` exactly as received."""
+    """Return the JSON text of a record's `data`, exactly as received."""
     envelope = members_or_none(line.removeprefix(BOM_UTF8)) or {}
     return (members_or_none(envelope.get("record", NULL)) or {}).get("data", NULL)
 
@@ -201,7 +197,7 @@ _PRIVATE = re.compile("[\ue000-\uefff]")
 
 
 def _irregular_record(line: bytes) -> _Members:
-    """Return the record of a line that msgspec rejects, read by the lenient scanner. Raises RejectedRecord."""
+    """Return the record of a line that msgspec rejects, using the lenient scanner. Raises RejectedRecord."""
     envelope = members_or_none(line)
     record = members_or_none(envelope.get("record", NULL)) if envelope is not None else None
     if record is None:

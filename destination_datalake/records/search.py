@@ -1,7 +1,7 @@
-"""Search for RECORD lines by the value that a column would receive from them.
+"""Find RECORD lines by the value that a column would get from them.
 
-A line matches if one of the columns would receive one of the wanted values. Lines that cannot become rows are also
-searched. If a line is not JSON, every string and number in it is compared: a false match is better than a missed line.
+A line matches if one of the columns would get one of the wanted values. Lines that would be rejected are searched too.
+If a line is not JSON, all of its strings and numbers are compared, because a false match is better than a missed line.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.types import Field
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')
-"""A string or a number in a text that is not JSON."""
+"""Matches a string or number in a text that is not JSON."""
 
 
 class ValueSet(Protocol):
-    """A set of wanted values for one column."""
+    """The wanted values of a column."""
 
     def contains(self, values: Any, /) -> NDArray[np.bool_]:
-        """Return a mask that is true for each value in the set.
+        """Return a mask that is true for each of `values` that is in the set.
 
-        `values` is an Arrow array without nulls, of the column's widest type.
+        `values` is an Arrow array of the column's widest type, without nulls.
         """
 
 
 def matches_of(values: Any, wanted: ValueSet) -> NDArray[np.bool_]:
-    """Return a mask that is true for each value of an Arrow array that is in the set `wanted`, and false for null."""
+    """Return a mask that is true for each value in the set `wanted`, and false for nulls."""
     if not values.null_count:
         return wanted.contains(values)
     mask = values.is_valid().to_numpy(zero_copy_only=False)
@@ -46,9 +46,9 @@ def matches_of(values: Any, wanted: ValueSet) -> NDArray[np.bool_]:
 
 
 class RecordSearch:
-    """Finds the RECORD lines that have a wanted value in one of the columns.
+    """Finds RECORD lines with a wanted value in one of the columns.
 
-    `Field.path` is the path of a column's value in the record's data.
+    `Field.path` of a column is the path of its value in the record's data.
     """
 
     def __init__(self, columns: Sequence[Field], wanted: ValueSet) -> None:
@@ -59,7 +59,7 @@ class RecordSearch:
     def found(self, lines: bytes | bytearray) -> NDArray[np.bool_]:
         """Return a mask that is true for each matching line.
 
-        `lines` contains only whole lines, each of which ends with a newline. No line may be blank.
+        `lines` contains whole lines, each ending with a newline. Blank lines are not allowed.
         """
         masks = [np.zeros(0, np.bool_)]
         for block in blocks(lines, self._columns):
@@ -69,7 +69,7 @@ class RecordSearch:
 
 
 class _ColumnSearch:
-    """Finds the lines that have a wanted value in one column."""
+    """Finds RECORD lines with a wanted value in one column."""
 
     def __init__(self, column: Field, wanted: ValueSet) -> None:
         self._column = column
@@ -98,7 +98,7 @@ class _ColumnSearch:
         return bool(matches_of(array, self._wanted).any())
 
     def _values(self, line: bytes) -> Iterator[Any]:
-        """Yield the values that the column could receive from a line that cannot become a row."""
+        """Yield the values that the column could get from a line that would be rejected."""
         data = _data_of(line.removeprefix(BOM_UTF8))
         if data is None:
             yield from map(self._value, _tokens(line))

@@ -1,7 +1,7 @@
-"""Search for undeclared fields: fields in the first records of a unit that the stream's schema does not declare.
+"""Find fields in records that the stream's schema does not declare. They are not written, but reported in a warning.
 
-Undeclared fields are not written, regardless of `additionalProperties` in the schema. Only objects that become structs
-or columns are searched, because JSON text is stored as a whole.
+Only the first records of a unit (the part of a batch that one task encodes) are searched. `additionalProperties` has no
+effect. Values that are stored as JSON text are not searched, because they are stored as a whole.
 """
 
 from __future__ import annotations
@@ -23,45 +23,42 @@ from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 SAMPLE_LINES = 100
 SAMPLE_BYTES = 1024 * 1024
-"""Maximum number, and maximum size in bytes, of the sampled lines of a unit's first block."""
+"""Maximum number of lines, and of bytes, that are searched at the start of a unit."""
 
 SAMPLE_ELEMENTS = 10
-"""Maximum number of elements of a list that are sampled."""
+"""Maximum number of elements of a list that are searched."""
 
 MANY_NAMES = 20
-"""Maximum number of different undeclared names of the objects at a path.
-
-Objects with more names are treated as maps, whose keys are data. Such keys are reported as `*`.
-"""
+"""Maximum number of different undeclared names in the objects at a path. Objects with more names are treated as maps,
+whose keys are data. Their keys are reported as `*`."""
 
 MANY_OBJECTS = 4
-"""Minimum number of nested objects at a path before they can be treated as maps because no name is in more than half of
-them."""
+"""Minimum number of objects at a path before they can count as maps because most of them lack each name."""
 
 NAMES_LISTED = 20
 _METADATA = {column.name for column in METADATA_COLUMNS}
 _MAX_NAME_LENGTH = 100
 
-# E-mail addresses, numbers, dates, and ids of hexadecimal digits.
+# Matches keys that are data: e-mail addresses, numbers, dates, and IDs of hexadecimal digits.
 _DATA = re.compile(r".*@.*|[-+\d\s.,:/TZ()]*\d[-+\d\s.,:/TZ()]*|(?=.*\d)[0-9a-fA-F-]{16,}", re.DOTALL)
 
 
 @dataclass(slots=True)
 class _Objects:
-    """The sampled objects at a path: the number of objects, and the number of those that have each undeclared name."""
+    """The sampled objects at a path: how many there are, and how many of them have each undeclared name."""
 
     sampled: int = 0
     names: Counter[str] = field(default_factory=Counter)
 
     def add(self, name: str) -> None:
-        """Count an undeclared name of an object."""
+        """Count an undeclared name in one object."""
         if len(self.names) <= MANY_NAMES:
             self.names[name] += 1
 
     def are_maps(self, path: str) -> bool:
-        """Return whether the objects at this path are treated as maps, whose keys are data.
+        """Return whether the objects at this path count as maps, whose keys are data.
 
-        The path is empty for the records themselves.
+        The path of the records themselves is empty. They only count as maps if they have more than MANY_NAMES names.
         """
         if len(self.names) > MANY_NAMES:
             return True
@@ -72,11 +69,11 @@ ObjectsByPath = dict[str, _Objects]
 
 
 def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tuple[str, ...]:
-    """Return the sorted paths of the undeclared fields in the first records of a block.
+    """Return the sorted paths of undeclared fields in the first records of a block.
 
-    A field is undeclared if it is neither a column nor a property of a declared object. In a path, keys are joined by
-    `.`, a list is `[]`, and a key that is data is `*`. Lines that msgspec rejects are skipped. Names of metadata
-    columns are also skipped, because other destinations write them.
+    A field is undeclared if it is neither a column nor a property of a declared object. Paths join keys by `.`; `[]`
+    stands for a list, and `*` for a key that is data. Skips lines that msgspec rejects, and metadata columns, which
+    other destinations write.
     """
     if has_whole_record(columns):
         return ()
@@ -90,7 +87,7 @@ def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tu
 
 
 def undeclared_warning(stream: object, paths: Iterable[str]) -> str:
-    """Return the warning about a stream's undeclared fields, which lists at most NAMES_LISTED of them."""
+    """Return the warning about a stream's undeclared fields. It lists at most NAMES_LISTED of them."""
     names = sorted(map(quoted, set(paths)))
     more = len(names) - NAMES_LISTED
     listed = ", ".join(names[:NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
@@ -110,7 +107,7 @@ def _first_lines(block: bytes | memoryview) -> Iterator[bytes]:
 
 
 def _decode(decoder: Any, text: bytes | Raw) -> Any:
-    """Return the decoded value, or None if msgspec rejects the text."""
+    """Return the decoded text, or None if msgspec rejects it."""
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -118,7 +115,7 @@ def _decode(decoder: Any, text: bytes | Raw) -> Any:
 
 
 def _collect(text: Raw, type_: ColumnType, path: str, objects: ObjectsByPath) -> None:
-    """Add the undeclared names in the JSON text of a value of this type to `objects`."""
+    """Count the undeclared names in the JSON text of a value of this type, by path, in `objects`."""
     match type_:
         case Struct(fields):
             declared: Mapping[str, ColumnType] = {field.source: field.type for field in fields}

@@ -1,4 +1,4 @@
-"""The careful rules, which convert values that the fast native decoder does not accept.
+"""The rules that convert JSON values to column types, with one module per family of types.
 
-Each family of types has a module.
+They convert all values that the faster native decoder does not accept.
 """

@@ -1,6 +1,6 @@
-"""The careful rules for 64-bit integers, doubles and decimals.
+"""The conversion rules for integers, floats and decimals.
 
-The values of 32-bit columns are converted to 64-bit numbers, because these columns may be widened later.
+Values of 32-bit columns are converted to 64 bits, because the column may be widened later.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class IntegerRules(TypeRules):
-    """Converts JSON values to 64-bit integers (see `TypeRules`).
-
-    A value that is not exactly such an integer becomes null.
-    """
+    """Converts JSON values to 64-bit integers (see `TypeRules`). Any other value becomes null."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the integer that a JSON number, or the text in a JSON string, denotes."""
+        """Convert a JSON number, or a number in a JSON string, to an integer. A fraction or overflow becomes null."""
         if len(raw) < _INT64_DIGITS and (raw.isdigit() or (raw[:1] == b"-" and raw[1:].isdigit())):
             return int(raw)
         if raw == NULL:
@@ -48,13 +45,10 @@ class IntegerRules(TypeRules):
 
 
 class FloatRules(TypeRules):
-    """Converts JSON values to doubles (see `TypeRules`).
-
-    A number becomes the nearest double, or null if it is out of range.
-    """
+    """Converts JSON values to the nearest double (see `TypeRules`). A number out of range becomes null."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the double nearest to a JSON number, or to the number in a JSON string."""
+        """Convert a JSON number, or a number in a JSON string, to the nearest double."""
         if raw == NULL:
             return None
         if raw[0] in b"-0123456789" and raw != b"-Infinity":
@@ -70,20 +64,21 @@ class FloatRules(TypeRules):
 
 
 class ExactFloat(Float64):
-    """The type of a number that is part of a key.
+    """The type of a float column that is part of a key.
 
-    If the double does not identify the number, the conversion is reported as a change.
+    If the double does not identify the received number, the conversion is reported as a change.
     """
 
 
 class ExactFloatRules(FloatRules):
-    """Converts numbers in keys to doubles. A number that its double does not identify is reported as truncated.
+    """Converts numbers in keys to doubles. If the double does not identify the number, reports it as truncated.
 
-    A double identifies an integer that it represents exactly, and the number whose text is the double's shortest text.
+    A double identifies an integer if it represents the integer exactly. It identifies any other number if its shortest
+    decimal text denotes this number.
     """
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the double nearest to a JSON number, or to the number in a JSON string."""
+        """Convert a JSON number, or a number in a JSON string, to the nearest double. Report lost digits."""
         number = super().coerce(raw, changes)
         if isinstance(number, float) and isfinite(number):
             represented = decimal.Decimal(number) if number.is_integer() else decimal.Decimal(repr(number))
@@ -95,8 +90,8 @@ class ExactFloatRules(FloatRules):
 class DecimalRules(TypeRules):
     """Converts JSON values to decimals (see `TypeRules`).
 
-    Fractional digits beyond the type's scale are rounded, and reported as truncated. A number with too many integer
-    digits becomes null.
+    Digits beyond the type's scale are rounded (half to even), which is reported as truncated. A number with too many
+    integer digits becomes null.
     """
 
     def __init__(self, type_: Decimal, floats: Floats) -> None:
@@ -112,7 +107,7 @@ class DecimalRules(TypeRules):
         )
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the decimal that a JSON number, or the text in a JSON string, denotes."""
+        """Convert a JSON number, or a number in a JSON string, to a decimal."""
         if raw == NULL:
             return None
         number = exact_number(_number_text(raw))
@@ -124,7 +119,7 @@ class DecimalRules(TypeRules):
             return nulled(raw, changes, FIELD_SIZE_LIMITATION)
         try:
             kept = number.quantize(self._unit, context=self._exact)
-        except decimal.InvalidOperation:  # Rounding up has added a digit.
+        except decimal.InvalidOperation:  # Rounding up has added an integer digit.
             return nulled(raw, changes, FIELD_SIZE_LIMITATION)
         if kept != number:
             changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
@@ -132,10 +127,7 @@ class DecimalRules(TypeRules):
 
 
 def exact_number(text: str | None) -> decimal.Decimal | None:
-    """Return the number that a text denotes, with all its digits, or None if the text is not a number.
-
-    `NaN` and `Infinity` are not numbers.
-    """
+    """Return the number that a text denotes, with all digits, or None if it is not a finite number."""
     match = _NUMBER.fullmatch(text) if text is not None else None
     if match is None:
         return None
@@ -147,9 +139,9 @@ def exact_number(text: str | None) -> decimal.Decimal | None:
 
 
 def _number_text(raw: bytes) -> str | None:
-    """Return the text of a JSON number, or the content of a JSON string without surrounding blanks.
+    """Return the text of a JSON number, or the content of a JSON string, without surrounding blanks.
 
-    Return None for an invalid string.
+    Returns None for an invalid string.
     """
     if raw[:1] != b'"':
         return raw.decode("ascii", "replace")

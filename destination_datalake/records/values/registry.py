@@ -1,7 +1,7 @@
-"""The careful rules for every column type.
+"""The conversion rules for all column types.
 
-The rules for numbers, and those for dates and timestamps, are in separate modules. This module contains the rules for
-booleans, strings and JSON text, and for objects and lists, whose rules combine the rules of their nested values.
+This module contains the rules for booleans, strings, JSON text, objects and lists. The modules `numbers` and `temporal`
+contain the others.
 """
 
 from __future__ import annotations
@@ -55,10 +55,7 @@ from destination_datalake.schema.types import (
 
 @lru_cache(maxsize=1024)
 def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
-    """Return the rules for values of this type.
-
-    The rules are cached, because those for nested types are slow to create.
-    """
+    """Return the conversion rules for a type. They are cached, because rules for nested types are slow to create."""
     if isinstance(type_, ExactFloat):  # This is not a column type, but another way to read a float column.
         return ExactFloatRules(type_, floats)
     return RULES[type(type_)](type_, floats)
@@ -68,10 +65,10 @@ def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
 
 
 class BooleanRules(TypeRules):
-    """Converts JSON values to booleans (see `TypeRules`). Only `true` and `false` are accepted."""
+    """Converts JSON values to booleans (see `TypeRules`). Accepts only `true` and `false`."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the boolean that a JSON text denotes."""
+        """Return the boolean for `true` or `false`. Any other value becomes null."""
         if raw == b"true":
             return True
         if raw == b"false":
@@ -80,10 +77,10 @@ class BooleanRules(TypeRules):
 
 
 class StringRules(TypeRules):
-    """Converts JSON values to text (see `TypeRules`): the content of a string, or the JSON text of other values."""
+    """Converts JSON values to text (see `TypeRules`): a string to its content, any other value to its JSON text."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the unescaped content of a string, or the JSON text of another value."""
+        """Return the unescaped content of a JSON string, or the JSON text of any other value."""
         if raw[:1] != b'"':
             return _json_text(raw, changes)
         text = string_or_none(raw)
@@ -91,10 +88,10 @@ class StringRules(TypeRules):
 
 
 class JsonTextRules(TypeRules):
-    """Converts JSON values to JSON text (see `TypeRules`): to the text of the value, exactly as received."""
+    """Converts JSON values to their JSON text, exactly as received (see `TypeRules`)."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the JSON text of a value unchanged, or null if it is not valid JSON in UTF-8."""
+        """Return the JSON text unchanged. Text that is not valid JSON in UTF-8 becomes null."""
         return _json_text(raw, changes)
 
 
@@ -118,7 +115,7 @@ def _no_constant(name: str) -> None:
 
 
 class StructRules(TypeRules):
-    """Converts JSON objects to structs (see `TypeRules`). Keys of properties become names of fields."""
+    """Converts JSON objects to structs (see `TypeRules`). Keys of members become names of fields."""
 
     def __init__(self, type_: Struct, floats: Floats) -> None:
         super().__init__(type_, floats)
@@ -128,9 +125,9 @@ class StructRules(TypeRules):
         ]
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the members of an object by the names of the struct's fields.
+        """Return the members of an object as a dict, by field name. Missing members are null.
 
-        For duplicate keys, the last one wins. A missing member is null.
+        For duplicate keys, the last one wins.
         """
         if raw == NULL:
             return None
@@ -141,14 +138,14 @@ class StructRules(TypeRules):
 
 
 class ListRules(TypeRules):
-    """Converts JSON arrays to lists (see `TypeRules`). All elements are converted to one type."""
+    """Converts JSON arrays to lists (see `TypeRules`). All elements get the same type."""
 
     def __init__(self, type_: List, floats: Floats) -> None:
         super().__init__(type_, floats)
         self._coerce_element = rules_for(type_.element, floats).coerce
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the elements of an array. Raises TooManyChanges if the record has more than MAX_CHANGES changes."""
+        """Return the elements of an array. Raises TooManyChanges after MAX_CHANGES changes in the record."""
         if raw == NULL:
             return None
         elements = elements_or_none(raw)

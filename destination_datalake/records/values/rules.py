@@ -1,11 +1,11 @@
-"""The interface of the careful rules. Each implementation converts the values of one column type.
+"""The interface of the rules that convert JSON values to column types. `docs/schema/types.md` documents the rules.
 
-A coercer is a function that converts one value. It returns a value that fits its column exactly as sent. Any other
-value becomes null, or is truncated if the column has a lower precision, and the change is reported as a `ValueChange`.
-The rules follow the protocol's table of types, and docs/schema/types.md documents them.
+A value that fits its column is stored exactly as sent. Any other value becomes null, or is truncated if the column is
+less precise. Each such change is reported as a `ValueChange`. The rules follow the table of types in the Airbyte
+protocol.
 
-The native decoder (`records.native`) returns exactly the values that `coerce` returns, but it accepts fewer texts. All
-other texts are passed to `coerce`, which is slower and defines the correct result.
+The native decoder (`records.native`) produces the same values faster, but accepts fewer texts. These rules convert all
+other texts, and define the correct result.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import ColumnType
 
 Value = None | bool | int | float | decimal.Decimal | str | dict[str, "Value"] | list["Value"]
-"""A converted value, in the form that `pyarrow.array(values, arrow_type(widest(column.type)))` accepts.
+"""A converted value, which `pyarrow.array(values, arrow_type(widest(column.type)))` accepts.
 
-A `Date` is a number of days since 1970-01-01, and a `Timestamp` a number of microseconds since 1970-01-01T00:00 (in UTC
-if it is zoned). A `Struct` is a dict by `Field.name`, and a `List` is a list.
+A `Date` is the number of days since 1970-01-01. A `Timestamp` is the number of microseconds since 1970-01-01T00:00, in
+UTC if it is zoned. A `Struct` is a dict with field names as keys.
 """
 
 BLANKS = " \t\r\n"
-"""Characters that are ignored before and after a number, date or timestamp in a string."""
+"""Characters that are ignored around a number, date or timestamp in a JSON string."""
 
 MAX_CHANGES = 10_000
-"""Maximum number of changed values that are listed for one record. A longer list would use memory but add little."""
+"""Maximum number of changes that are listed for one record. A longer list would use memory and help nobody."""
 
 
 class Floats(Enum):
-    """The numbers that a float column can store. JSON files cannot store NaN and infinities."""
+    """The floats that a data file can store. JSON files cannot store NaN and infinities."""
 
     ANY = "any"
     FINITE = "finite"
@@ -45,24 +45,24 @@ class Floats(Enum):
 # --- Coercers -------------------------------------------------------------------------------------------------------
 
 Coercer = Callable[[bytes, list[ValueChange]], Value]
-"""A function that converts the JSON text of a value, and appends the changes of the value to the list.
+"""Converts the JSON text of a value. Appends the value's changes to the list.
 
-The text is valid JSON without surrounding blanks. The field paths in the appended changes are relative to the value.
+The text is valid JSON without surrounding blanks. Paths in the changes are relative to the value.
 """
 
 
 class TooManyChanges(Exception):
-    """Raised if a record has more than MAX_CHANGES changes. The whole value of the column then becomes null."""
+    """Raised if a record has more than MAX_CHANGES changes. The whole value then becomes null."""
 
 
 def nulled(raw: bytes, changes: list[ValueChange], reason: str) -> Value:
-    """Append to `changes` that the value became null, and return null."""
+    """Return null, and append the reason to `changes`."""
     changes.append(ValueChange("", NULLED, reason, raw))
     return None
 
 
 def bounded(coercer: Coercer) -> Coercer:
-    """Return a coercer that sets the whole value to null if the given coercer raises TooManyChanges."""
+    """Return a coercer that returns null for the whole value if `coercer` raises TooManyChanges."""
 
     def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
         before = len(changes)
@@ -76,7 +76,7 @@ def bounded(coercer: Coercer) -> Coercer:
 
 
 def with_key(key: str, coercer: Coercer) -> Coercer:
-    """Return a coercer that also prepends the key to the paths of the changes."""
+    """Return a coercer that prepends `key` to the paths of the value's changes."""
     step = path_step(key)
 
     def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
@@ -90,7 +90,7 @@ def with_key(key: str, coercer: Coercer) -> Coercer:
 
 
 def prepend_step(step: str, changes: list[ValueChange], start: int) -> None:
-    """Prepend a step to the paths of all changes from index `start` on."""
+    """Prepend a step to the paths of the changes from index `start` on."""
     for i in range(start, len(changes)):
         inner = changes[i]
         path = f"{step}.{inner.field}" if inner.field else step
@@ -98,9 +98,9 @@ def prepend_step(step: str, changes: list[ValueChange], start: int) -> None:
 
 
 def path_step(key: str) -> str:
-    """Return a key as a step in the path `ValueChange.field`.
+    """Return a key as a step of the path `ValueChange.field`.
 
-    Lone surrogates, which UTF-8 cannot encode, become `?`.
+    Lone surrogates become `?`, because UTF-8 cannot encode them.
     """
     return key.encode("utf-8", "replace").decode()
 
@@ -109,13 +109,13 @@ def path_step(key: str) -> str:
 
 
 class TypeRules(ABC):
-    """The careful rules for one column type, which convert every JSON value.
+    """The rules that convert any JSON value to one column type.
 
-    The native decoder is faster, but accepts only regular values. All other values are converted by these rules.
+    The native decoder is faster, but accepts only regular values. These rules convert all other values.
     """
 
     arrow_type: pa.DataType
-    """The Arrow type of the converted values. Numbers have their widest type."""
+    """The Arrow type of the converted values. Numbers have 64 bits."""
 
     def __init__(self, type_: ColumnType, floats: Floats) -> None:
         self.arrow_type = arrow_type(widest(type_))
@@ -123,15 +123,12 @@ class TypeRules(ABC):
 
     @abstractmethod
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the value that a JSON text denotes, and append its changes to `changes`.
-
-        This method is a `Coercer`.
-        """
+        """Convert the JSON text of a value. Append its changes to `changes`. This method is a `Coercer`."""
 
     def coercer(self, source: str) -> Coercer:
-        """Return the coercer for a column of this type. The paths of its changes begin with the column's source.
+        """Return the coercer for a column of this type. `source` starts the paths of its changes.
 
-        All columns of a record share one list of changes, which has at most MAX_CHANGES entries plus one per column. If
-        a value would exceed this limit, the whole value becomes null.
+        All columns of a record append to one list. A value that would extend it beyond MAX_CHANGES becomes null, which
+        adds one more change per column at most.
         """
         return with_key(source, bounded(self.coerce))

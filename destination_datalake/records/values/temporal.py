@@ -1,7 +1,4 @@
-"""The careful rules for dates and timestamps.
-
-They convert dates to days and timestamps to microseconds since 1970-01-01.
-"""
+"""The conversion rules for dates (days since 1970-01-01) and timestamps (microseconds since then)."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ _EARLIEST, _LATEST = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
 
 
 class _TemporalRules(TypeRules):
-    """The rules that dates and timestamps share."""
+    """The rules that dates and timestamps have in common."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the value that a JSON string denotes.
+        """Convert the text in a JSON string to a date or timestamp.
 
-        The value is truncated if the text is more precise than the type.
+        If the text is more precise than the type, the value is truncated, and the change is reported.
         """
         if raw == NULL:
             return None
@@ -45,11 +42,11 @@ class _TemporalRules(TypeRules):
 
     @abstractmethod
     def _value_of(self, moment: _Moment) -> tuple[int, bool]:
-        """Return the value of a moment, and whether it was truncated. Raises OverflowError for a value out of range."""
+        """Return the value, and whether it was truncated. Raises OverflowError if it is out of range."""
 
 
 class DateRules(_TemporalRules):
-    """Converts JSON strings to dates, as days since 1970-01-01 (see `TypeRules`). A time of day is truncated."""
+    """Converts JSON strings to dates, as days since 1970-01-01 (see `TypeRules`). A time of day is dropped."""
 
     def _value_of(self, moment: _Moment) -> tuple[int, bool]:
         if moment.day > _LAST_DAY:
@@ -60,7 +57,7 @@ class DateRules(_TemporalRules):
 class TimestampRules(_TemporalRules):
     """Converts JSON strings to timestamps, as microseconds since 1970-01-01T00:00 (see `TypeRules`).
 
-    Timestamps are in UTC if the type is zoned. Otherwise they are local times, and an offset from UTC is ignored.
+    If the type is zoned, timestamps are converted to UTC. Otherwise they are local times, and an offset is ignored.
     """
 
     def __init__(self, type_: Timestamp, floats: Floats) -> None:
@@ -80,14 +77,13 @@ _MOMENT = re.compile(
     r"(?P<year>[+-]?\d{4,})(?P<sep>[-/. ])(?P<month>\d\d?|[A-Za-z]{3})(?P=sep)(?P<day>\d\d?)"
     r"(?:[Tt ](?P<hour>\d\d?)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
     r"(?: ?(?:[Zz]|UTC|GMT|(?P<sign>[+-])(?P<hours>\d\d?)(?::?(?P<minutes>\d\d)(?::(?P<seconds>\d\d))?)?)"
-    # The offset may be followed by the name of the zone, as in Java's ZonedDateTime, or by the monotonic clock, as in
-    # Go's Time.
+    # After the offset, Java's ZonedDateTime appends the zone's name, and Go's Time appends a monotonic clock.
     r"(?:\[[\w/+:-]+\]| (?:[A-Z]{3,5}|[+-]\d\d(?:\d\d)?)(?: m=[+-]\d+\.\d+)?)?)?)?"
     r"(?: (?P<era>BC|AD))?",
     re.ASCII,
 )
 _BASIC = re.compile(r"(\d{4})(\d\d)(\d\d)[Tt](\d\d)(\d\d)(?:(\d\d)|(?![.,\d]))", re.ASCII)
-"""The basic format of ISO 8601. A date without a time does not match, because it could also be a number."""
+"""Matches the basic format of ISO 8601 with date and time. A date alone could also be a number."""
 _MONTHS = {
     name: number
     for number, name in enumerate(
@@ -99,7 +95,7 @@ _LONGEST_YEAR, _FAR_YEAR = 8, 10**8
 
 
 class _Moment(NamedTuple):
-    """The date and the time of day that a text denotes."""
+    """A date and time of day, as parsed from a text."""
 
     day: int  # days since 1970-01-01, in the proleptic Gregorian calendar
     time: int  # microseconds since midnight
@@ -108,9 +104,9 @@ class _Moment(NamedTuple):
 
 
 def _moment(raw: bytes) -> _Moment:
-    """Return the moment that a JSON string denotes.
+    """Parse the date or timestamp in a JSON string.
 
-    Raises ValueError if the string is not a date or timestamp, and OverflowError for years before 1 or after 9999.
+    Raises ValueError for any other value, and OverflowError for years before 1 or after 9999.
     """
     text = (string_or_none(raw) or "" if raw[:1] == b'"' else "").strip(BLANKS)
     if (basic := _BASIC.match(text)) is not None:
@@ -128,7 +124,7 @@ def _moment(raw: bytes) -> _Moment:
     if (int(hour), int(minute or 0), int(second or 0)) == (24, 0, 0) and not (fraction or "").strip("0"):
         return _Moment(days + 1, 0, ahead, False)
     if second == "60":
-        # Columns cannot store leap seconds. As in POSIX, a leap second becomes the next second. It must end a UTC day.
+        # Columns cannot store a leap second. As in POSIX, it becomes the next second. It must end a UTC day.
         time = _clock(int(hour), int(minute), 59) + _SECOND
         if (time - ahead) % _DAY:
             raise ValueError("no such time")
@@ -138,7 +134,7 @@ def _moment(raw: bytes) -> _Moment:
 
 
 def _astronomical(year: str, era: str | None) -> int:
-    """Return the astronomical year number, in which 1 BC is the year 0."""
+    """Return the astronomical number of a year, in which 1 BC is the year 0."""
     number = int(year) if len(year) <= _LONGEST_YEAR else _FAR_YEAR
     if era != "BC":
         return number
