@@ -1,1 +1,4 @@
-"""The Airbyte protocol: input messages, and the output of states and logs. Imports neither AWS clients nor Spark."""
+"""The Airbyte protocol: parsing of messages and the catalog, and output of states and logs.
+
+Imports neither AWS clients nor Spark.
+"""

@@ -1,4 +1,4 @@
-"""The configured catalog: the streams of a sync, with their modes and keys (protocol: ConfiguredAirbyteCatalog)."""
+"""Parse the configured catalog: a sync's streams with their modes and keys (protocol: ConfiguredAirbyteCatalog)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from destination_datalake.schema.types import NumericTypes
 
 
 class StreamId(NamedTuple):
-    """The identifier of a stream. A missing or empty namespace is None."""
+    """The namespace and name of a stream, which identify it. A missing or empty namespace is None."""
 
     namespace: str | None
     name: str
@@ -24,14 +24,14 @@ class StreamId(NamedTuple):
 
 
 class StreamDescriptor(msgspec.Struct):
-    """The identifier of a stream in a message (protocol: StreamDescriptor)."""
+    """The namespace and name of a stream in a message (protocol: StreamDescriptor)."""
 
     name: str
     namespace: str | None = None
 
     @property
     def id(self) -> StreamId:
-        """The stream's identifier."""
+        """The stream's identifier, in which an empty namespace is None."""
         return StreamId(self.namespace or None, self.name)
 
 
@@ -39,9 +39,10 @@ class StreamDescriptor(msgspec.Struct):
 class Stream:
     """A stream of the configured catalog.
 
-    If `dedup` is set, the table keeps one row per value of `primary_key`, which is a tuple of top-level fields of the
-    record. `cursor_field` is the path of the cursor field in the record, and is empty if no cursor is configured.
-    `generation` and `minimum_generation` are None if the platform does not support refreshes.
+    - `dedup`: whether the table keeps one row per value of `primary_key`.
+    - `primary_key`: top-level fields of the records.
+    - `cursor_field`: the path of the cursor field in the records. Empty without a cursor.
+    - `generation`, `minimum_generation`: None if the platform does not support refreshes.
     """
 
     id: StreamId
@@ -56,38 +57,38 @@ class Stream:
 
     @property
     def overwrites_table(self) -> bool:
-        """Whether the records of this sync replace the content of the table (protocol: truncate refresh).
+        """Whether this sync's records replace the content of the table (protocol: truncate refresh).
 
-        This is the case for the sync mode `overwrite`, and if `minimum_generation` is not 0, which requests a refresh.
+        True for the sync mode `overwrite`, and for a refresh, which sets `minimum_generation` to 1 or more.
         """
         return self.overwrite or (self.minimum_generation or 0) > 0
 
     @property
     def overwrite_generation(self) -> int | None:
-        """The generation that identifies an overwrite across several syncs, or None if no generation does.
+        """The generation by which several syncs can continue one overwrite, or None if none identifies it.
 
-        The value is None if the catalog has no generation IDs. It is also None if all IDs are 1 and the sync mode is
-        `overwrite`: PyAirbyte sends these IDs, and overwrites in every sync.
+        None if the catalog has no generation IDs. Also None if all IDs are 1 in the sync mode `overwrite`: PyAirbyte
+        sends these IDs, and overwrites in every sync.
         """
         constant = self.overwrite and self.has_constant_ids
         return self.generation if (self.minimum_generation or 0) > 0 and not constant else None
 
     @property
     def has_constant_ids(self) -> bool:
-        """Whether all IDs are 1. PyAirbyte sends these IDs with every sync, so they do not identify a generation."""
+        """Whether all IDs are 1. PyAirbyte sends these in every sync, so they do not identify a generation."""
         return self.generation == self.minimum_generation == self.sync_id == 1
 
 
 class UnknownStream(Exception):
-    """Raised for a message that names a stream outside the catalog. The text completes "a message for stream x, …"."""
+    """Raised for a message about a stream outside the catalog. The text continues "a message for stream x, …"."""
 
 
 class AmbiguousStream(UnknownStream):
-    """Raised for a message without a namespace whose stream name matches several streams of the catalog."""
+    """Raised for a message without a namespace, if several streams of the catalog have its stream name."""
 
 
 class StreamFinder:
-    """Finds the stream of the catalog that a message names."""
+    """Finds the catalog's stream to which a message belongs."""
 
     def __init__(self, streams: Iterable[StreamId]) -> None:
         self._named: dict[str, list[StreamId]] = {}
@@ -95,9 +96,10 @@ class StreamFinder:
             self._named.setdefault(stream.name, []).append(stream)
 
     def find(self, namespace: str | None, name: str) -> StreamId:
-        """Return the stream with this namespace and name. Without a namespace, return the only stream with this name.
+        """Return the stream with this namespace and name. Raises UnknownStream or AmbiguousStream.
 
-        Many sources omit the namespace, which the platform adds to the catalog. Raises UnknownStream.
+        Many sources omit the namespace that the platform adds to the catalog. Without a namespace, the name alone must
+        identify the stream.
         """
         exact = StreamId(namespace or None, name)
         named = self._named.get(name, [])
@@ -121,11 +123,11 @@ class _StreamMessage(StreamDescriptor):
 
 
 _MODES = ("overwrite", "append", "append_dedup")
-"""The destination sync modes of the spec. The platform requests overwrite_dedup as append_dedup with equal generation
-IDs."""
+"""The sync modes that this destination supports. The platform requests overwrite_dedup as append_dedup with equal
+generation IDs."""
 
 _MAX_SHOWN = 10
-"""Maximum number of streams that an error message names."""
+"""Maximum number of streams that an error message lists."""
 
 # Generation IDs are written to 64-bit columns.
 _Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -146,11 +148,11 @@ class _CatalogMessage(msgspec.Struct):
 
 
 def parse_catalog(catalog: object) -> tuple[Stream, ...]:
-    """Return the streams of a configured catalog, in its order. Unknown keys are ignored.
+    """Return the streams of a configured catalog, in order. Unknown members are ignored.
 
-    Raises ConfigError for problems that the user can correct: no streams, duplicate streams, an unsupported sync mode,
-    or a key or cursor that does not allow deduplication. Raises ConnectorError (system_error) for a hybrid refresh,
-    which the platform must not request.
+    Raises ConfigError for problems that the user can solve: no streams, duplicate streams, an unsupported sync mode, or
+    a key or cursor that does not allow deduplication. Raises ConnectorError (system_error) for a hybrid refresh, which
+    the platform must not request.
     """
     try:
         configured = msgspec.convert(catalog, _CatalogMessage).streams
@@ -173,15 +175,12 @@ def parse_catalog(catalog: object) -> tuple[Stream, ...]:
 
 
 def configured(streams: Sequence[Stream], catalog: Mapping[str, Any]) -> Iterator[tuple[Stream, Mapping[str, Any]]]:
-    """Yield each stream with its entry in the catalog.
-
-    `streams` must be the result of `parse_catalog` for this catalog.
-    """
+    """Yield each stream with its entry in the catalog. `streams` is the result of `parse_catalog`."""
     yield from zip(streams, catalog["streams"], strict=True)
 
 
 def _is_discovered(catalog: object) -> bool:
-    """Return whether this is an AirbyteCatalog or a CATALOG message, whose streams have no member `stream`."""
+    """Return whether this is a discovered catalog or CATALOG message, whose streams have no member `stream`."""
     match catalog:
         case {"catalog": {"streams": [*streams]}} | {"streams": [*streams]}:
             return any(
@@ -220,16 +219,13 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
 
 
 def _key_paths(entry: _ConfiguredStreamMessage) -> Sequence[Sequence[str]]:
-    """Return the non-empty paths of the primary key. Only deduplicated streams need a valid key."""
+    """Return the paths of the primary key, without empty ones. Its validity is not checked here."""
     paths = msgspec.convert(entry.primary_key, list[list[str]] | None)
     return [path for path in paths or () if path]
 
 
 def _check_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
-    """Raise ConfigError if keys or cursors do not allow deduplication.
-
-    Its message has one line for each such stream.
-    """
+    """Raise ConfigError if keys or cursors do not allow deduplication. The message has a line per stream."""
     problems = [
         problem
         for entry in configured
@@ -242,7 +238,7 @@ def _check_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
 
 
 def _key_problem(entry: _ConfiguredStreamMessage) -> str | None:
-    """Return the problem with a stream's primary key or cursor, or None if both are valid."""
+    """Return what is wrong with a stream's primary key or cursor, or None."""
     stream = entry.stream.id
     try:
         paths, cursor = _key_paths(entry), entry.cursor_field or []

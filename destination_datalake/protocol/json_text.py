@@ -1,8 +1,7 @@
-"""Split lines and JSON texts into values, without changing the values. Supports texts that decoders reject.
+"""Split lines and JSON texts into values without changing their bytes, even if decoders reject the text.
 
-Sources written in Python send NaN, Infinity and lone surrogates, and some send bytes that are not UTF-8. msgspec
-decodes nearly all texts. A text that it rejects is scanned again with Python's scanner. In both cases, values keep
-their bytes.
+Sources written in Python send NaN, Infinity and lone surrogates. Some sources send bytes that are not UTF-8. msgspec
+decodes nearly all texts. Texts that it rejects are scanned again with Python's scanner.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ _PIECE = 256 * 1024
 
 
 def line_bounds(octets: Octets) -> tuple[Positions, Positions]:
-    """Return the positions of all line starts and of all newlines. The text must end with a newline, or be empty.
+    """Return the positions of all line starts and all newlines. The text must be empty or end with a newline.
 
-    The text is processed in pieces that fit in the processor's cache, which halves the time.
+    Works in pieces that fit in the processor's cache, which halves the time.
     """
     pieces = range(0, len(octets), _PIECE) or (0,)
     ends = np.concatenate([np.flatnonzero(octets[start : start + _PIECE] == _NEWLINE) + start for start in pieces])
@@ -52,17 +51,17 @@ def line_bounds(octets: Octets) -> tuple[Positions, Positions]:
 
 
 class TooDeep(msgspec.DecodeError):
-    """A JSON text is nested more deeply than decoders support, which is about a thousand levels."""
+    """Raised if a JSON text is nested more deeply than decoders support (about a thousand levels)."""
 
     def __init__(self) -> None:
         super().__init__("it is nested too deeply")
 
 
 def decode(text: bytes | Raw, type: type[_T]) -> _T:
-    """Decode the members of a JSON text that `type` declares. The rest of the text may have any content.
+    """Decode the members of a JSON text that `type` declares. Ignore all others, whatever they contain.
 
-    Raises msgspec.ValidationError if the text does not match `type`, msgspec.DecodeError if it is not JSON, and
-    TooDeep.
+    Raises msgspec.ValidationError if the text does not match `type`, TooDeep if it is nested too deeply, and
+    msgspec.DecodeError if it is not JSON.
     """
     try:
         return msgspec.json.decode(text, type=type)
@@ -74,7 +73,7 @@ def decode(text: bytes | Raw, type: type[_T]) -> _T:
 
 
 def members(text: bytes | Raw) -> dict[str, Raw]:
-    """Return the members of a JSON object, with their values as received. Raises the same errors as `decode`."""
+    """Return the members of a JSON object, with values exactly as received. Raises the errors of `decode`."""
     try:
         return _OBJECT.decode(text)
     except msgspec.ValidationError:
@@ -95,7 +94,7 @@ def _depth_limited() -> Iterator[None]:
 
 
 def object_of(members: dict[str, Raw]) -> bytes:
-    """Return the text of a JSON object with these members."""
+    """Return a JSON object with these members as text."""
     return b"{" + b",".join(b"%b:%b" % (_key(key), bytes(value)) for key, value in members.items()) + b"}"
 
 
@@ -107,10 +106,10 @@ def _key(key: str) -> bytes:
 
 
 def readable(text: bytes) -> bytes:
-    """Return a JSON text of the same structure that every decoder accepts.
+    """Return a JSON text with the same structure that every decoder accepts.
 
-    Strings and keys are kept, but numbers are replaced by 0, and lone surrogates by U+FFFD. Raises msgspec.DecodeError
-    if the text is not JSON, and TooDeep.
+    Replaces all numbers by 0, and lone surrogates by U+FFFD. Raises TooDeep, or msgspec.DecodeError if the text is not
+    JSON.
     """
     try:
         with _depth_limited():
@@ -132,9 +131,9 @@ def _zero(_: str) -> int:
 
 
 def members_or_none(raw: bytes) -> dict[str, bytes] | None:
-    """Return the JSON text of each member of an object, or None if the text is not an object.
+    """Return the JSON text of each member of an object, by key, or None if `raw` is not an object.
 
-    For duplicate keys, the last member wins.
+    For duplicate keys, the last one wins.
     """
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}
@@ -148,7 +147,7 @@ def members_or_none(raw: bytes) -> dict[str, bytes] | None:
 
 
 def elements_or_none(raw: bytes) -> list[bytes] | None:
-    """Return the JSON text of each element of an array, or None if the text is not an array."""
+    """Return the JSON text of each element of an array, or None if `raw` is not an array."""
     try:
         return [bytes(value) for value in _ARRAY.decode(raw)]
     except msgspec.ValidationError:
@@ -161,7 +160,7 @@ def elements_or_none(raw: bytes) -> list[bytes] | None:
 
 
 def string_or_none(raw: bytes) -> str | None:
-    """Return the content of a JSON string, or None if the text is not a string or cannot be encoded in UTF-8."""
+    """Return the content of a JSON string, or None if `raw` is not a string, or not encodable in UTF-8."""
     try:
         return _STRING.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -179,10 +178,10 @@ def _scan_or_none(raw: bytes, brackets: str) -> list[tuple[str, bytes]] | None:
 
 
 def _scan(text: str, brackets: str) -> list[tuple[str, bytes]]:
-    """Return the keys and JSON texts of an object's members, or the texts of an array's elements, in order.
+    """Return the members of an object, as keys and JSON texts, or the elements of an array with empty keys.
 
-    `brackets` is `{}` for an object or `[]` for an array, whose elements get empty keys. Raises ValueError,
-    StopIteration or RecursionError, like Python's scanner, if the text is not such JSON.
+    `brackets` is `{}` for an object, or `[]` for an array. For any other text, raises ValueError, StopIteration or
+    RecursionError, like Python's scanner.
     """
     opening, closing = brackets[0], brackets[1]
     items: list[tuple[str, bytes]] = []
@@ -211,7 +210,7 @@ def _scan(text: str, brackets: str) -> list[tuple[str, bytes]]:
 
 
 def _past_token(text: str, at: int, token: str) -> int:
-    """Return the position after the token and the following white space."""
+    """Return the position after the token and any white space. Raises ValueError if the token is missing."""
     if text[at : at + 1] != token:
         raise ValueError(f"{token} is missing")
     return _past_space(text, at + 1)

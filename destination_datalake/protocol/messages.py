@@ -1,8 +1,8 @@
-"""Read messages from standard input. Only the envelope of a message is decoded; the data of a record remain bytes.
+"""Read messages from stdin. Decode only their envelopes; the data of records stay bytes.
 
-The native library (`native/messages.c`) splits a chunk into runs of records of one stream. It validates whole lines
-strictly, and leaves irregular lines and other messages to this module, which decodes them one by one. Without the
-library, this module decodes all lines.
+The native library (`native/messages.c`) splits the input into runs of records of the same stream. It only accepts
+regular RECORD lines. All other lines are decoded one by one in this module, which decodes every line if the library is
+missing.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ QUIET_SECONDS = 1.0
 
 
 class InputUnreadable(Exception):
-    """Raised if standard input cannot be read, for example because it is a folder, or open only for writing."""
+    """Raised if stdin cannot be read, for example because it is a folder or open only for writing."""
 
 
 def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
-    """Yield chunks of whole lines, about READ_BYTES each. The last chunk may lack its final newline.
+    """Yield chunks of whole lines from stdin, about READ_BYTES each. The last chunk may lack its final newline.
 
-    A chunk is a view of a buffer that the next chunk overwrites. An empty chunk means that no data arrived for
+    A chunk is a view of a buffer, and only valid until the next chunk. An empty chunk means that no data arrived for
     QUIET_SECONDS. Stops at the end of the input, or when the file descriptor `wake` is readable. In the latter case, an
-    incomplete last line is dropped. No data is lost, because no state has acknowledged the line. Raises
-    InputUnreadable.
+    incomplete last line is dropped, which loses no data, because no state has acknowledged it. Raises InputUnreadable.
     """
     with contextlib.suppress(OSError, AttributeError):
         # A larger pipe reduces context switches between writer and reader. Not every input is a pipe.
@@ -73,14 +72,14 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
 
 
 def _doubled(buffer: bytearray | mmap.mmap) -> mmap.mmap:
-    """Return a buffer of twice the size with the same content. Its new pages use no memory until they are written."""
+    """Return a buffer with the same content and twice the size. New pages use memory only when written."""
     larger = mmap.mmap(-1, 2 * len(buffer), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     larger[: len(buffer)] = buffer
     return larger
 
 
 def _sized(length: int) -> bytearray:
-    """Return a smaller buffer for the remaining `length` bytes, so that the memory of a long line can be freed."""
+    """Return a new buffer for `length` remaining bytes, so that the memory of a long line is freed."""
     return bytearray(max(READ_BYTES, 2 * length))
 
 
@@ -90,7 +89,7 @@ def _sized(length: int) -> bytearray:
 class MalformedLine(Exception):
     """Raised for a line of stdin that is not a protocol message.
 
-    The text contains the number of the line and the reason, but not the content of the line.
+    The text names the number of the line and the reason, but does not quote the line.
     """
 
     def __init__(self, line_number: int, length: int, reason: str) -> None:
@@ -99,7 +98,7 @@ class MalformedLine(Exception):
 
 
 class _AnyObject(msgspec.Struct, gc=False):
-    """A JSON object whose members are skipped."""
+    """Any JSON object. Its members are skipped."""
 
 
 class _RecordHead(msgspec.Struct, gc=False):
@@ -119,10 +118,10 @@ class _Typed(msgspec.Struct):
 
 
 class Records(msgspec.Struct, frozen=True, gc=False):
-    """Consecutive RECORD lines of one stream: their bytes, each line ending with a newline, and their count.
+    """Consecutive RECORD lines of one stream.
 
-    `lines` may be a view of the chunk that was read, and is then valid only as long as the chunk. `first_line` is the
-    number of the first of these lines in the whole input.
+    `lines` contains `count` lines, each ending with a newline. It may be a view of a chunk, and is then only valid as
+    long as the chunk. `first_line` is the number of the first line in the whole input.
     """
 
     namespace: str | None
@@ -133,7 +132,7 @@ class Records(msgspec.Struct, frozen=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message other than a RECORD: its line as received, and the number of the line in the input."""
+    """A message other than a RECORD: its type, its line as received, and the line's number in the input."""
 
     type: str
     line: bytes
@@ -141,22 +140,22 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""The byte order mark with which some programs start their UTF-8 output. It is not part of the message."""
+"""Some programs start their UTF-8 output with this byte order mark. It is ignored."""
 
 _decoder = msgspec.json.Decoder(_Envelope)
 _typed = msgspec.json.Decoder(_Typed)
 
 
 class MessageReader:
-    """Splits chunks of whole lines into runs of records of one stream and other messages, in order."""
+    """Splits chunks of whole lines into messages. Joins consecutive records of the same stream to runs."""
 
     def __init__(self) -> None:
         self.lines_read = 0
 
     def read(self, chunk: bytes | bytearray | memoryview) -> Iterator[Records | Message]:
-        """Yield the messages of a chunk of whole lines. The last newline may be missing.
+        """Yield the messages in a chunk of whole lines, in order. The last newline may be missing.
 
-        For the first line that is not a message, raises MalformedLine after yielding the messages before it.
+        At the first line that is not a message, yields the messages before it, and then raises MalformedLine.
         """
         text = memoryview(chunk if chunk[-1:] in (b"", b"\n") else bytes(chunk) + b"\n")
         while text:
@@ -170,7 +169,7 @@ class MessageReader:
             text = text[end:]
 
     def read_one_by_one(self, lines: bytes) -> Iterator[Records | Message]:
-        """Yield the messages like `read`, but decode each line separately. The last newline must be present."""
+        """Yield the messages like `read`, but decode each line by itself. The last newline must be present."""
         for text in lines.split(b"\n")[:-1]:
             self.lines_read += 1
             line = text.removeprefix(_BYTE_ORDER_MARK)
@@ -188,9 +187,9 @@ class MessageReader:
                 yield Records(envelope.record.namespace, envelope.record.stream, line + b"\n", 1, self.lines_read)
 
     def _lenient(self, line: bytes, cause: Exception) -> _Envelope:
-        """Decode a line with NaN, lone surrogates or deep nesting, or with a member `record` in another message.
+        """Decode a line that the strict decoder rejects: with NaN, lone surrogates or deep nesting, for example.
 
-        The values in a record's data are checked later, when the record is encoded.
+        The values of a record are checked later, when the record is encoded. Raises MalformedLine.
         """
         try:
             text = readable(line)
@@ -212,9 +211,10 @@ _DEEP_RECORD = pa.struct([("stream", pa.string()), ("namespace", pa.string()), (
 
 
 def _envelope_of_deep(line: bytes) -> _Envelope | None:
-    """Return the envelope of a deeply nested line, or None if it is not a message. Uses Arrow's non-recursive parser.
+    """Return the envelope of a deeply nested line, or None if it is not a message.
 
-    If a record is nested too deeply for the executors' decoders, executors reject it later.
+    Arrow's parser is used, because it is not recursive. If a record is too deep to be encoded, executors reject it
+    later.
     """
     # With `e` instead of `d`, escaped lone surrogates become private characters, which Arrow accepts.
     for text in (line, line.replace(rb"\ud", rb"\ue").replace(rb"\uD", rb"\uE")):
@@ -244,14 +244,14 @@ def _member(line: bytes, member: pa.Field[Any]) -> Any:
 
 
 _Run = tuple[int, int, int, str | None, str | None]
-"""A run of lines: its start, end, number of lines, stream and namespace. The stream is None for irregular lines."""
+"""The start, end, number of lines, stream and namespace of a run of lines. The stream is None for irregular lines."""
 
 _MAX_RUNS = 1024
 """Maximum number of runs that one call of the native library returns."""
 
 
 def _runs(text: memoryview) -> Iterator[_Run]:
-    """Yield the first runs of a text of whole lines: at least one run, and at most _MAX_RUNS."""
+    """Yield the first runs of whole lines in a text: at least one, and at most _MAX_RUNS."""
     library: Any = native.library()
     if library is None:
         yield 0, len(text), 0, None, None

@@ -1,4 +1,4 @@
-"""STATE messages: the streams that they cover, and their release after the commit. Their content is not interpreted."""
+"""STATE messages: which streams they cover, and when they can be emitted. Their content is not interpreted."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from destination_datalake.protocol.json_text import decode, members, object_of
 
 
 class InvalidState(Exception):
-    """Raised for a STATE message that violates the protocol. The text of the exception never contains the state."""
+    """Raised for a STATE message that violates the protocol. The text never quotes the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A STATE line as received, and the stream that the state covers, or None for all streams."""
+    """A STATE line as received, and the stream that it covers, or None if it covers all streams (global)."""
 
     line: bytes
     stream: StreamId | None
 
 
 def parse_state(line: bytes) -> State:
-    """Return a STATE line with the stream that it covers. `stream_state`, `shared_state` and `data` are not decoded.
+    """Return a STATE line with the stream that it covers. The content of the state is not decoded.
 
-    A state without a type is a LEGACY state, which covers all streams, unless it has the member `stream`. Raises
-    InvalidState, also for a line that is not UTF-8, because output on stdout must be JSON.
+    A state without a type covers the stream in its member `stream`. If this member is missing, it is a LEGACY state,
+    which covers all streams. Raises InvalidState, also for a line that is not UTF-8, because output on stdout must be
+    JSON.
     """
     try:
         str(line, "utf-8")
@@ -54,10 +55,10 @@ def _present(state: Mapping[str, msgspec.Raw], key: str) -> bool:
 
 
 def with_statistics(line: bytes, written: int, rejected: int = 0) -> bytes:
-    """Return the STATE line with `destinationStats` added or replaced. The other members of the state keep their bytes.
+    """Return the STATE line with `destinationStats` set. All other members keep their bytes.
 
-    `recordCount` is the number of written records. `rejectedRecordCount` is the number of rejected records, and is
-    omitted if 0. The platform compares their sum with the source's count. Both are floats, as in the protocol's schema.
+    `written` becomes `recordCount`, and `rejected` becomes `rejectedRecordCount`, which is omitted if 0. The platform
+    compares their sum with the source's count. Both are floats, as the protocol's schema requires.
     """
     rejected_count = f',"rejectedRecordCount":{float(rejected)}' if rejected else ""
     statistics = f'{{"recordCount":{float(written)}{rejected_count}}}'.encode()
@@ -72,23 +73,24 @@ def with_statistics(line: bytes, written: int, rejected: int = 0) -> bytes:
 
 
 class StoredLine(Protocol):
-    """A stored STATE line."""
+    """A stored STATE line, in memory or on disk."""
 
     def read(self) -> bytes:
-        """Return the STATE line."""
+        """Return the line. Not allowed after `release`."""
 
     def release(self) -> None:
-        """Free the space of the line. It must not be read afterwards."""
+        """Free the space that the line occupies."""
 
 
 @dataclass(slots=True, eq=False)
 class _Progress:
     """The progress of one stream, in numbers of records.
 
-    `committed` counts the records that are committed without a gap from the first one. `ahead` contains the commits
-    after a gap: for each commit, the number of its first record, and the count. `acknowledged` counts the records that
-    due states cover. `rejected` counts durable rejects that no state has reported yet. `awaited` contains the held
-    states in order, each with the number of records that it needs.
+    - `committed`: the records that are committed without a gap, counted from the first.
+    - `ahead`: commits after a gap. Maps the number of each commit's first record to its number of records.
+    - `acknowledged`: the records that due states cover.
+    - `rejected`: stored rejects that no state has reported yet.
+    - `awaited`: the held states in order, each with the number of records that must be committed for it.
     """
 
     received: int = 0
@@ -104,8 +106,8 @@ class _Progress:
 class _Held:
     """A held state.
 
-    `scope` is the state's stream, or None for a global state. `needs` contains the number of records that the state
-    covers in each stream. `pending` is the number of streams in which some of these records are not committed.
+    `scope` is its stream, or None for a global state. `needs` contains the number of records that it covers in each
+    stream. `pending` is the number of streams in which not all of these records are committed.
     """
 
     scope: StreamId | None
@@ -117,7 +119,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class DueState:
-    """A state that may be emitted. `written` and `rejected` count its records that no earlier state has covered."""
+    """A state that can be emitted. `written` and `rejected` count the records that no earlier state covers."""
 
     line: StoredLine
     written: int
@@ -125,13 +127,14 @@ class DueState:
 
 
 class StateLedger:
-    """Counts records per stream, and holds each state until all records that it covers are committed. Not thread-safe.
+    """Holds each state until all records that it covers are committed. Not thread-safe.
 
-    The cost of a call depends on the number of changes, not on the number of streams. The ledger needs no clock: a
-    state is never older than the oldest uncommitted record before it, and batches limit the age of records.
+    Counts received and committed records per stream. `held` is the number of held states, and `needs` is the number of
+    streams that they cover, summed over the states. `released_of` counts the released states by stream, and global
+    states under None.
 
-    `held` is the number of held states. `needs` is the number of streams that they cover, summed over all held states.
-    `released_of` counts the released states by stream, and global states under None.
+    The cost of a call does not depend on the number of streams, only on the number of changes. The ledger needs no
+    clock: batches limit the age of records, and a state is never older than the oldest uncommitted record before it.
     """
 
     def __init__(self, streams: Iterable[StreamId], store: Callable[[bytes], StoredLine]) -> None:
@@ -142,15 +145,15 @@ class StateLedger:
         self._due: deque[_Held] = deque()
         self._failed: list[_Progress] = []
         self._globals_seen = False
-        # This is set when no new global state can become due. It is the number of records of each stream that the held
-        # global states cover.
+        # Set when new global states can no longer become due: for each stream, the number of records that the remaining
+        # held global states cover.
         self._last_covered: dict[int, int] | None = None
         self.released_of: Counter[StreamId | None] = Counter()
         self.held = 0
         self.needs = 0
 
     def record(self, stream: StreamId, count: int) -> None:
-        """Count records that were received for a stream."""
+        """Count `count` more received records of a stream."""
         progress = self._progress[stream]
         progress.received += count
         self._read_since_global[stream] = progress
@@ -158,22 +161,20 @@ class StateLedger:
             self._drop_impossible_globals()
 
     def received(self, stream: StreamId) -> int:
-        """Return the number of received records of the stream."""
+        """Return how many records of the stream were received."""
         return self._progress[stream].received
 
     def committed(self, stream: StreamId) -> int:
-        """Return how many of the stream's records are committed without a gap from the first one."""
+        """Return how many records of the stream are committed without a gap, counted from the first."""
         return self._progress[stream].committed
 
     def hold(self, state: State) -> None:
         """Hold a state until all records received before it are committed.
 
-        If they can no longer be committed, drop the state.
-
-        Raises the errors of the store that keeps the STATE lines.
+        Drops the state if these records can no longer be committed. Raises the errors of `store`, such as DiskFailed.
         """
         if state.stream is None:
-            # Global states are released in order, so a state needs only the streams with records since the previous
+            # Global states are released in order. A state therefore only needs the streams with records since the last
             # global state.
             covered = list(self._read_since_global.values())
             self._read_since_global.clear()
@@ -198,9 +199,9 @@ class StateLedger:
         self._move_due(queue)
 
     def commit(self, stream: StreamId, first: int, count: int, rejected: int = 0) -> None:
-        """Count the records `first` to `first + count - 1` (from 0) of a stream as committed.
+        """Mark the records `first` to `first + count - 1` of a stream as committed. The first record is number 0.
 
-        Commits may be in any order. `rejected` of these records are durable rejects instead of rows.
+        Commits may be in any order. `rejected` of these records became stored rejects instead of rows.
         """
         progress = self._progress[stream]
         progress.rejected += rejected
@@ -216,8 +217,8 @@ class StateLedger:
     def fail(self, stream: StreamId) -> None:
         """Mark a stream as failed, and drop its states.
 
-        No more records of the stream will be committed, so global states that cover its uncommitted records are also
-        dropped.
+        No more of its records will be committed. Global states that cover uncommitted records are therefore dropped
+        too.
         """
         progress = self._progress[stream]
         progress.failed = True
@@ -231,14 +232,14 @@ class StateLedger:
         return self._last_covered is not None and all(scope is None for scope in self._held)
 
     def can_acknowledge(self, stream: StreamId, record: int) -> bool:
-        """Return whether a state can still cover the stream's record with this number (from 0)."""
+        """Return whether a state can still cover this record of the stream. The first record is number 0."""
         progress = self._progress[stream]
         if progress.failed:
             return False
         return self._last_covered is None or stream in self._held or record < self._last_covered.get(id(progress), 0)
 
     def due(self) -> DueState | None:
-        """Return the next state to emit, or None if no state is due. Returns the same state until it is released."""
+        """Return the next state to emit, or None. Returns the same state until `release` is called."""
         if not self._due:
             return None
         held = self._due[0]
@@ -247,21 +248,21 @@ class StateLedger:
         return held.due
 
     def release(self) -> None:
-        """Remove the state that `due` returned. Call this after writing it."""
+        """Remove the state that `due` returned. Call this method after writing the state."""
         held = self._due.popleft()
         self._release(held)
         self.released_of[held.scope] += 1
 
     def _move_due(self, queue: deque[_Held]) -> None:
-        """Move states from the front of the queue to the due states, while all records they cover are committed."""
+        """Make the first states in the queue due, as long as all records that they cover are committed."""
         while queue and not queue[0].pending:
             self._due.append(queue.popleft())
 
     def _acknowledge(self, needs: list[tuple[_Progress, int]]) -> tuple[int, int]:
-        """Return how many written and rejected records these `needs` cover, except records that earlier states covered.
+        """Return how many written and how many rejected records a state covers that no earlier state covers.
 
-        It is unknown which records of a batch were rejected. Rejects are therefore counted in the first states after
-        the batch.
+        It is unknown which records of a batch were rejected. The first states after the batch therefore report the
+        rejects.
         """
         total = total_rejected = 0
         for progress, needed in needs:
@@ -274,10 +275,7 @@ class StateLedger:
         return total - total_rejected, total_rejected
 
     def _drop_impossible_globals(self) -> None:
-        """Drop the global states that cover uncommitted records of failed streams.
-
-        These records will never be committed.
-        """
+        """Drop global states that cover uncommitted records of failed streams, as these will never be committed."""
         lost = [progress for progress in self._failed if progress.received > progress.committed]
         if not self._globals_seen or not lost:
             return

@@ -1,8 +1,7 @@
-"""Write protocol lines to stdout. No other module writes them.
+"""Write protocol messages to stdout. No other module writes there.
 
-All messages to the platform go through one `Stdout`. It writes whole lines without buffering to a duplicate of file
-descriptor 1. Descriptor 1 itself is redirected to stderr, so that output of a library, the JVM or a child process
-cannot end up inside a STATE line.
+`Stdout` writes whole lines, unbuffered, to a duplicate of file descriptor 1. Descriptor 1 itself is redirected to
+stderr. Output of a library, the JVM or a child process can therefore not corrupt a message.
 """
 
 from __future__ import annotations
@@ -24,36 +23,35 @@ from destination_datalake.errors import FailureType, printable
 LogLevel = Literal["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"]
 
 _TEXTS = frozenset({"message", "internal_message", "stack_trace"})
-"""The members of messages that contain free text. Only these are masked and shortened, because programs read the other
-members."""
+"""Members of messages that contain free text. Only they are masked and shortened, because programs read all others."""
 
 # The platform warns about lines of 20,000,000 characters, and drops lines that it cannot parse.
 _MAX_CHARACTERS = 100_000
 _ENCODER = msgspec.json.Encoder()
 _MAX_QUEUED_LINES = 1000
-"""Maximum number of queued lines. If the queue is full, further logs are dropped."""
+"""Maximum number of queued lines. If the queue is full, logs are dropped."""
 _POLL_SECONDS = 0.2
-"""The interval, in seconds, at which a waiting writer checks the deadline."""
+"""The interval, in seconds, at which a blocked writer checks its deadline."""
 
 
 class StdoutClosedError(Exception):
-    """Raised if the platform has closed stdout or does not read it. No more states can then be written."""
+    """Raised if the platform closes stdout, or does not read it until the deadline. No more states can be written."""
 
 
 class Stdout:
-    """Writes protocol lines to a file descriptor. Thread-safe. Must not be called from a signal handler."""
+    """Writes protocol messages to a file descriptor. Thread-safe, but not safe in signal handlers."""
 
     def __init__(self, fd: int, mask: Callable[[str], str] = str) -> None:
-        """Write to the file descriptor `fd`, which the caller must close.
+        """Write to the file descriptor `fd`, which stays the caller's to close.
 
-        `mask` returns a text with its secrets masked.
+        `mask` replaces the secrets in a text.
         """
         self._fd = fd
         self._mask = mask
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
-        # The lock is reentrant, because a finaliser may log while its thread is writing a line. The log is written
-        # after this line.
+        # The lock is reentrant, because a finaliser may log while its thread is writing a line. The log then follows
+        # this line.
         self._lock = threading.RLock()
         self._lines: deque[bytes] = deque()
         self._rest = memoryview(b"")
@@ -65,26 +63,24 @@ class Stdout:
 
     @classmethod
     def claim(cls, mask: Callable[[str], str] = str) -> Stdout:
-        """Reserve stdout for protocol lines, and return its writer.
+        """Reserve stdout for protocol messages, and redirect all other output of this process to stderr.
 
-        Redirect other output of this process and its children to stderr.
-
-        The duplicate descriptor is close-on-exec. The platform then sees the end of the output when this process ends,
-        even if child processes are still running.
+        Returns the writer. Its descriptor is closed in child processes, so the platform sees the end of the output when
+        this process ends, even if child processes still run.
         """
         fd = os.dup(1)
         os.dup2(2, 1)
         return cls(fd, mask)
 
     def give_up_after(self, seconds: float) -> None:
-        """Stop waiting for the reader of stdout `seconds` from now. May be called from a signal handler."""
+        """Set a deadline in `seconds` from now, until which writers wait for the reader. Safe in signal handlers."""
         self._deadline = time.monotonic() + seconds
 
     def write_line(self, line: bytes) -> None:
-        """Write a message unchanged. `line` must not contain a line feed.
+        """Write a line unchanged, and wait until it is written.
 
-        Raises StdoutClosedError if the reader has closed stdout or does not read until the deadline, OSError if stdout
-        is a file on a full disk, and ValueError if `line` contains a line feed.
+        Raises StdoutClosedError if the reader closes stdout or does not read until the deadline, OSError if stdout is a
+        file on a full disk, and ValueError if `line` contains a line feed.
         """
         if b"\n" in line:
             raise ValueError("a protocol line must not contain a line feed")
@@ -94,18 +90,19 @@ class Stdout:
         self._write_queue()
 
     def write_message(self, message: dict[str, Any]) -> None:
-        """Write one of the connector's own messages, with secrets masked. Raises the same errors as `write_line`."""
+        """Write a message of the connector, with secrets masked. Raises the errors of `write_line`."""
         self.write_line(_ENCODER.encode(self._masked(message)))
 
     def flush(self) -> None:
-        """Wait until all queued logs are written. Never raises."""
+        """Wait until all queued logs are written, or cannot be written. Never raises."""
         with contextlib.suppress(StdoutClosedError, OSError), self._lock:
             self._write_lines(wait=True)
 
     def log(self, level: LogLevel, text: str) -> None:
-        """Write `text` as one LOG message, with secrets masked. Never raises, and never waits for the reader.
+        """Write a LOG message, with secrets masked. Never raises, and never waits for the reader.
 
-        A log must not delay data. If the pipe is full, the log is queued and written before the next line.
+        If the pipe is full, the log is queued and written before the next message, so that logs do not delay data.
+        Drops the log if the queue is full.
         """
         if len(self._lines) < _MAX_QUEUED_LINES:
             message = self._masked({"type": "LOG", "log": {"level": level, "message": text}})
@@ -122,8 +119,8 @@ class Stdout:
     ) -> None:
         """Write a TRACE ERROR, with secrets masked. Never raises.
 
-        `message` is for the user. `internal_message` and `stack_trace` are for the log. `stream_descriptor` is the
-        namespace and name of the failed stream.
+        `message` is for the user; `internal_message` and `stack_trace` are for the log. `stream_descriptor` is the
+        namespace and name of the failed stream, or None if the whole sync failed.
         """
         error: dict[str, object] = {"message": message, "failure_type": failure_type}
         if internal_message is not None:
@@ -135,14 +132,14 @@ class Stdout:
             descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
             error["stream_descriptor"] = {key: printable(value) for key, value in descriptor.items()}
         trace = {"type": "ERROR", "emitted_at": time.time_ns() // 1_000_000, "error": error}
-        # A closed stdout is not reported here, because the thread that writes states reports it.
+        # The thread that writes states reports a closed stdout.
         with contextlib.suppress(StdoutClosedError, OSError):
             self.write_message({"type": "TRACE", "trace": trace})
 
     def _write_queue(self) -> None:
-        """Write queued lines while the pipe has space, unless another thread holds the lock.
+        """Write queued lines while the pipe has space. Do nothing if another thread is writing.
 
-        `write_line` calls this method after releasing the lock, to write logs that were queued while it held the lock.
+        `write_line` calls this method again after releasing the lock, for logs that were queued in the meantime.
         """
         with contextlib.suppress(StdoutClosedError, OSError):
             while self._has_more and self._lock.acquire(blocking=False):
@@ -158,10 +155,9 @@ class Stdout:
         return bool(self._rest or self._lines)
 
     def _write_lines(self, *, wait: bool) -> None:
-        """Write queued lines in order. Without `wait`, stop when the pipe is full, even within a line.
+        """Write the queued lines in order. Unless `wait` is set, stop when the pipe is full, even within a line.
 
-        The caller must hold the lock. A nested call returns immediately, because the outer call writes the remaining
-        lines.
+        The caller must hold the lock. A nested call does nothing, because the outer call writes the lines.
         """
         if self._writing:
             return
@@ -178,7 +174,7 @@ class Stdout:
             self._writing = False
 
     def _write_some(self) -> None:
-        """Write a part of the current line, or of the next line if the current one is complete."""
+        """Write a part of the current line or, if it is complete, of the next line."""
         if self._closed:
             raise StdoutClosedError("stdout was closed by its reader")
         if not self._rest:
@@ -226,14 +222,14 @@ class Stdout:
 
 
 class ProtocolLogHandler(logging.Handler):
-    """Writes Python's log records as LOG messages."""
+    """Writes Python's log records as LOG messages to a `Stdout`."""
 
     def __init__(self, out: Stdout) -> None:
         super().__init__()
         self._out = out
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a log record as one LOG message, with its stack trace if it has one."""
+        """Write a log record as one LOG message, including the stack trace if there is one."""
         try:
             text = self.format(record)
         except Exception:
@@ -243,11 +239,10 @@ class ProtocolLogHandler(logging.Handler):
 
 
 def route_logging(out: Stdout) -> None:
-    """Write the logs and warnings of this process to `out`.
+    """Write all logs and warnings of this process as LOG messages to `out`.
 
-    Logs of the connector are written from level INFO, and logs of libraries from level WARNING.
-
-    This replaces the handlers of the root logger, including the handlers that the CDK installs when it is imported.
+    The connector's logs are written from level INFO, and those of libraries from WARNING. Replaces all handlers of the
+    root logger, including the CDK's.
     """
     root = logging.getLogger()
     root.handlers = [ProtocolLogHandler(out)]
