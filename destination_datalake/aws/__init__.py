@@ -1,1 +1,1 @@
-"""Access to AWS: clients and sessions, user-facing error messages, and reads and writes of objects in S3."""
+"""Access to AWS: clients and credentials, user-facing error messages, and S3 objects."""

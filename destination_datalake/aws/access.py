@@ -1,4 +1,4 @@
-"""Access AWS on the driver and on executors: create clients and sessions, mask secrets, and count requests."""
+"""Access AWS from the driver and from executors: create clients and credentials, mask secrets, and count requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _MASK = "****"
 _MIN_LENGTH = 6
-"""The minimum length of a secret. Shorter texts are not masked. Java's key tool has the same minimum for passwords."""
+"""Minimum length of a secret. Shorter texts are not masked. Java's key tool has the same minimum for passwords."""
 
 _ORDINARY = re.compile(
     r"[-+.,:\d]{1,15}\s?[a-z]{0,3}"  # numbers and durations, shorter than any key
@@ -46,16 +46,15 @@ _ORDINARY = re.compile(
     r"|(?-i:[a-z]\w*(\.[a-z]\w*)+\.[A-Z][\w$]*)",  # a Java class
     re.IGNORECASE,
 )
-"""Values that are never secrets, even if the name of their setting suggests it. Masking such values would make messages
-unreadable."""
+"""Matches values that are never secrets, even if the name of their setting suggests it. Masking them would make
+messages unreadable."""
 
-# AWS's error texts may quote requests that other processes sent, such as executors. Their tokens are not registered
-# here.
+# AWS's error texts may quote requests of other processes, such as executors, whose tokens are not registered here.
 _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
 
 _URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s/?#\"<>]*@)?([^\s?#\"<>]*)(\?[^\s#\"<>]*)?", re.IGNORECASE)
-"""The groups are a URL's scheme, user, host with path, and query. S3 addresses are excluded, because `@` and `?` are
-ordinary characters in S3 keys."""
+"""Matches a URL. The groups are its scheme, its user, its host and path, and its query. S3 URIs do not match, because
+`@` and `?` are ordinary characters in S3 keys."""
 
 _PARAMETER = re.compile(r"([?&])([^=&]*=)?[^&]*")
 
@@ -65,7 +64,10 @@ _spellings: tuple[str, ...] = ()
 
 
 def register_secrets(*secrets: str | None) -> None:
-    """Mask these secrets in all further output, in every spelling. Ignore short and common texts. Thread-safe."""
+    """Mask these secrets in all later output, in every spelling. Thread-safe.
+
+    Ignores None, texts of less than 6 characters, and common values such as `true`.
+    """
     global _secrets, _spellings
     new = {secret for secret in secrets if secret is not None and _may_be_secret(secret)}
     if new.issubset(_secrets):
@@ -80,8 +82,7 @@ def register_secrets(*secrets: str | None) -> None:
 def mask_secrets(text: str) -> str:
     """Return the text with each secret replaced by `****`.
 
-    Masks registered secrets, session tokens after the name of their header, and the users, passwords and parameter
-    values in URLs.
+    Masks registered secrets, session tokens in request headers, and user names, passwords and parameter values in URLs.
     """
     for spelling in _spellings:
         text = text.replace(spelling, _MASK)
@@ -100,7 +101,7 @@ def _may_be_secret(text: str) -> bool:
 
 
 def _spelled(secret: str) -> Iterator[str]:
-    """Yield the spellings of a secret that texts may contain: plain, in JSON, as a Python literal, and in a URL."""
+    """Yield a secret as texts may contain it: plain, in JSON, in a Python literal, and in a URL."""
     yield secret
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]
@@ -117,7 +118,7 @@ def _spelled(secret: str) -> Iterator[str]:
 _SESSION_NAME = "airbyte-destination-datalake"
 _MEMBERS = ("CatalogId", "TableCatalogId")
 _CATALOG_ITSELF = "CatalogResource"
-"""The name of the structure in Lake Formation's API whose member `Id` is the catalog ID."""
+"""A structure in Lake Formation's API whose member `Id` is the ID of the Data Catalog."""
 _CREATING = ("PutObject", "CreateMultipartUpload", "CopyObject")
 _SESSION_SECONDS = 3600
 _RENEWED_BEFORE_SECONDS = 15 * 60
@@ -127,7 +128,7 @@ _RENEWED_BEFORE_SECONDS = 15 * 60
 class Role:
     """An IAM role that the connector assumes with the credentials of its environment.
 
-    The credentials of the role are renewed before they expire.
+    `session_duration_seconds` is the lifetime of the role's credentials. They are renewed before they expire.
     """
 
     arn: str
@@ -136,18 +137,18 @@ class Role:
 
     @property
     def renewed_before_seconds(self) -> int:
-        """The time in seconds before expiry at which the credentials of the role are renewed.
+        """How many seconds before expiry the role's credentials are renewed.
 
-        This is 15 minutes or a third of their lifetime, whichever is shorter.
+        15 minutes, or a third of their lifetime if that is shorter.
         """
         return min(self.session_duration_seconds // 3, 15 * 60)
 
 
 def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], session: Session) -> None:
-    """Make `session` use the credentials of `role`, which is assumed with the credentials of the session `source`.
+    """Make `session` use an IAM role, which is assumed with the credentials of the session `source`.
 
-    `session` renews the credentials of the role before they expire. `make_client` accepts the name of a service, and
-    the source credentials as keyword arguments. Raises NoCredentialsError (botocore) if `source` has no credentials.
+    The role's credentials are renewed before they expire. `make_client` creates a client for a service name, with
+    credentials as keyword arguments. Raises NoCredentialsError (botocore) if `source` has no credentials.
     """
     from botocore.credentials import (
         AssumeRoleCredentialFetcher,
@@ -172,8 +173,8 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
         METHOD = "assume-role"
 
         def load(self) -> RefreshableCredentials:
-            # botocore renews credentials 15 minutes before expiry. A session that lasts 15 minutes would be renewed for
-            # every request.
+            # By default, botocore renews credentials 15 minutes before expiry. Credentials that last 15 minutes would
+            # be renewed for every request.
             return RefreshableCredentials.create_from_metadata(
                 fetcher.fetch_credentials(),
                 fetcher.fetch_credentials,
@@ -186,12 +187,12 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
 
 
 def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Credentials:
-    """Return session credentials that can be passed to other processes. The credentials are renewed when they are read.
+    """Return session credentials that other processes may receive. They are renewed when they are read.
 
-    If `session` uses session credentials, returns them. If `session` uses the keys of an IAM user, which must not leave
-    this process, creates a session of one hour with these keys. No permission is needed to create such a session
+    If `session` already uses session credentials, returns these. If it uses the keys of an IAM user, which must not
+    leave this process, creates one-hour sessions with these keys. This needs no permission
     (https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_getsessiontoken.html). Raises
-    NoCredentialsError (botocore) if `session` has no credentials, and errors of STS.
+    NoCredentialsError (botocore) if there are no credentials, and errors of STS.
     """
     from botocore.credentials import RefreshableCredentials
     from botocore.exceptions import NoCredentialsError
@@ -221,11 +222,11 @@ def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Cre
 
 
 def name_catalog(session: Session, catalog_id: str) -> None:
-    """Add the ID of a Data Catalog to requests of the Glue and Lake Formation clients that are created from `session`.
+    """Make Glue and Lake Formation clients of `session` send this Data Catalog ID with every request.
 
-    Sets each top-level member of a request that contains the catalog ID, unless the caller has set the member. In
-    requests to Lake Formation, also sets the catalog ID of nested resources. Nested structures in requests to Glue are
-    not changed, because their catalog ID belongs to another object, such as the target of a resource link.
+    The ID is set in each top-level member for it, unless the caller has set the member. In requests to Lake Formation,
+    it is also set in nested resources. In requests to Glue, nested structures are left alone, because an ID there
+    belongs to another object, such as the target of a resource link.
     """
 
     def name_in_input(**event: Any) -> None:
@@ -242,7 +243,7 @@ def name_catalog(session: Session, catalog_id: str) -> None:
 
 
 def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
-    """Return a copy of `value`, in which each structure with a member for the catalog ID contains the ID."""
+    """Return a copy of `value` with the ID in each structure that has a member for it."""
     if isinstance(value, dict) and shape.type_name == "structure":
         # Keep unknown members, so that botocore rejects them with an error message.
         members = {
@@ -256,7 +257,7 @@ def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
 
 
 def _members(shape: Any) -> tuple[str, ...]:
-    """Return the names of those members of a structure that contain the catalog ID."""
+    """Return the names of the members of a structure that contain a Data Catalog ID."""
     if shape.name == _CATALOG_ITSELF:
         return ("Id",)
     return tuple(name for name in _MEMBERS if name in shape.members)
@@ -264,9 +265,9 @@ def _members(shape: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """The encryption of new objects: SSE-KMS with the KMS key `key_arn`, or SSE-S3 if `key_arn` is None.
+    """How new objects are encrypted: with the KMS key `key_arn` (SSE-KMS), or with SSE-S3 if `key_arn` is None.
 
-    With `bucket_key`, S3 requests one key per bucket from KMS, instead of one key per object.
+    With `bucket_key`, S3 requests one data key per bucket from KMS instead of one per object.
     """
 
     key_arn: str | None = None
@@ -274,10 +275,10 @@ class Encryption:
 
 
 def encrypt_objects(session: Session, encryption: Encryption) -> None:
-    """Encrypt all objects that are written by S3 clients created from `session` after this call.
+    """Encrypt all objects that S3 clients of `session` write from now on.
 
-    The parts of a multipart upload inherit the encryption of the upload.
-    https://docs.aws.amazon.com/AmazonS3/latest/userguide/specifying-kms-encryption.html
+    The parts of a multipart upload are encrypted like the upload
+    (https://docs.aws.amazon.com/AmazonS3/latest/userguide/specifying-kms-encryption.html).
     """
     arguments: dict[str, Any] = {"ServerSideEncryption": "AES256"}
     if encryption.key_arn is not None:
@@ -303,10 +304,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The resource usage of one or more processes.
+    """The resources that one or more processes have used.
 
-    `calls` maps operations, such as `s3.PutObject`, to the number of requests, including retries. `peak_bytes` is the
-    maximum resident memory of a single process, in bytes.
+    `calls` counts requests, including retries, by operation, such as `s3.PutObject`. `peak_bytes` is the maximum
+    resident memory of a single process.
     """
 
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -315,7 +316,7 @@ class Usage:
 
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
-        """Return the sum of several usages. Its `peak_bytes` is their maximum instead of their sum."""
+        """Return the sum of several usages. Its `peak_bytes` is the maximum, not the sum."""
         calls: Counter[str] = Counter()
         seconds, peak = 0.0, 0
         for part in parts:
@@ -331,7 +332,7 @@ _reported_cpu_seconds = 0.0
 
 
 def _forget_after_fork() -> None:
-    """Reset the counters and the lock in a forked child: a thread of the parent process may have held the lock."""
+    """Reset the counters and the lock in a forked child. A thread of the parent may have held the lock."""
     global _usage_lock, _reported_cpu_seconds
     _usage_lock = threading.Lock()
     _reported_cpu_seconds = 0.0
@@ -342,7 +343,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def count_calls(session: Session) -> None:
-    """Count every request that clients of the session send, including retries."""
+    """Count each request that clients of `session` send, including retries."""
 
     def count(*, event_name: str = "", **_: object) -> None:
         with _usage_lock:
@@ -352,7 +353,7 @@ def count_calls(session: Session) -> None:
 
 
 def take_usage() -> Usage:
-    """Return the resource usage of this process since the last call of `take_usage`, or since the process started."""
+    """Return what this process has used since the last call, or since its start. Resets the counts."""
     global _reported_cpu_seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     with _usage_lock:
@@ -364,7 +365,7 @@ def take_usage() -> Usage:
 
 
 def metered(work: Callable[..., Iterable[_Result]], *arguments: Any) -> Iterator[_Result | Usage]:
-    """Call `work` on an executor. Yield its results, and then the process's resource usage since the last report."""
+    """Call `work`, and yield its results. Finally yield what this process has used since the last report."""
     yield from work(*arguments)
     yield take_usage()
 
@@ -381,7 +382,10 @@ Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
-    """The keys of an IAM user or, with a token, of a session. They are not renewed, and `repr` does not show them."""
+    """The keys of an IAM user or, with `session_token`, of a session.
+
+    They are never renewed. `repr` does not show them.
+    """
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
@@ -389,9 +393,9 @@ class AccessKeys:
 
     @classmethod
     def of(cls, credentials: Credentials) -> Self:
-        """Return the current keys of `credentials`, which `AwsAccess.delegable_credentials` returned.
+        """Return the current keys of `credentials`, which `AwsAccess.delegable_credentials` has returned.
 
-        Raises the errors of renewing the credentials.
+        Registers them as secrets. Raises errors of renewing the credentials.
         """
         frozen = credentials.get_frozen_credentials()
         keys = cls(str(frozen.access_key), str(frozen.secret_key), str(frozen.token))
@@ -404,41 +408,37 @@ class AccessKeys:
 class Environment:
     """The identity that AWS's default credential chain finds.
 
-    Its sources are environment variables, a profile, a container or instance role, and web identity.
+    The chain searches environment variables, a profile, web identity, and the role of a container or instance.
     """
 
 
 Identity = Role | AccessKeys | Environment
 
 MAX_CONNECTIONS = 256
-"""The maximum number of connections per client. If threads use a client concurrently and there are more threads than
-connections, urllib3 often opens new connections and logs a warning."""
+"""Maximum number of connections per client. If more threads used a client at a time, urllib3 would keep opening new
+connections, and log a warning each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwsAccess:
-    """The identity, regions, endpoint and settings with which requests are sent to AWS.
-
-    Equal instances share their clients within a process.
-    """
+    """Identity, regions, endpoint and settings for requests to AWS. Equal instances share clients in a process."""
 
     region: str
     identity: Identity = field(default_factory=Environment)
     endpoint_url: str | None = None
     encryption: Encryption | None = None
-    """The encryption of new objects, or None for the bucket's default."""
+    """The encryption of new objects, or None for the bucket's default encryption."""
     glue_region: str | None = None
-    """The region of Glue and Lake Formation, or None for the bucket's region."""
+    """The region of Glue and Lake Formation, or None if it is the bucket's region."""
     glue_catalog_id: str | None = None
-    """The ID of the Data Catalog for Glue and Lake Formation, or None for the Data Catalog of the identity's
-    account."""
+    """The ID of the Data Catalog, or None for the Data Catalog of the identity's own account."""
     attempts: int = 10
-    """The maximum number of times that botocore sends a request. It waits with exponential backoff between attempts."""
+    """Maximum number of attempts per request. botocore waits between attempts, with exponential backoff."""
     connect_timeout_seconds: int = 10
 
     @property
     def has_session_credentials(self) -> bool:
-        """Whether the credentials are session credentials, supplied by the driver or vended by a catalog."""
+        """Whether the identity is a fixed session, supplied by the driver or vended by a catalog."""
         return isinstance(self.identity, AccessKeys) and self.identity.session_token is not None
 
     @overload
@@ -454,7 +454,7 @@ class AwsAccess:
     @overload
     def client(self, service: Literal["s3tables"]) -> BaseClient: ...
     def client(self, service: Service) -> Any:
-        """Return the client of this process for `service`. Clients are thread-safe.
+        """Return this process's client for a service. It is created on first use, and thread-safe.
 
         Raises NoCredentialsError (botocore) if a role must be assumed and the environment has no credentials.
         """
@@ -465,28 +465,27 @@ class AwsAccess:
                 client = self._boto_session().client(
                     service, self._region(service), endpoint_url=self.endpoint_url, config=self._client_config(service)
                 )
-                # botocore creates the exception classes of a client on first use. If two threads created these classes
-                # at the same time, `except` with the class of one thread would not catch the exception of the other.
-                # The lock prevents this.
+                # botocore creates a client's exception classes on first use. Create them under the lock: if two threads
+                # did so at the same time, `except` with one thread's class would not catch the other's exception.
                 _ = client.exceptions
                 _clients[key] = client
             return _clients[key]
 
     def session(self) -> boto3.Session:
-        """Return the session of this process, from which libraries can create their own Glue clients."""
+        """Return this process's boto3 session, from which libraries can create Glue clients."""
         with _clients_lock:
             return self._boto_session()
 
     def delegable_credentials(self) -> Credentials:
-        """Return session credentials for this identity that can be passed to other processes.
+        """Return session credentials for this identity that other processes may receive.
 
-        The function `delegable_credentials` describes the credentials. Raises NoCredentialsError (botocore) if there
-        are no credentials, and the errors of STS.
+        See the function `delegable_credentials`. Raises NoCredentialsError (botocore) if there are no credentials, and
+        errors of STS.
         """
         return delegable_credentials(self._session(), lambda: self.client("sts"))
 
     def _boto_session(self) -> boto3.Session:
-        """Return the session of this process. Its creation is not thread-safe: the caller must hold `_clients_lock`."""
+        """Return this process's boto3 session. The caller must hold `_clients_lock`."""
         if self not in _sessions:
             import boto3
 
@@ -515,7 +514,7 @@ class AwsAccess:
         return session
 
     def _source_client(self, source: Session, service: str, **credentials: Any) -> BaseClient:
-        """Return a client with the credentials of `source`, for the request that assumes the role."""
+        """Return a client with the environment's credentials, which assumes the role."""
         return source.create_client(
             service,
             region_name=self.region,
@@ -538,8 +537,7 @@ class AwsAccess:
             user_agent_extra="destination-datalake",
         )
         if service == "s3" and self.endpoint_url is not None:
-            # Other S3 stores and emulators do not have a host name per bucket, and many do not support trailing
-            # checksums.
+            # S3-compatible stores have no host name per bucket, and many do not support trailing checksums.
             compatible = Config(
                 s3={"addressing_style": "path"},
                 request_checksum_calculation="when_required",
@@ -555,12 +553,11 @@ _clients: dict[tuple[AwsAccess, Service], object] = {}
 
 
 _MAX_DELEGATED_SESSIONS = 2
-"""The maximum number of delegated sessions whose clients are kept. There is more than one because other tasks may still
-use the previous session."""
+"""Maximum number of delegated sessions whose clients are kept. Running tasks may still use the one before the last."""
 
 
 def _forget_ended_sessions() -> None:
-    """Drop the clients of delegated sessions that were replaced, because each client uses megabytes of memory.
+    """Drop the clients of replaced delegated sessions, because a client uses megabytes of memory.
 
     The caller must hold `_clients_lock`.
     """
@@ -572,9 +569,9 @@ def _forget_ended_sessions() -> None:
 
 
 def _clear_after_fork() -> None:
-    """In a forked child process, discard the connections that are shared with the parent, and replace the lock.
+    """In a forked child, drop all clients, whose connections the parent still uses, and create a new lock.
 
-    The lock is replaced because a thread of the parent may have held it.
+    A thread of the parent may have held the old lock.
     """
     global _clients_lock
     _clients_lock = threading.Lock()
@@ -586,13 +583,13 @@ os.register_at_fork(after_in_child=_clear_after_fork)
 
 
 def _forget_missing_profile(session: Session) -> None:
-    """Ignore the AWS profile if it does not exist on this machine, because its credentials are not needed."""
+    """Ignore the configured AWS profile if it does not exist here. Its credentials are not needed."""
     if session.get_config_variable("profile") not in (None, *session.available_profiles):
         session.session_var_map["profile"] = (None, None, None, None)
 
 
 def _with_hooks(session: Session) -> Session:
-    """Register hooks on the session that mask signing credentials, count requests, and reject truncated responses."""
+    """Return the session after adding hooks: mask its credentials, count requests, and reject truncated responses."""
 
     def register_credentials(**_: object) -> None:
         credentials = session.get_credentials()
@@ -610,7 +607,7 @@ def _with_hooks(session: Session) -> Session:
 def _require_content(**call: Any) -> None:
     """Raise ResponseParserError if a response contains none of the members that its operation returns.
 
-    botocore parses a truncated response as if it were empty, for example as a table without properties.
+    Without this check, botocore would parse a truncated response as an empty one, such as a table without properties.
     """
     from botocore.parsers import ResponseParserError
 
@@ -623,10 +620,10 @@ _SESSION_ARN = re.compile(r"arn:(?P<partition>[a-z-]+):sts::(?P<account>\d+):ass
 
 
 def caller_arn(access: AwsAccess) -> str:
-    """Return the ARN of the caller's IAM user or role, for use in grants. Raises errors of STS.
+    """Return the ARN of the caller's IAM user or role, to which permissions can be granted. Raises errors of STS.
 
-    If the options contain no role, and the caller uses a session of a role with a path, the returned ARN lacks the
-    path, because the session's ARN does not contain the path. Users must then add the path.
+    If the caller is a session of a role with a path, and the options do not name the role, the path is missing in the
+    result, because STS does not report it. Users must then add it.
     """
     if isinstance(access.identity, Role):
         return access.identity.arn
@@ -634,11 +631,11 @@ def caller_arn(access: AwsAccess) -> str:
 
 
 def catalog_id(access: AwsAccess) -> str:
-    """Return the configured ID of the Data Catalog, or else the ID of the caller's account. Raises errors of STS."""
+    """Return the configured ID of the Data Catalog, or the ID of the caller's account. Raises errors of STS."""
     return access.glue_catalog_id or caller_arn(access).split(":")[4]
 
 
 def role_of_session(arn: str) -> str:
-    """Return the ARN of a session's role, without the path of the role. Return any other ARN unchanged."""
+    """Return the ARN of a session's role, without its path. Return any other ARN unchanged."""
     match = _SESSION_ARN.fullmatch(arn)
     return f"arn:{match['partition']}:iam::{match['account']}:role/{match['role']}" if match else arn

@@ -1,7 +1,7 @@
-"""Create user-facing messages for AWS errors. They state the failed operation, the resource, the cause and the remedy.
+"""Explain AWS errors to users: which operation failed on which resource, why, and what to do.
 
-botocore's errors contain an operation and an error code. `explain` adds the service, the purpose of the request, the
-remedy, and Airbyte's failure type, from which the platform determines whether to retry the sync.
+botocore's errors contain only an operation and an error code. The failure type that `explain` adds tells Airbyte
+whether to retry the sync.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from destination_datalake.unforeseen import exhaustion, trace_of
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A failed call: its service, operation, error code and text and, if known, its HTTP status and bucket."""
+    """A failed request: service, operation, AWS's error code and text, and the HTTP status and bucket if known."""
 
     service: str
     operation: str
@@ -29,7 +29,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The rule for an error code: its reason and remedy, Airbyte's failure type, and the denied permission."""
+    """How to explain an error: reason, remedy, Airbyte's failure type, and the missing permission, if any."""
 
     reason: str
     remedy: str
@@ -38,13 +38,13 @@ class _Rule:
 
 
 def explain(error: BaseException, *, doing: str, resource: str) -> Failure | None:
-    """Return the failure to report for an error, or None if the cause of the error is unknown.
+    """Return the failure to report for an error, or None if its cause is unknown.
 
-    The cause is known if the error comes from AWS, or from an exhausted resource of this machine. `doing` and
-    `resource` complete the sentence "Cannot …", such as "write to" and "s3://lake/raw", or "create" and "table
-    shop.orders". If another library raised the error, the chain of its causes is examined too. If a cause is a
-    ConnectorError, the failure of the ConnectorError is returned. The detail of the failure contains AWS's error code
-    and text, with credentials masked.
+    The cause is known for errors of AWS and for exhausted resources of this machine. Also searches the causes of the
+    error. If one of them is a ConnectorError, returns its failure.
+
+    `doing` and `resource` form the message "Cannot {doing} {resource}", such as "write to" and "s3://lake/raw". The
+    failure's detail contains AWS's error code and text. Secrets are masked.
     """
     if not any(_call(cause) for cause in _causes(error)) and (exhausted := exhaustion(error)) is not None:
         return Failure(f"Cannot {doing} {resource}. {exhausted}", trace_of(error), "transient_error")
@@ -59,14 +59,14 @@ def explain(error: BaseException, *, doing: str, resource: str) -> Failure | Non
 def is_expired(error: BaseException) -> bool:
     """Return whether AWS rejected a request because its credentials have expired.
 
-    For HEAD requests, the function returns False, because their responses contain no error code.
+    Always False for HEAD requests, whose responses contain no error code.
     """
     calls = (call for cause in _causes(error) if (call := _call(cause)) is not None)
     return any(_SYNONYMS.get(call.code, call.code) == "ExpiredToken" for call in calls)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, and then its chain of causes. Stop at a cycle."""
+    """Yield the error and its chain of causes. Stop at a cycle."""
     yielded: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in yielded:
@@ -115,7 +115,7 @@ _CODES: Mapping[str, _Rule] = {
         "the account's quota in the Glue Data Catalog is reached", "Raise the quota or delete tables."
     ),
     "RequestTimeTooSkewed": _Rule("this machine's clock differs from AWS's by more than 15 minutes", "Set the clock."),
-    # S3 passes on the reason why KMS cannot use a key (KMS API: GenerateDataKey, Decrypt).
+    # If KMS cannot use a key, S3 returns KMS's error code (KMS API: GenerateDataKey, Decrypt).
     "KMS.NotFoundException": _Rule(
         "the KMS key does not exist", "Correct kms_key_arn; the key must be in the bucket's region."
     ),
@@ -196,8 +196,7 @@ _SERVER_ERRORS = frozenset(
 
 
 def _rule(call: _Call) -> _Rule:
-    # Glue's responses contain denials by Lake Formation. S3's responses do too, if Lake Formation vends the
-    # credentials.
+    # Lake Formation's denials are in responses of Glue and, if Lake Formation vends the credentials, of S3.
     if "lake formation" in call.text.lower() and (call.code in _DENIED or "permission" in call.text.lower()):
         missing = _missing_grant(call.operation, call.text)
         return _Rule(
@@ -293,7 +292,10 @@ def _granted_on(missing: MissingPermission) -> str:
 
 
 def _required(text: str) -> str:
-    """Return the part of Lake Formation's text such as "Required Create Table on shop", or else the whole text."""
+    """Return the part of Lake Formation's text that names the permission, such as "Required Create Table on shop".
+
+    Returns the whole text if it has no such part.
+    """
     match = re.search(r"[Rr]equired [^.;)]+", text)
     return (match[0] if match else text).strip()
 
@@ -327,8 +329,8 @@ _S3_ACTIONS: Mapping[str, str] = {
     "ListParts": "s3:ListMultipartUploadParts",
     "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
 }
-# Lake Formation: Lake Formation permissions reference (docs, lf-permissions-reference). Operations on a table's
-# location also need DATA_LOCATION_ACCESS. If this permission is missing, Lake Formation's text names it.
+# Source: Lake Formation permissions reference (docs, lf-permissions-reference). Operations on a table's location also
+# need DATA_LOCATION_ACCESS, which Lake Formation's text names if it is missing.
 _GLUE_GRANTS: Mapping[str, str] = {
     "CreateDatabase": "CREATE_DATABASE",
     "GetDatabase": "DESCRIBE",
@@ -359,7 +361,7 @@ _RESOURCE_POLICIES: Mapping[str, str] = {
 
 
 def _service_of(operation: str) -> str:
-    """Return the service to which an operation belongs, among the services that the connector uses."""
+    """Return the name of the AWS service that has this operation. Only services that the connector uses are known."""
     if operation in _STS:
         return "STS"
     if _LAKE_FORMATION_OPERATIONS.search(operation):
@@ -368,23 +370,26 @@ def _service_of(operation: str) -> str:
 
 
 def denied_by_iam(operation: str, text: str) -> MissingPermission:
-    """Return the permission that IAM denied: the one that AWS's text names, or else the one for `operation`.
+    """Return the permission that IAM denied: the one in AWS's text, or else the one that `operation` needs.
 
-    For an S3 operation, the denied permission can also be one of KMS, such as kms:GenerateDataKey.
+    A denied S3 operation may lack a permission of KMS, such as kms:GenerateDataKey.
     """
     match = _DENIED_TEXT.search(text)
     return MissingPermission(match["action"], match["resource"]) if match else MissingPermission(_action(operation))
 
 
 def resource_policy(action: str, text: str) -> str | None:
-    """Return the kind of resource policy that must allow `action`, or None if AWS's text names no resource policy."""
+    """Return the resource policy that must allow `action`, such as "the bucket's policy".
+
+    Returns None if AWS's text does not mention a resource policy.
+    """
     if "no resource-based policy allows" not in text:
         return None
     return _RESOURCE_POLICIES.get(action.partition(":")[0], "the resource's policy")
 
 
 def _missing_grant(operation: str, text: str) -> MissingPermission:
-    """Return the Lake Formation permission that is missing, such as CREATE_TABLE or DATA_LOCATION_ACCESS."""
+    """Return the missing Lake Formation permission, such as CREATE_TABLE or DATA_LOCATION_ACCESS."""
     if (location := _LOCATION.search(text)) is not None:
         return MissingPermission("DATA_LOCATION_ACCESS", location["resource"])
     if (required := _REQUIRED.search(text)) is not None:

@@ -1,4 +1,4 @@
-"""Objects in S3: their addresses, and functions to read, write, publish and delete them."""
+"""Read, write, publish and delete objects in S3, and parse their addresses."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ _PARTITIONS = (
     ("us-isob-", "aws-iso-b"),
     ("us-isof-", "aws-iso-f"),
 )
-"""Prefixes of region codes, and the AWS partitions of these regions. The partition of all other regions is `aws`."""
+"""Maps prefixes of region codes to AWS partitions. All other regions are in the partition `aws`."""
 
 _DIRECTIONS = frozenset(
     ("central", "east", "north", "northeast", "northwest", "south", "southeast", "southwest", "west")
 )
-"""The directions that can precede the number in a region code."""
+"""The words that can precede the number in a region code, such as `east` in `us-east-1`."""
 
 
 def partition_of(region: str) -> str:
-    """Return the AWS partition of a region, such as aws or aws-cn, as contained in the region's ARNs."""
+    """Return the AWS partition of a region, such as `aws` or `aws-cn`. ARNs contain this name."""
     return next((name for prefix, name in _PARTITIONS if region.startswith(prefix)), "aws")
 
 
 def is_misspelt(region: str) -> bool:
-    """Return whether a text in the form of a region code cannot be a region, not even one newer than the SDK."""
+    """Return whether `region` cannot be a region, not even a future one. It must have the form of a region code."""
     return region.split("-")[-2] not in _DIRECTIONS
 
 
 def known_regions() -> Sequence[str]:
-    """Return the codes of all regions that botocore knows, in all partitions."""
+    """Return the codes of all regions that this version of botocore knows, in all partitions."""
     from botocore.loaders import create_loader
 
     partitions = create_loader().load_data("partitions")["partitions"]
@@ -69,7 +69,7 @@ def known_regions() -> Sequence[str]:
 
 
 def nearest_region(region: str) -> str:
-    """Return the known region whose code is most similar to `region`. Letters in the wrong order count as similar."""
+    """Return the known region code that is most similar to `region`. Swapped letters still count as similar."""
 
     def similarity(candidate: str) -> float:
         in_order = SequenceMatcher(None, region, candidate).ratio()
@@ -79,7 +79,7 @@ def nearest_region(region: str) -> str:
 
 
 class S3Address(NamedTuple):
-    """The bucket and key of an object or folder.
+    """The bucket and key of an object or folder in S3.
 
     The key of a folder may end with a slash. The key of a whole bucket is empty.
     """
@@ -89,7 +89,7 @@ class S3Address(NamedTuple):
 
     @classmethod
     def parse(cls, uri: str) -> Self:
-        """Return the bucket and key of a URI such as `s3://bucket/key`, or with Hadoop's schemes `s3a` and `s3n`.
+        """Split a URI such as `s3://bucket/key` into bucket and key. Also accepts Hadoop's schemes `s3a` and `s3n`.
 
         Keys are literal: `?`, `#` and `%` have no special meaning. Raises ValueError for any other text.
         """
@@ -101,15 +101,15 @@ class S3Address(NamedTuple):
 
     @property
     def is_of_s3_tables(self) -> bool:
-        """Whether the bucket belongs to a table in Amazon S3 Tables, for which AWS reserves the suffix `--table-s3`.
+        """Whether the bucket belongs to Amazon S3 Tables. AWS reserves the suffix `--table-s3` for these buckets.
 
-        Objects in such a bucket cannot be listed or deleted. The service removes those that no table references
+        Their objects cannot be listed or deleted. The service removes objects that no table references
         (https://docs.aws.amazon.com/AmazonS3/latest/API/developing-s3-tables-APIs.html).
         """
         return self.bucket.endswith("--table-s3")
 
     def arn(self, partition: str) -> str:
-        """Return the ARN of the object or folder, without a trailing slash."""
+        """Return the ARN of the object or folder, without a trailing slash. `partition` is `aws`, for example."""
         return f"arn:{partition}:s3:::{self.bucket}/{self.key}".rstrip("/")
 
     def __str__(self) -> str:
@@ -133,17 +133,17 @@ _SCHEDULE: dict[str, Any] = {
 
 
 def retry_on(failure: type[Exception] | tuple[type[Exception], ...], attempt: Callable[[], _Result]) -> _Result:
-    """Call `attempt` and return its result. If it raises `failure`, call it again, up to eight times in total.
+    """Return the result of `attempt`. While it raises `failure`, call it again, up to eight times in total.
 
-    After the last call, raises its failure. Raises any exception other than `failure` immediately.
+    Then raises the last failure. Raises all other exceptions immediately. Waits between calls with exponential backoff.
     """
     return Retrying(retry=retry_if_exception_type(failure), reraise=True, **_SCHEDULE)(attempt)
 
 
 def retry_until_done(attempt: Callable[[], bool]) -> bool:
-    """Call `attempt` until it returns True, up to eight times. Return whether it returned True.
+    """Call `attempt` up to eight times, until it returns True. Return whether it did.
 
-    If `attempt` raises an exception, raises it immediately.
+    Raises its exceptions immediately. Waits between calls with exponential backoff.
     """
     is_false = retry_if_result(lambda result: not result)
     retrying = Retrying(retry=is_false, retry_error_callback=lambda _: False, **_SCHEDULE)
@@ -153,29 +153,27 @@ def retry_until_done(attempt: Callable[[], bool]) -> bool:
 # --- Objects ----------------------------------------------------------------------------------------------------------
 # Read, write and delete objects in S3 by URI. Uploads can be published later or discarded.
 #
-# A large object is uploaded in parts: one part is sent while the next part is encoded. With `deferred=True`, the object
-# stays an incomplete multipart upload, which readers do not see, until `PendingUpload.publish` completes the upload
-# (S3: CompleteMultipartUpload). Tables without snapshots need deferred uploads, because their readers see every file in
-# the table's folder. If the process that publishes an object shares the local disk, a small object is kept there until
-# it is published (`DeferredUpload`), which requires one request instead of three. Files that are not committed are
-# deleted.
+# A large object is uploaded in parts: one part is sent while the next part is encoded. With `deferred=True`, the upload
+# stays incomplete until `PendingUpload.publish` (S3: CompleteMultipartUpload), so readers do not see the object. Tables
+# without snapshots need such uploads, because their readers see every file in the table's folder. If the publishing
+# process shares the local disk, a small object stays there until it is published (`DeferredUpload`). This needs one
+# request instead of three.
 
 
 PART_BYTES = 8 * 1024 * 1024
-"""The size in bytes of the parts of an upload. S3 requires at least 5 MiB, except for the last part, and accepts at
-most 10,000 parts, which is enough for 80 GB. An upload needs memory for two parts, because it fills one part while it
-sends another."""
+"""Size of the parts of an upload, in bytes. S3 requires at least 5 MiB, except for the last part, and allows 10,000
+parts, which is enough for 80 GB. An upload needs memory for two parts: one is filled while the other is sent."""
 
 CONCURRENT_CALLS = 8
-"""The maximum number of uploads that are published concurrently."""
+"""Maximum number of uploads that are published at a time."""
 
 MEMBER_BYTES = 16 * 1024 * 1024
-"""The size in bytes of a gzip member before compression. A new member starts at the beginning of a line, so readers can
-split a file between members."""
+"""Uncompressed size of a gzip member, in bytes. Members start at the beginning of a line, so that readers can split a
+file."""
 
 MAX_DEFERRED_BYTES = 1024 * 1024
-"""The maximum size in bytes of an object that is kept on the shared local disk until it is published. Larger objects
-are sent to S3 while other objects are encoded."""
+"""Maximum size in bytes of an object that waits for its publication on the local disk. Larger objects are sent to S3
+while other objects are encoded."""
 
 
 def get(
@@ -187,14 +185,13 @@ def get(
     version: str | None = None,
     limit: int | None = None,
 ) -> bytes:
-    """Return the bytes of an object from offset `begin` up to, but not including, offset `end`.
+    """Return the content of an object, from offset `begin` up to, but not including, offset `end`.
 
-    By default, returns the whole object. `version` is the ID of a version of the object. Raises OversizedFile if there
-    are more than `limit` bytes. If `etag` is set and the object has a different ETag, raises a ClientError with status
-    412.
+    By default, returns the whole object. `version` selects a version by its ID. If `etag` is set, but the object has
+    another ETag, raises a ClientError with status 412. Raises OversizedFile if there are more than `limit` bytes.
 
-    botocore retries failed requests. In addition, `get` retries if a response ends early, is reset or stalls, and
-    raises the error of the last attempt.
+    Retries if the response ends early, is reset or stalls, and then raises the last error. botocore retries failed
+    requests.
     """
     address = S3Address.parse(uri)
     conditions: dict[str, Any] = {} if etag is None else {"IfMatch": etag}
@@ -216,7 +213,7 @@ def get(
 
 
 def get_or_none(s3: S3Client, uri: str) -> bytes | None:
-    """Return the bytes of an object, or None if it does not exist. Raises the errors of `get` and `is_missing`."""
+    """Return the content of an object, or None if it does not exist. Raises errors of `get` and `is_missing`."""
     try:
         return get(s3, uri)
     except s3.exceptions.ClientError as error:
@@ -226,11 +223,11 @@ def get_or_none(s3: S3Client, uri: str) -> bytes | None:
 
 
 def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
-    """Return whether a request failed because the object does not exist.
+    """Return whether `error` was raised because the object does not exist.
 
-    S3 returns status 403 for a missing object, unless the caller may list the whole bucket. The policy that
-    `iam-policy` prints only allows listing certain folders. If the status is 403, this function therefore lists the
-    object's folder to find out whether the object exists. Raises the errors of this request.
+    S3 answers a request for a missing object with status 403 if the caller may not list the whole bucket. The policy
+    that `iam-policy` prints allows listing only of some folders. For status 403, this function therefore lists the
+    objects whose keys begin with the object's key. Raises errors of the listing.
     """
     code = getattr(error, "response", {}).get("Error", {}).get("Code")
     if code in ("NoSuchKey", "404", "NotFound"):
@@ -243,9 +240,9 @@ def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
 
 
 class OversizedFile(ConfigError):
-    """A file is too large to be read into memory, before or after decompression.
+    """Raised for a file that is too large to be read into memory, before or after decompression.
 
-    Another program may have written the file.
+    Such a file is damaged, or was written by another program.
     """
 
     def __init__(self, uri: str, limit: int) -> None:
@@ -256,14 +253,14 @@ class OversizedFile(ConfigError):
 
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""The maximum uncompressed size in bytes of metadata files, manifest lists, manifests and reports that are read into
-memory."""
+"""Maximum uncompressed size in bytes of files that are read into memory: metadata files, manifest lists, manifests and
+reports."""
 
 
 def body_errors() -> tuple[type[Exception], ...]:
     """Return the types of exceptions that reading the body of a response can raise.
 
-    The types are imported on the first call, because botocore is only imported when the first client is created.
+    They are imported on the first call, because importing botocore takes time.
     """
     from botocore.exceptions import HTTPClientError, IncompleteReadError
     from urllib3.exceptions import HTTPError
@@ -280,13 +277,13 @@ def put(
     if_none_match: bool = False,
     if_match: str | None = None,
 ) -> str:
-    """Write a small object with one request, and return its ETag.
+    """Write an object in one request. Return its ETag.
 
-    With `if_none_match`, write only if the object does not exist. With `if_match`, write only if the existing object
-    has this ETag. If the condition is not met, raise a ClientError for which `is_changed` returns True.
+    With `if_none_match`, the object must not exist. With `if_match`, it must exist with this ETag. Otherwise raises a
+    ClientError for which `is_changed` returns True.
 
-    The body is sent as a bytearray. botocore would convert a bytes object to a file, and wait for HTTP status 100
-    (Continue) before it sends the file, which doubles the time.
+    The content is sent as a bytearray. botocore would wrap bytes in a file and wait for the HTTP status 100 (Continue)
+    before sending them, which doubles the time.
     """
     address = S3Address.parse(uri)
     body = content if isinstance(content, bytearray) else bytearray(content)
@@ -309,13 +306,13 @@ def is_changed(error: Exception) -> bool:
 
 
 def _status(error: Exception) -> int:
-    """Return the HTTP status of the AWS response in an error, or 0 if the error contains no response."""
+    """Return the HTTP status of AWS's response to a failed request, or 0 if there was no response."""
     status: int = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return status
 
 
 def delete(s3: S3Client, uri: str) -> None:
-    """Delete an object. Do nothing in Amazon S3 Tables, which deletes unreferenced objects itself. Idempotent."""
+    """Delete an object, if it exists. Does nothing in Amazon S3 Tables, which deletes unreferenced objects itself."""
     address = S3Address.parse(uri)
     if address.is_of_s3_tables:
         return
@@ -323,7 +320,7 @@ def delete(s3: S3Client, uri: str) -> None:
 
 
 def listed(s3: S3Client, folder: str) -> Iterator[tuple[str, ObjectTypeDef]]:
-    """Yield the URI of each object in a folder and its subfolders, and the object's entry in S3's listing.
+    """Yield the URI of each object in a folder and its subfolders, with the object's entry in S3's listing.
 
     `folder` is an S3 URI without a trailing slash.
     """
@@ -341,7 +338,7 @@ def folders_in(s3: S3Client, folder: str) -> list[str]:
 
 
 def delete_folder(s3: S3Client, uri: str) -> None:
-    """Delete all objects in a folder, given as an S3 URI without a trailing slash. Idempotent."""
+    """Delete all objects in a folder and its subfolders. `uri` is an S3 URI without a trailing slash."""
     for object_uri, _ in listed(s3, uri):
         address = S3Address.parse(object_uri)
         s3.delete_object(Bucket=address.bucket, Key=address.key)
@@ -349,9 +346,9 @@ def delete_folder(s3: S3Client, uri: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PendingUpload:
-    """A multipart upload whose parts are complete, but whose object is not visible yet.
+    """A multipart upload whose parts are all in S3. Readers do not see the object until `publish` completes it.
 
-    If `if_match` is set, the upload is only published if the existing object has this ETag.
+    If `if_match` is set, only an object with this ETag is replaced.
     """
 
     bucket: str
@@ -361,10 +358,10 @@ class PendingUpload:
     if_match: str | None = None
 
     def publish(self, s3: S3Client) -> None:
-        """Make the object visible to readers. Idempotent.
+        """Make the object visible to readers. Calling this again has no effect.
 
-        If the existing object does not have the ETag `if_match`, raises a ClientError for which `is_changed` returns
-        True.
+        Raises a ClientError for which `is_changed` returns True if the existing object does not have the ETag
+        `if_match`.
         """
         conditions: dict[str, Any] = {} if self.if_match is None else {"IfMatch": self.if_match}
         parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(self.etags, start=1)]
@@ -377,18 +374,18 @@ class PendingUpload:
                 **conditions,
             )
         except s3.exceptions.NoSuchUpload:
-            # If the object exists, the upload no longer exists because an earlier request has published it.
+            # If the object exists, an earlier request has published it. Otherwise this request raises an error.
             s3.head_object(Bucket=self.bucket, Key=self.key)
 
     def abort(self, s3: S3Client) -> None:
-        """Abort the upload, which deletes its parts. Idempotent."""
+        """Abort the upload and delete its parts. Calling this again has no effect."""
         with contextlib.suppress(s3.exceptions.NoSuchUpload):
             s3.abort_multipart_upload(Bucket=self.bucket, Key=self.key, UploadId=self.upload_id)
 
 
 @dataclass(frozen=True, slots=True)
 class DeferredUpload:
-    """A small object that is not in S3 yet. Its content is in the local file at `path`, which nothing else uses."""
+    """A small object that is not in S3 yet. The local file at `path` contains it until `publish` writes it to S3."""
 
     bucket: str
     key: str
@@ -396,7 +393,7 @@ class DeferredUpload:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def publish(self, s3: S3Client) -> None:
-        """Make the object visible to readers. Idempotent."""
+        """Write the object to S3, and delete the local file. Calling this again has no effect."""
         try:
             content = Path(self.path).read_bytes()
         except FileNotFoundError:
@@ -406,51 +403,51 @@ class DeferredUpload:
         Path(self.path).unlink()
 
     def abort(self, s3: S3Client) -> None:  # noqa: ARG002
-        """Delete the local file. Idempotent."""
+        """Delete the local file. Calling this again has no effect."""
         Path(self.path).unlink(missing_ok=True)
 
 
 Pending = PendingUpload | DeferredUpload
-"""An upload whose object readers do not see yet."""
+"""An upload of an object that readers do not see before `publish`."""
 
 
 def publish_all(uploads: Iterable[Pending], s3: S3Client) -> None:
-    """Publish all uploads, several at a time.
+    """Publish the uploads, several at a time.
 
-    If some publications fail, raises one of the failures. The other uploads may have been published.
+    If publications fail, raises one of the failures. The other uploads may be published or not.
     """
     with ThreadPoolExecutor(CONCURRENT_CALLS, "publish") as pool:
         list(pool.map(lambda upload: upload.publish(s3), uploads))
 
 
 def abort_all(uploads: Iterable[Pending], s3: S3Client) -> None:
-    """Abort all uploads. If some cannot be aborted, still abort the others, and then raise one of the failures."""
+    """Abort all uploads, even if some cannot be aborted. Then raise one of the failures, if any."""
     with contextlib.ExitStack() as steps:
         for upload in uploads:
             steps.callback(upload.abort, s3)
 
 
 class Uncommitted(Protocol):
-    """A file in S3 that a task has written, but that no table may reference yet."""
+    """A file that a task has written to S3, and that no commit has added to a table yet."""
 
     @property
     def uri(self) -> str:
-        """The S3 URI of the file, which readers may not see yet."""
+        """The S3 URI of the file. Readers may not see the file yet."""
 
     @property
     def pending_upload(self) -> Pending | None:
-        """The upload of the file, published or not, or None if the file was visible as soon as it was written."""
+        """The upload of the file, or None if the file was visible as soon as it was written."""
 
 
 def pending_uploads(files: Iterable[Uncommitted]) -> list[Pending]:
-    """Return the uploads of those files that must be published to become visible."""
+    """Return the uploads of the files that are not visible before they are published."""
     return [file.pending_upload for file in files if file.pending_upload is not None]
 
 
 def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
-    """Delete files that no table references, whether published or not. Idempotent.
+    """Delete files that no table references, whether they are published or not. Can be called again.
 
-    If some files cannot be deleted, still delete the others, and then raise one of the failures.
+    Deletes all files that can be deleted. Then raises one of the failures, if any.
     """
     with contextlib.ExitStack() as steps:
         for file in files:
@@ -461,11 +458,10 @@ def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
 
 @contextlib.contextmanager
 def rollback_on_error(*steps: Callable[[], None]) -> Iterator[None]:
-    """If the body of the `with` block raises an error, run every step, and then raise this error again.
+    """If the `with` block raises an exception, run all steps, and then raise the exception again.
 
-    If a step fails, a note about its failure is added to the error of the body. The failure does not replace this
-    error, because it often has the same cause: if S3 rejects the parts of an upload, S3 usually rejects the request to
-    abort the upload too.
+    A step that fails only adds a note to the exception. It often fails for the same reason: if S3 rejects the parts of
+    an upload, it usually rejects the request to abort the upload too.
     """
     try:
         yield
@@ -479,7 +475,10 @@ def rollback_on_error(*steps: Callable[[], None]) -> Iterator[None]:
 
 
 class ObjectFailed(Exception):
-    """An object could not be read or written. `__cause__` is the error. `explain` accepts `doing` and `uri`."""
+    """Raised if an object cannot be read or written. `__cause__` is the error.
+
+    `doing` and `uri` are arguments for `aws.errors.explain`.
+    """
 
     def __init__(self, doing: str, uri: str) -> None:
         super().__init__(uri)
@@ -489,7 +488,7 @@ class ObjectFailed(Exception):
 
 @contextlib.contextmanager
 def naming_object(doing: str, uri: str) -> Iterator[None]:
-    """Convert an error in the body of the `with` block to ObjectFailed, unless it already has a user-facing message."""
+    """Convert an exception raised by the `with` block to ObjectFailed, unless it is a ConnectorError."""
     try:
         yield
     except ConnectorError:
@@ -499,7 +498,10 @@ def naming_object(doing: str, uri: str) -> Iterator[None]:
 
 
 class Upload:
-    """A write-only file object. `close` stores the written bytes as one object in S3, and `abort` discards them."""
+    """A write-only file object. `close` stores the written bytes as an object in S3, and `abort` discards them.
+
+    Sends the bytes in parts of PART_BYTES on a background thread.
+    """
 
     def __init__(
         self,
@@ -511,12 +513,11 @@ class Upload:
         metadata: Mapping[str, str] | None = None,
         if_match: str | None = None,
     ) -> None:
-        """Create an upload without sending requests.
+        """Create an upload. No request is sent before the first part is full, or before `close`.
 
-        With `deferred`, `close` does not make the object visible. It sets `pending_upload`, with which the object can
-        be published later. If `held_in` is set to a local folder, `close` keeps a small object in this folder and sets
-        `pending_upload`. The folder is created if necessary. If `if_match` is set, the upload only replaces an object
-        that has this ETag.
+        With `deferred`, `close` leaves the object invisible, and sets `pending_upload`, which publishes it later. With
+        `held_in`, a local folder, `close` writes a small object to this folder instead, and also sets `pending_upload`.
+        With `if_match`, only an object with this ETag is replaced.
         """
         self.s3 = s3
         self.uri = uri
@@ -525,7 +526,7 @@ class Upload:
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
         self._held_in = held_in
-        # Two buffers alternate: one is filled while the other is sent. The first buffer grows on demand, because most
+        # Two buffers alternate: one is filled while the other is sent. The first one grows on demand, because most
         # objects are small.
         self._part, self._sent = bytearray(), bytearray()
         self._filled = 0
@@ -540,11 +541,11 @@ class Upload:
 
     @property
     def buffered_bytes(self) -> int:
-        """The number of written bytes that are buffered for the next part."""
+        """The number of written bytes that are not in a full part yet."""
         return self._filled
 
     def writable(self) -> bool:
-        """Return True. Arrow calls `writable`."""
+        """Return True. Arrow calls this method."""
         return True
 
     def readable(self) -> bool:
@@ -560,10 +561,10 @@ class Upload:
         return self.written
 
     def flush(self) -> None:
-        """Do nothing, because the parts of an upload have a minimum size."""
+        """Do nothing: S3 does not accept parts that are too small."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Buffer `data`, and send each full part in the background. Raises the error of sending the previous part."""
+        """Buffer `data`, and send full parts in the background. Raises the error of an earlier part, if it failed."""
         remaining = memoryview(data).cast("B")  # Arrow's buffers consist of signed bytes.
         while len(remaining) >= (space := PART_BYTES - self._filled):
             self._fill(remaining[:space])
@@ -577,7 +578,7 @@ class Upload:
         return len(data)
 
     def close(self) -> None:
-        """Send the remaining bytes. Afterwards, either the object is visible or `pending_upload` is set."""
+        """Send the remaining bytes. Afterwards, the object is visible, or `pending_upload` is set."""
         if self.closed:
             return
         self.closed = True
@@ -591,8 +592,8 @@ class Upload:
             try:
                 put(self.s3, self.uri, self._take(), self._metadata, if_match=self._if_match)
             except Exception as error:
-                # A new object may exist even if the request failed, and must then be deleted. A replaced object need
-                # not be restored.
+                # Even if the request failed, S3 may have stored the object, which `abort` then deletes. An object that
+                # was replaced is not restored.
                 self._may_exist = self._if_match is None and not 400 <= _status(error) < 500
                 raise
             return
@@ -606,9 +607,9 @@ class Upload:
             finished.publish(self.s3)
 
     def abort(self) -> None:
-        """Discard the buffered bytes, and abort the multipart upload if it was started.
+        """Discard the written bytes, and abort the multipart upload if it was started.
 
-        If the request to store the object failed, but S3 may have stored the object nevertheless, deletes the object.
+        Also deletes the object if `close` failed, but S3 may have stored it nevertheless.
         """
         self.closed = True
         self._take()
@@ -627,14 +628,14 @@ class Upload:
                 part[begin : self._filled] = data
 
     def _take(self) -> bytearray:
-        """Return and clear the buffered bytes."""
+        """Return the buffered bytes, and empty the buffer."""
         taken, self._part = self._part, bytearray()
         del taken[self._filled :]
         self._filled = 0
         return taken
 
     def _write_to_disk(self, folder: Path) -> DeferredUpload | None:
-        """Write the whole object to the local disk. Return None if that fails, for example if the disk is full."""
+        """Write the whole object to a local file. Return None if this fails, for example because the disk is full."""
         path = folder / secrets.token_hex(16)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -647,7 +648,7 @@ class Upload:
         return DeferredUpload(self._bucket, self._key, str(path), self._metadata)
 
     def _wait_for_part(self) -> None:
-        """Wait until the part that is being sent, if any, is complete. Raises the error of sending the part."""
+        """Wait until the part that is being sent, if any, has arrived. Raises the error of sending it."""
         if self._in_flight is not None:
             part, self._in_flight = self._in_flight, None
             part.result()
@@ -667,10 +668,10 @@ class Upload:
 
 
 class GzipUpload:
-    """A write-only file object that compresses bytes with gzip, and writes the compressed bytes to an upload.
+    """A write-only file object that compresses with gzip, and writes to an upload.
 
-    If `member_bytes` is set, a new gzip member starts after this number of uncompressed bytes (RFC 1952, 2.2).
-    gzip.GzipFile is not used, because its finaliser would write the remaining bytes of an aborted upload.
+    With `member_bytes`, starts a new gzip member (RFC 1952, 2.2) after this number of uncompressed bytes. gzip.GzipFile
+    is not used, because its finaliser would write the remaining bytes of an aborted upload.
     """
 
     def __init__(self, upload: Upload, member_bytes: int | None = None) -> None:
@@ -680,7 +681,7 @@ class GzipUpload:
         self._compressor: Any = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Compress `data` into the upload. Raises the errors of `Upload.write`."""
+        """Compress `data`, and write it to the upload. Raises the errors of `Upload.write`."""
         if self._member_bytes is not None and self._member >= self._member_bytes:
             self.finish()
         if self._compressor is None:
@@ -690,13 +691,13 @@ class GzipUpload:
         self._member += len(data)
 
     def finish(self) -> None:
-        """End the current gzip member. Later bytes start a new member (RFC 1952, 2.2). The upload stays open."""
+        """End the current gzip member. The next bytes start a new one (RFC 1952, 2.2). The upload stays open."""
         if self._compressor is not None:
             self._upload.write(self._compressor.flush())
             self._compressor = None
 
     def close(self) -> None:
-        """Write the remaining compressed bytes and close the upload."""
+        """End the gzip member, and close the upload."""
         self.finish()
         self._upload.close()
 
@@ -704,17 +705,16 @@ class GzipUpload:
 _GZIP_WBITS = 31
 
 _INPUT_BYTES = 256 * 1024
-"""The number of compressed bytes that one call decompresses. It is small enough that the output of a call stays in the
-processor's cache until it is copied."""
+"""The number of compressed bytes that one call decompresses. It is so small that the output stays in the processor's
+cache until it is copied."""
 
 
 _MAX_INFLATED = 16 * 1024 * 1024
-"""The maximum number of bytes that one call returns. The limit is needed because a gzip file may expand to a thousand
-times its size."""
+"""Maximum number of bytes that one call returns. A gzip file can expand to a thousand times its size."""
 
 
 def _gzip() -> Any:
-    """Return the compression library: ISA-L, which is four times as fast as zlib, or zlib if ISA-L is not installed."""
+    """Return the compression library: ISA-L if it is installed, which is four times as fast, otherwise zlib."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -725,9 +725,9 @@ def _gzip() -> Any:
 
 
 def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[bytearray]:
-    """Yield the uncompressed content of each member of a gzip file. `pieces` are the bytes of the file.
+    """Yield the uncompressed members of a gzip file. `pieces` are the bytes of the file.
 
-    Raises BadGzipFile if a member has more than `limit` uncompressed bytes. Also raises the errors of `inflated`.
+    Raises BadGzipFile if a member has more than `limit` uncompressed bytes, and the errors of `inflated`.
     """
     member = bytearray()
     for part, is_end in _inflated(pieces):
@@ -740,20 +740,20 @@ def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[byt
 
 
 def inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the uncompressed content of a gzip file, in parts of at most 16 MiB. `pieces` are the bytes of the file.
+    """Yield the uncompressed content of a gzip file, in parts of up to 16 MiB. `pieces` are the bytes of the file.
 
-    Raises EOFError if the file ends early, and BadGzipFile if it is damaged or not a gzip file.
+    Raises EOFError if the file is incomplete, and BadGzipFile if it is damaged or not a gzip file.
     """
     return (part for part, _ in _inflated(pieces) if part)
 
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""The size in bytes of the pieces in which the lines of a file are requested and processed. If a single line is longer,
-its piece is larger."""
+"""Size in bytes of the pieces in which files of lines are requested and processed. A longer line makes its piece
+larger."""
 
 
 def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Combine parts of a file into pieces that end with a whole line. The newline at the file's end may be missing."""
+    """Combine the parts of a file to pieces of whole lines. The file's last newline may be missing."""
     buffer = bytearray()
     for part in parts:
         searched = len(buffer)
@@ -766,10 +766,9 @@ def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def unzipped(content: bytes, uri: str, limit: int) -> bytes:
-    """Return the uncompressed content of a gzip file. Content that is not gzip is returned unchanged.
+    """Return the uncompressed content of a gzip file. Any other content is returned unchanged.
 
-    Raises OversizedFile if the uncompressed content of a gzip file has more than `limit` bytes. Also raises the errors
-    of `inflated`.
+    Raises OversizedFile if a gzip file has more than `limit` uncompressed bytes, and the errors of `inflated`.
     """
     if content[:2] != _GZIP_MAGIC:
         return content
@@ -785,7 +784,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield the uncompressed parts of a gzip file, and for each part whether it is the last of its gzip member."""
+    """Yield the uncompressed parts of a gzip file, each with a flag that is true at the end of a gzip member."""
     library = _gzip()
     inflate = library.decompressobj(wbits=_GZIP_WBITS)
     is_open = False
