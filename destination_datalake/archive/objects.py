@@ -48,8 +48,8 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     - `sync`: the unique name of the sync.
     - `started`: the time of this entry, in milliseconds since 1970-01-01 UTC.
     - `table`: the ID of the table, which distinguishes it from earlier tables with the same name.
-    - `position`: the number of the table's last commit before the sync. 0 if unknown, as in old journals.
-    - `found_empty`: whether the table had no rows before the sync.
+    - `position`: the number of the table's last commit at this time. 0 if unknown, as in old journals.
+    - `found_empty`: whether the table had no rows at this time.
     - `catalog`: the SHA-256 hash of the stream's configuration, without the three IDs of the sync.
     - `keeps_lines`: false if the sync archived no records, but wrote journal entries because the table has an archive.
     """

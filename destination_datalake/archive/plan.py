@@ -101,12 +101,12 @@ class StoredSync:
 
     @property
     def name(self) -> str:
-        """Return the unique name of the sync."""
+        """Return the unique name of the sync, which is part of the names of its objects."""
         return self.entry.sync
 
     @property
     def last_event(self) -> int:
-        """Return the sequence number of the sync's last journal entry."""
+        """Return the sequence number of the sync's last known event: its start, a batch, or its publication."""
         return max(self.begun, *(batch.sequence_number for batch in self.batches.values()), self.published or 0)
 
     @cached_property
@@ -596,7 +596,7 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
     state: Literal["replaying", "taking over", "complete"] = "replaying"
 
     def add(self, steps: Iterable[Step]) -> None:
-        """Mark these steps as completed."""
+        """Mark these steps as completed, without storing the progress."""
         for step in steps:
             sync = self.syncs.setdefault(step.sync, CompletedSyncSteps())
             match step.kind:

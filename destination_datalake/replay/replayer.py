@@ -73,8 +73,8 @@ _MAX_REPLACEMENT_AGE_SECONDS = 24 * 3600
 deleted its files: no table references them, and orphaned files are deleted after some days."""
 
 _MAX_STEP_ATTEMPTS = 3
-"""Maximum number of attempts to run the steps of a replay. An attempt fails if an older replay of the table is still
-running, and fences this one."""
+"""Maximum number of attempts to run the steps of a replay. An attempt fails if an older replay of the same table is
+still running and takes the table's fencing token, so that this replay may no longer commit."""
 
 _MAX_LISTED_SYNCS = 5
 """Maximum number of syncs that a message lists with their row counts."""
@@ -455,7 +455,8 @@ class Replayer:
         """Run the remaining steps. Return False if the replay was stopped.
 
         An older replay of the same target stops when it notices that this replay has claimed the progress object. Until
-        then, it may fence this replay, whose steps then fail. They are retried.
+        then, it may take the table's fencing token, so that the commits of this replay fail. The steps are then run
+        again.
         """
         for _ in range(_MAX_STEP_ATTEMPTS - 1):
             try:

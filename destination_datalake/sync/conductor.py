@@ -187,7 +187,7 @@ def _reject_ledger(config: Config, sync: str, access: AwsAccess, table_catalog: 
 
 
 def _backlog(config: Config, directory: Path, staging: Staging) -> Backlog:
-    """Return an empty backlog whose buffer is in `directory`."""
+    """Return an empty backlog that buffers records in `directory`, with the batch size and limits of `config`."""
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
     buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
     policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
@@ -373,7 +373,7 @@ class Conductor:
                 self._outcome.fail(stream, incomplete(stream))
 
     def _conclude(self) -> int:
-        """Write a TRACE ERROR for every failure. Return the exit code."""
+        """Write a TRACE ERROR for every failure. Return the exit code, as described at `run_sync`."""
         self._outcome.write_traces(self._out)
         self._out.flush()
         if self._termination.requested and not self._published:

@@ -66,7 +66,7 @@ table."""
 
 
 TableFilters: TypeAlias = Mapping[str, Sequence[LineFilter]]
-"""The line filters of each table, by the table's name as "database.table"."""
+"""The filters that exclude suppressed records, by the table's name as "database.table"."""
 
 
 class Executors(Protocol):
@@ -86,7 +86,7 @@ class Executors(Protocol):
         """Return the task counts of the running jobs. Never raises, but may block until Spark responds."""
 
     def encode(self, tasks: Sequence[EncodeTask]) -> Sequence[UnitResult]:
-        """Encode the units of all tasks in one Spark job. Return the results of all units."""
+        """Encode the units (parts of batches) of all tasks in one Spark job. Return one result per unit."""
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
         """Rewrite data files in one Spark job. Raises RewriteFailed if a file cannot be rewritten."""
@@ -97,7 +97,7 @@ class StreamTables:
     """Opens the tables of a sync's streams.
 
     `location` is the ARN of the folder that contains all tables. Errors about missing grants name this folder, not the
-    folder of a single table. `archive` writes the journals of archived tables.
+    folder of a single table. `archive` records the sync's commits for replays, or is None.
     """
 
     factories: Mapping[StreamId, Callable[[], Table]]
@@ -126,8 +126,8 @@ class StreamTables:
 class Encoding:
     """Prepares batches for executors, and encodes them on Spark.
 
-    The names of all data files and reject files begin with `file_prefix`. `filters` reads the line filters of all
-    tables.
+    The names of all data files and reject files begin with `file_prefix`. `filters` reads the filters that exclude
+    suppressed records.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Encoding:
                 raise ValueError("Spark returned a file that no task has written")
 
     def slots(self) -> int | None:
-        """Return the number of concurrent tasks as of the last job, or None while Spark is starting."""
+        """Return the number of concurrent tasks as of the last job, at most MAX_TASKS. None while Spark is starting."""
         if self._slots is None and not self.executors.is_starting():
             self.count_slots()
         return self._slots
@@ -214,7 +214,7 @@ class Landing:
         can_acknowledge: Callable[[Batch], bool],
         stages: ActiveStages,
     ) -> None:
-        """Start to prepare the tables and to read the line filters, on other threads."""
+        """Start to prepare the tables and to read the suppression rules, on other threads."""
         self.encoding = encoding
         self._executors = encoding.executors
         self._naming_grants = tables.explaining_denials
