@@ -77,7 +77,8 @@ def run() -> int:
     """Run the command in `sys.argv`. Return its exit code: 0 on success, 1 on failure, 143 after SIGTERM.
 
     The commands `check` and `write` end the process directly instead. Raises SystemExit with code 141 if the reader of
-    stdout closes the pipe, and with code 2 after printing the usage on stderr if the command line is invalid.
+    stdout closes the pipe. If the command line is invalid, prints the usage on stderr and raises SystemExit with code
+    2.
     """
     closed = _closed_descriptors()
     if 1 in closed:
@@ -173,7 +174,7 @@ def _parser() -> Parser:
 
 
 def spec_message() -> bytes:
-    """Return the SPEC message as JSON, byte for byte the line that the CDK prints for `DestinationDatalake`.
+    """Return the SPEC message as JSON: the same line that the CDK prints for `DestinationDatalake`.
 
     Reads the packaged `spec.json`, because Airbyte requests the spec often and importing the CDK takes seconds.
     """
@@ -238,7 +239,7 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
 
 
 def _config_of_jobs(options: Sequence[str]) -> str | None:
-    """Return the path in `--config`, or None if the command will not need Spark (`--help`, `--dry-run`)."""
+    """Return the path in `--config`, or None if the command may not need Spark (`--help`, `--dry-run`)."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--config")
     parser.add_argument("--dry-run", "--help", "-h", action="store_true", dest="is_short")
@@ -252,7 +253,7 @@ def _config_of_jobs(options: Sequence[str]) -> str | None:
 def _early_spark(config: str) -> Engine | None:
     """Start Spark, and import Arrow (without pandas) while Spark starts. Return the engine.
 
-    Returns None if Spark cannot be started with this configuration. The command later reports the problem.
+    Returns None if the configuration is unreadable or invalid, which the command reports later.
     """
     from destination_datalake.spark.classic.pyspark_internals import import_arrow
 

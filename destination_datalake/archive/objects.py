@@ -104,8 +104,8 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
 class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The journal entry of a committed batch.
 
-    `committed` is the time of the commit in milliseconds since 1970-01-01 UTC, `position` is the number of the commit
-    in the table's history, and `rows` is the number of rows written.
+    `committed` is the time of the commit in milliseconds since 1970-01-01 UTC. `position` is the number of the commit
+    in the table's history. `rows` is the number of rows written.
     """
 
     batch: int

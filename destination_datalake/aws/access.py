@@ -622,8 +622,8 @@ _SESSION_ARN = re.compile(r"arn:(?P<partition>[a-z-]+):sts::(?P<account>\d+):ass
 def caller_arn(access: AwsAccess) -> str:
     """Return the ARN of the caller's IAM user or role, to which permissions can be granted. Raises errors of STS.
 
-    If the caller is a session of a role with a path, and the options do not name the role, the path is missing in the
-    result, because STS does not report it. Users must then add it.
+    STS does not report the path of a session's role. If the role has a path and is not named in the options, users must
+    add the path to the result.
     """
     if isinstance(access.identity, Role):
         return access.identity.arn

@@ -79,8 +79,8 @@ class Stdout:
     def write_line(self, line: bytes) -> None:
         """Write a line unchanged, and wait until it is written.
 
-        Raises StdoutClosedError if the reader closes stdout or does not read until the deadline, OSError if stdout is a
-        file on a full disk, and ValueError if `line` contains a line feed.
+        Raises StdoutClosedError if the reader closes stdout, or does not read until the deadline. Raises OSError if
+        stdout is a file on a full disk, and ValueError if `line` contains a line feed.
         """
         if b"\n" in line:
             raise ValueError("a protocol line must not contain a line feed")

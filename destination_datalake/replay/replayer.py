@@ -73,8 +73,8 @@ _MAX_REPLACEMENT_AGE_SECONDS = 24 * 3600
 deleted its files: no table references them, and orphaned files are deleted after some days."""
 
 _MAX_STEP_ATTEMPTS = 3
-"""Maximum number of attempts to run the steps of a replay. An attempt fails if an older replay of the same table is
-still running and takes the table's fencing token, so that this replay may no longer commit."""
+"""Maximum number of attempts to run the steps of a replay. An attempt fails if an older replay of the same table takes
+the table's fencing token. Only the holder of the token may commit."""
 
 _MAX_LISTED_SYNCS = 5
 """Maximum number of syncs that a message lists with their row counts."""

@@ -100,8 +100,8 @@ def run_sync(
     - 143: SIGTERM was received before the streams were published. The records read until then are committed, and their
       states are released, as far as this takes less than TERMINATION_SECONDS.
 
-    Raises ConnectorError before reading `stdin` if the catalog cannot be synced, if the sync would abandon tables of
-    another connector, if Lake Formation cannot govern the data location, or if no disk is available for the buffer.
+    Raises ConnectorError before reading `stdin` in these cases: the catalog cannot be synced, the sync would abandon
+    tables of another connector, Lake Formation cannot govern the data location, or no disk is available for the buffer.
     """
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
@@ -159,8 +159,8 @@ def _run_sync(
 def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout) -> Sequence[Stream]:
     """Return the streams of a configured catalog. Log a warning for option entries that match no stream.
 
-    Raises ConfigError if an entry's name and a stream's name differ only in case and separators, or if a stream
-    requires deduplication but the options create Hive tables.
+    Raises ConfigError if an entry's name differs from a stream's name only in case and separators. Also raises it if a
+    stream requires deduplication, but the options create Hive tables.
     """
     streams = parse_catalog(catalog)
     for warning in misnamed_streams(config, [stream.id for stream in streams]):
@@ -212,8 +212,8 @@ def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
     """Read the suppression rules. Records that match a rule contain erased IDs, and are rejected.
 
     Raises ConnectorError if the rules cannot be read. There is one exception: if access is denied and the catalog vends
-    credentials, logs a warning and returns no rules, because the connector may then have no access of its own to the
-    bucket.
+    credentials, logs a warning and returns no rules. With vended credentials, the connector itself needs no access to
+    the bucket.
     """
     try:
         return read_suppressed(config.uri(DELETIONS_FOLDER), access)
