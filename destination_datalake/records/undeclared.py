@@ -33,7 +33,7 @@ MANY_NAMES = 20
 whose keys are data. Their keys are reported as `*`."""
 
 MANY_OBJECTS = 4
-"""Minimum number of objects at a path before they can count as maps because most of them lack each name."""
+"""Minimum number of objects at a path before they count as maps if no name is in more than half of them."""
 
 NAMES_LISTED = 20
 _METADATA = {column.name for column in METADATA_COLUMNS}

@@ -203,7 +203,10 @@ def input_not_read() -> Failure:
 
 
 def unacknowledgeable(stream: StreamId, failed: StreamId) -> Failure:
-    """Return the failure of `stream`, which stopped because `failed` failed: all states cover both streams."""
+    """Return the failure of `stream`, which was stopped because `failed` failed and all states are global.
+
+    A global state covers all streams, so none can be emitted any more.
+    """
     message = (
         f"Stream {stream} was stopped because stream {failed} has failed. The states of this source are for all "
         "streams at once, so no further record can be acknowledged. The next sync sends the records again."
