@@ -192,8 +192,9 @@ def _truncated(array: pa.Array[Any], width: int) -> pa.Array[Any]:
         return start
     if pa.types.is_int32(type_) or pa.types.is_int64(type_):
         values = _numpy(array)
-        # Compute with 64 bits, and narrow the result. An underflow wraps around, as in Java.
-        return _integers((values - values.astype(np.int64) % width).astype(values.dtype), array)
+        # Iceberg's Java formula, in the type of the column: sums and differences wrap around, as in Java.
+        size = values.dtype.type(width)
+        return _integers(values - np.fmod(np.fmod(values, size) + size, size), array)
     if pa.types.is_decimal(type_):
         return _truncated_decimals(array, width)
     raise _refusal("truncate", array)

@@ -25,7 +25,7 @@ _TIMES = ("year", "month", "day", "hour", "bucket[16]")
 
 TYPES: Mapping[str, tuple[pa.DataType, tuple[str, ...]]] = {
     "boolean": (pa.bool_(), ("identity",)),
-    "int": (pa.int32(), ("identity", *_NUMBERS)),
+    "int": (pa.int32(), ("identity", *_NUMBERS, "truncate[999999999]")),
     "bigint": (pa.int64(), ("identity", *_NUMBERS)),
     "float": (pa.float32(), ("identity",)),
     "double": (pa.float64(), ("identity",)),
@@ -47,10 +47,13 @@ _EDGES: Mapping[str, list[Any]] = {
     "decimal(9,2)": [
         Decimal(text) for text in ("0", "-0.01", "14.20", "1.28", "-1.28", "-1.29", "-327.68", "9999999.99")
     ],
-    "decimal(38,18)": [Decimal(text) for text in ("0", "-1e-18", "12345678901234567890.123456789012345678", "-1")],
+    "decimal(38,18)": [
+        Decimal(text) for text in ("0", "-1e-18", "12345678901234567890.123456789012345678", "-1", f"{10**38 - 1}e-18")
+    ],
     "string": ["", " ", "iceberg", "a/b=c%20 +d", "null", "é", "e\u0301", "日本語", "🧊🧊", "x" * 100, "\n"],
     "binary": [b"", b"\x00", b"\xff\xfe\xfd\xfc", b"\x00\x01\x02\x03"],
     "date": [
+        dt.date(1, 1, 1),
         dt.date(1969, 12, 31),
         dt.date(1970, 1, 1),
         dt.date(2024, 2, 29),
@@ -65,6 +68,7 @@ _EDGES: Mapping[str, list[Any]] = {
             "2017-11-16T22:31:08.000001",
             "2024-02-29T12:00:00",
             "1890-01-01T00:00:00",
+            "0001-01-02T00:00:00",
             "9999-12-31T23:59:59.999999",
         )
     ],

@@ -115,12 +115,19 @@ def test_truncation_rounds_towards_the_smaller(value: Any, type_: pa.DataType, w
 _ENDS = [(pa.int32(), 2**31), (pa.int64(), 2**63), (pa.date32(), 2**31), (pa.timestamp("us"), 2**63)]
 
 
-@pytest.mark.parametrize("width", [1, 10, 999_999_999, 2**31 - 1])
+@pytest.mark.parametrize("width", [1, 10, 999_999_999, 2**31 - 2, 2**31 - 1])
 @pytest.mark.parametrize(("type_", "end"), _ENDS[:2])
 def test_truncation_at_the_ends_wraps_around_as_java_does(type_: pa.DataType, end: int, width: int) -> None:
+    """Iceberg's `TruncateUtil` computes v - (((v % W) + W) % W) in the type of the column."""
     values = [-end, -end + 1, -1, 0, 1, end - 2, end - 1]
 
-    expected = [(value - value % width + end) % (2 * end) - end for value in values]
+    def wrapped(value: int) -> int:
+        return (value + end) % (2 * end) - end
+
+    def java_remainder(value: int) -> int:
+        return abs(value) % width * (-1 if value < 0 else 1)
+
+    expected = [wrapped(value - java_remainder(wrapped(java_remainder(value) + width))) for value in values]
 
     assert transformed(pa.array(values, type_), Truncate(width)).to_pylist() == expected
 
