@@ -1,1 +1,1 @@
-"""The connector's options: their models, the conversion to canonical forms, and messages about invalid options."""
+"""The connector's options: models, validation, normalisation, and messages about invalid options."""

@@ -1,4 +1,4 @@
-"""The base class of all option models."""
+"""The base class of all option models, annotations for options, and functions that inspect models."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pydantic_core import CoreSchema, core_schema
 
 ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"
-"""`ROLE_ARN` is the pattern of an IAM role's ARN. `REGION` is the pattern of a region code."""
+"""`ROLE_ARN` is the regular expression for the ARN of an IAM role, and `REGION` for an AWS region code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The entry of an option in `form.toml`: the texts that Airbyte's form shows, and a description of valid values.
+    """The texts about one option in Airbyte's form and in error messages, read from `form.toml`.
 
-    The comments in `form.toml` explain the keys of an entry.
+    Each attribute is a key of the option's entry in `form.toml`. The comments in the file explain the keys.
     """
 
     description: str
@@ -34,11 +34,10 @@ class Form:
 
 
 class Options(BaseModel):
-    """The base of option models: an immutable object with strict types."""
+    """The base class of option models. Instances are immutable. Types are strict: "1" is not accepted as a number."""
 
-    # Use `allow` instead of `forbid`, because unknown options are only rejected if they are misspelt
-    # (`parsing.unknown_options`). Use Python's regex engine, because some patterns use look-ahead, which pydantic's own
-    # engine does not support.
+    # `allow`: models accept unknown options. `parsing.unknown_options` finds them, and misspelt ones are rejected.
+    # `python-re`: some patterns use look-ahead, which pydantic's own regex engine does not support.
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", regex_engine="python-re")
 
     fields_in_form: ClassVar[Sequence[str]] = ()
@@ -47,9 +46,10 @@ class Options(BaseModel):
 
     @classmethod
     def form(cls, option: str) -> Form | None:
-        """Return an option's entry in `form.toml`, or None if there is no entry.
+        """Return the entry for `option` in `form.toml`, or None if there is no entry.
 
-        Discriminators, the constants that identify one model of a union, have no entry.
+        An inherited option uses the entry of the base class. Discriminators (constants such as `type` that identify one
+        model of a union) have no entry.
         """
         tables = (form_tables().get(model.__name__, {}).get(option) for model in cls.__mro__)
         return next((Form(**table) for table in tables if table), None)
@@ -57,7 +57,7 @@ class Options(BaseModel):
 
 @cache
 def form_tables() -> Mapping[str, Mapping[str, Any]]:
-    """Return the entries of `form.toml`, by the names of the model and the option."""
+    """Return the entries of `form.toml`, by model name and option name. The file is read once."""
     import tomllib  # The module is not needed for a valid configuration.
 
     return tomllib.loads(Path(__file__).with_name("form.toml").read_text(encoding="utf-8"))
@@ -65,23 +65,25 @@ def form_tables() -> Mapping[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """An annotation for an option that is a mapping, but that Airbyte's form writes as a list.
+    """An annotation for a mapping option that Airbyte's form writes as a list.
 
-    Airbyte's forms cannot express an object with arbitrary keys. They write a list instead, whose items are objects of
-    `model`, with the property `name` and one other property for the value. Both an object and a list are valid, unless
-    the list repeats a name. The property is called `name` instead of `key`, because Airbyte treats `key` as a secret.
-    Entries with `key` are accepted too.
+    Airbyte's forms cannot express an object with arbitrary keys. The form therefore writes a list of objects of the
+    type `model`, such as `{"name": "team", "values": ["sales"]}`. The property `name` contains the key of the mapping,
+    and one other property contains the value. The option accepts an object or a list. A list that repeats a name is
+    invalid.
+
+    The property is not called `key`, because Airbyte treats `key` as a secret. Entries with `key` are accepted too.
     """
 
     model: type[Options]
 
     @property
     def value(self) -> str:
-        """The name of the property that contains the value of an entry."""
+        """The name of the entry property that contains the value, such as `values`."""
         return next(name for name in self.model.model_fields if name != "name")
 
     def as_list(self, entries: object) -> object:
-        """Convert a mapping, or a list whose entries use `key`, to the form's list of entries with `name`.
+        """Return a mapping as a list of entries, and rename `key` to `name` in the entries of a list.
 
         Any other value is returned unchanged.
         """
@@ -99,7 +101,7 @@ class Entries:
                 return entries
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return a schema that accepts a list where a mapping is expected."""
+        """Return a pydantic schema that converts a list of entries to a mapping before validation."""
         return core_schema.no_info_before_validator_function(self._mapping, handler(source))
 
     def _mapping(self, entries: object) -> object:
@@ -112,11 +114,14 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class AnyCase:
-    """An annotation for an option that also accepts upper-case letters where its pattern contains lower-case ones."""
+    """An annotation for an option whose value may be written in any letter case.
+
+    If a value does not match the option's pattern but its lower-case form does, the lower-case form is used.
+    """
 
 
 def secrets(options: Options) -> Iterator[str]:
-    """Yield the values of all secret options, including options of nested objects."""
+    """Yield the values of all secret options, including those in nested objects, as plain text."""
     for _, value in options:
         if isinstance(value, SecretStr):
             yield value.get_secret_value()
@@ -125,14 +130,14 @@ def secrets(options: Options) -> Iterator[str]:
 
 
 def choices(annotation: object) -> Sequence[str]:
-    """Return the values of an enumeration type. Return an empty sequence for any other type."""
+    """Return the values of the Literal types in a type annotation. Return an empty sequence if there are none."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return [choice for inner in get_args(annotation) for choice in choices(inner)]
 
 
 def models(annotation: object) -> Iterator[type[Options]]:
-    """Yield the option models in a type annotation: those of an object, of a list's items, or of a union's members."""
+    """Yield every option model that occurs in a type annotation, for example the members of a union."""
     if isinstance(annotation, type) and issubclass(annotation, Options):
         yield annotation
     for inner in get_args(annotation):

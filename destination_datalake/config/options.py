@@ -76,7 +76,7 @@ class Config(Options):
     bucket_name: Annotated[str, Field(pattern=r"^(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     bucket_prefix: Annotated[
         str | None,
-        # boto3 interprets `.` and `..` in keys literally, while Arrow, Hadoop and other libraries resolve them.
+        # `.` and `..` are rejected: boto3 uses them literally, but Arrow, Hadoop and other libraries resolve them.
         Field(pattern=r"^(?!s3[an]?:)(?!(.*/)?\.\.?(/|$))[^\x00-\x1f\x7f\\{}^%`\[\]\"<>#|?*]*$", max_length=512),
     ] = None
     lakeformation_database_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,255}$")]
@@ -133,10 +133,10 @@ class Config(Options):
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
-        """Validate options and return them as a configuration.
+        """Validate options, add defaults, and return the configuration.
 
-        Raises ConfigError if options are invalid or misspelt. The error's message contains one line per problem, which
-        names the option, the problem and the expected value. The message never quotes secrets.
+        Raises ConfigError if options are invalid, contradictory or misspelt. The message contains one line per problem,
+        with the option, the problem and the expected value. The message never quotes secrets.
         """
         try:
             normalised_options = normalised(options, cls)
@@ -160,18 +160,18 @@ class Config(Options):
 
     @property
     def has_table_options(self) -> bool:
-        """Whether any option is set that can make tables differ from those of Airbyte's destination AWS Datalake."""
+        """Whether any option is set that can make tables differ from those of Airbyte's AWS Datalake destination."""
         return not _TABLE_OPTIONS.isdisjoint(self._set_options)
 
     def unknown_options(self) -> tuple[UnknownOption, ...]:
-        """Return the unknown options in the configuration that are not misspellings of known ones."""
+        """Return the unknown options in the configuration. They are ignored; `parse` rejects misspelt ones."""
         return self._unknown
 
     def of_stream(self, namespace: str | None, name: str) -> StreamOptions:
-        """Return the options of one stream. An option is None if no entry in `streams` sets it for the stream.
+        """Return the options that the entries in `streams` set for one stream. Other options are None.
 
-        An entry without a namespace applies to the streams with its name in all namespaces. If there is also an entry
-        with the stream's namespace, the options of that entry take precedence.
+        An entry without a namespace applies to the streams with this name in all namespaces. Options of an entry with
+        the stream's namespace take precedence.
         """
         options = StreamOptions(stream=name)
         for entry in sorted(self.streams, key=lambda entry: entry.namespace is not None):
@@ -180,12 +180,15 @@ class Config(Options):
         return options
 
     def nested_of(self, namespace: str | None, name: str) -> tuple[Nested, int]:
-        """Return the values of `nested` and `flatten_max_depth` that apply to one stream."""
+        """Return `nested` and `flatten_max_depth` for one stream: the stream's own values, or else the global ones."""
         own = self.of_stream(namespace, name)
         return own.nested or self.nested, own.flatten_max_depth or self.flatten_max_depth
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the secret values in the configuration, which must be masked in all output."""
+        """Return the secret values in the configuration, which must be masked in all output.
+
+        They include the Spark properties whose names suggest a secret, such as `fs.s3a.secret.key`.
+        """
         return (*secrets(self), *(value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)))
 
     def database_default_tag(self) -> tuple[str, tuple[str, ...]] | None:
@@ -195,9 +198,9 @@ class Config(Options):
         return None if key is None else (key, tuple(dict.fromkeys(filter(None, values))))
 
     def key(self, *names: str) -> str:
-        """Return the S3 key of `names` under bucket_prefix.
+        """Return bucket_prefix and `names`, joined by slashes to an S3 key.
 
-        If bucket_prefix is "lake/raw", `key("shop", "orders")` returns "lake/raw/shop/orders".
+        For example, `key("shop", "orders")` returns "lake/raw/shop/orders" if bucket_prefix is "lake/raw".
         """
         return "/".join([self.bucket_prefix, *names] if self.bucket_prefix else names)
 
@@ -216,7 +219,7 @@ _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORE
 
 
 def _contradictions(config: Config) -> Iterator[str]:
-    """Yield a message for each contradiction between options that are valid on their own."""
+    """Yield a message for each contradiction between options that are valid individually."""
     yield from _misspelt_regions(config)
     hive_only = {
         "path_layout": config.path_layout != "hive",
@@ -247,7 +250,7 @@ def _contradictions(config: Config) -> Iterator[str]:
 
 
 def _unsupported_by_catalog(config: Config) -> Iterator[str]:
-    """Yield a message for each option with a value that the configured catalog does not support."""
+    """Yield a message for each option whose value the configured catalog does not support."""
     limits, database = config.catalog.limits, config.lakeformation_database_name
     if not limits.is_valid_name(database):
         yield f"lakeformation_database_name {database} is not a valid name in this catalog: {limits.name_in_words}."
@@ -263,7 +266,7 @@ def _unsupported_by_catalog(config: Config) -> Iterator[str]:
 def _misspelt_regions(config: Config) -> Iterator[str]:
     """Yield a message for each misspelt AWS region.
 
-    The regions of S3-compatible stores are not checked, because such stores can have regions of their own.
+    With S3-compatible stores, regions are not checked, because such stores can define their own.
     """
     if config.endpoint_url is not None:
         return
@@ -278,11 +281,11 @@ _VARIANTS: Mapping[str, type[Options]] = {
     if isinstance(field.discriminator, str)
     for model in models(field.annotation)
 }
-"""The models in discriminated unions, by the value of the discriminator that identifies them."""
+"""Maps each discriminator value, such as `IAM Role`, to the option model that it selects in a union."""
 
 
 def aws_access(config: Config) -> AwsAccess:
-    """Return the AWS access (identity, regions and endpoint) that the options configure."""
+    """Return the configured access to AWS: identity, encryption, regions, Glue catalog and endpoint."""
     return AwsAccess(
         region=config.region,
         identity=_identity(config),

@@ -1,4 +1,4 @@
-"""Parse options: read a file, convert values to canonical forms, set dependent defaults, and report invalid options.
+"""Read a configuration file, normalise options, set defaults that depend on other options, and report invalid options.
 
 A message about an invalid option names the option, its value and the expected value. Messages never quote secrets.
 """
@@ -24,10 +24,10 @@ from destination_datalake.errors import ConfigError
 
 
 def read_object(path: str, label: str) -> dict[str, Any]:
-    """Return the JSON object in the file at `path`. Error messages call the file `label`.
+    """Return the JSON object in the file at `path`.
 
-    Raises ConfigError if the file cannot be read or is not a JSON object. Messages never quote the content of the file,
-    which may contain secrets.
+    Raises ConfigError if the file cannot be read or does not contain a JSON object. The message calls the file `label`.
+    It never quotes the file's content, which may contain secrets.
     """
     try:
         text = Path(path).read_bytes()
@@ -37,7 +37,7 @@ def read_object(path: str, label: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"The {label} file {path} cannot be read: {error.strerror}.") from error
     except json.JSONDecodeError as error:
-        # Use only `error.msg`, because `error.doc` is the content of the file.
+        # Only `error.msg` is safe to print: `error.doc` contains the whole file.
         position = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(f"The {label} file {path} is not valid JSON: {position}: {error.msg}.") from None
     except UnicodeDecodeError as error:
@@ -54,7 +54,7 @@ def read_object(path: str, label: str) -> dict[str, Any]:
 def _object(pairs: Sequence[tuple[str, Any]], label: str) -> dict[str, Any]:
     """Return a JSON object with these keys and values.
 
-    Raises ConfigError for a duplicate key. Python's parser would accept it and use the last value.
+    Raises ConfigError for a duplicate key, which Python's parser would accept, keeping only the last value.
     """
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -64,23 +64,24 @@ def _object(pairs: Sequence[tuple[str, Any]], label: str) -> dict[str, Any]:
 
 
 def nesting_error(label: str) -> ConfigError:
-    """Return the error to raise for JSON that is nested more deeply than Python's parser supports."""
+    """Return the ConfigError for JSON that is nested more deeply than Python's parser supports."""
     return ConfigError(f"The {label} is nested too deeply: it has hundreds of levels of objects or arrays.")
 
 
 def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:
-    """Return the options that are set, in the canonical form that `spec.json` describes. `model` is their model.
+    """Return a copy of the options in the canonical form that `spec.json` describes. `model` is the options' model.
 
-    Options with the value null or an empty string count as not set, also in nested objects, because forms send these
-    values for blank optional fields. Spaces around values are removed. Spark's properties are not changed, except that
-    nulls are removed. Values of enumerations are converted from any letter case, mappings are converted to lists of
-    entries, and the `mode` of `spark` is added if it is missing.
+    - Options that are null or an empty string are removed, because forms send these values for blank optional fields.
+    - Spaces around values are removed. In `spark.conf`, only nulls are removed.
+    - Enumeration values are accepted in any letter case. Names that Glue stores in lower case are lowered.
+    - Mappings become lists of entries.
+    - A missing `spark.mode` is inferred.
     """
     result: dict[str, Any] = {}
     for key, raw in options.items():
         value = _stripped(raw)
         if key in ("lakeformation_database_name", "table_prefix") and isinstance(value, str):
-            # Convert names to lower case, because Glue stores them in lower case.
+            # Glue stores names in lower case.
             value = value.lower()
         elif key == "bucket_prefix" and isinstance(value, str) and "://" not in value:
             value = "/".join(folder for folder in value.split("/") if folder.strip()).strip()
@@ -100,7 +101,7 @@ def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, An
 
 
 def _settings(conf: Any) -> Any:
-    """Return Spark's properties without nulls and otherwise unchanged."""
+    """Return Spark's properties without those that are null. All other values, including spaces, are unchanged."""
     match conf:
         case dict():
             return {name: text for name, text in conf.items() if text is not None}
@@ -116,7 +117,7 @@ def _canonical_object(options: dict[str, Any], model: type[Options]) -> dict[str
 
 
 def _canonical(value: Any, field: FieldInfo) -> Any:
-    """Return a value in the canonical form for the option's type. If the value is invalid, return it unchanged."""
+    """Return a value in the canonical form for the option's type. Return invalid values unchanged."""
     for item in field.metadata:
         if isinstance(item, Entries):
             return item.as_list(value)
@@ -151,7 +152,10 @@ def _choice(value: str, choices: Sequence[str]) -> str:
 
 
 def matching_model(options: dict[str, Any], candidates: list[type[Options]]) -> type[Options] | None:
-    """Return the model in `candidates` whose discriminator value the object contains, or None if no model matches."""
+    """Return the model whose discriminator value the object contains, or None if no model matches.
+
+    A single candidate always matches.
+    """
     if len(candidates) == 1:
         return candidates[0]
     for model in candidates:
@@ -163,7 +167,7 @@ def matching_model(options: dict[str, Any], candidates: list[type[Options]]) -> 
 
 
 def _in_lower_case(entry: Any) -> Any:
-    """Return an entry with the names of its database and table in lower case, as Glue stores them."""
+    """Return a copy of the entry with `database` and `table` in lower case, as Glue stores names."""
     if not isinstance(entry, dict):
         return entry
     lowered = {name: entry[name].lower() for name in ("database", "table") if isinstance(entry.get(name), str)}
@@ -184,9 +188,10 @@ def _stripped(value: Any) -> Any:
 
 
 def with_dependent_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the options, completed by the defaults that depend on other options.
+    """Return a copy of the options with the defaults that depend on other options.
 
-    These defaults concern types, partitions, `lake_formation.mode` and the codec.
+    These are the defaults of `format`, `table_type`, `numeric_types`, `partitioning`, `partition_source`,
+    `lake_formation.mode` and `format.compression_codec`.
     """
     options = {**options}
     format_ = options.setdefault("format", {"format_type": "Parquet"})
@@ -197,7 +202,7 @@ def with_dependent_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     )
     path_layout = options.get("path_layout", "hive")
     options.setdefault("partitioning", default_partitioning(str(path_layout)))
-    # The path layouts of other lakes partition by time of arrival. AWS Datalake partitions by the cursor.
+    # The path layouts of other lakes partition by arrival time. AWS Datalake partitions by the cursor.
     options.setdefault("partition_source", "cursor" if path_layout == "hive" else "extracted_at")
     if options.get("lakeformation_governed_tables") is True:
         lake_formation = options.setdefault("lake_formation", {})
@@ -246,7 +251,7 @@ def contradictions(options: Mapping[str, Any]) -> Iterator[str]:
 def _has_tag_values(options: Mapping[str, Any]) -> bool:
     """Return whether the option lakeformation_database_default_tag_values contains a value.
 
-    A value that is not a text counts as present, because the model rejects it later.
+    Returns True for a value that is not a string, because the model rejects such a value later.
     """
     values = options.get("lakeformation_database_default_tag_values")
     return any(value.strip() for value in values.split(",")) if isinstance(values, str) else values is not None
@@ -254,15 +259,15 @@ def _has_tag_values(options: Mapping[str, Any]) -> bool:
 
 _SIMILAR = 0.7
 _MISSPELT = 0.8
-"""`_SIMILAR` is the minimum similarity (`difflib`) at which a known option is suggested for an unknown one. `_MISSPELT`
-is the minimum similarity at which the unknown option counts as misspelt."""
+"""Minimum similarities (`difflib`, 0 to 1) between an unknown and a known option. From `_SIMILAR`, the known option is
+suggested. From `_MISSPELT`, the unknown option counts as misspelt."""
 
 
 class UnknownOption(NamedTuple):
-    """An unknown option: its dotted name, and a known option with a similar name if there is one.
+    """An unknown option: its dotted name, and the known option with a similar name, or None.
 
-    An unknown option counts as misspelt if its name is very similar to a known option that is not set. Misspelt options
-    are rejected, because ignoring them would silently change the outcome of syncs.
+    `is_misspelt` is true if the name is very similar to a known option that is not set. Misspelt options are rejected,
+    because ignoring them would silently change the outcome of syncs.
     """
 
     name: str
@@ -275,9 +280,9 @@ class UnknownOption(NamedTuple):
 
 
 def unknown_options(options: Mapping[str, Any], model: type[Options], path: str = "") -> Iterator[UnknownOption]:
-    """Yield the options that `model` does not contain, including options of nested objects.
+    """Yield the options that `model` does not define, including options in nested objects.
 
-    `options` must be in canonical form (`normalised`).
+    `options` must be in canonical form, as returned by `normalised`. `path` is the prefix of the dotted names.
     """
     fields = model.model_fields
     for name, value in options.items():
@@ -296,7 +301,7 @@ def _unknown(path: str, name: str, known: Sequence[str], options: Mapping[str, A
 
 
 def _objects(value: Any, field: FieldInfo, path: str) -> Iterator[tuple[str, dict[str, Any], type[Options]]]:
-    """Yield each object in the value of an option, with the object's dotted path and its model."""
+    """Yield the dotted path, the object and its model for each object in the value of an option."""
     entries = [item.model for item in field.metadata if isinstance(item, Entries)]
     candidates = entries or list(models(field.annotation))
     items = enumerate(value) if isinstance(value, list) else ()
@@ -309,9 +314,9 @@ def _objects(value: Any, field: FieldInfo, path: str) -> Iterator[tuple[str, dic
 def invalid_options(
     error: ValidationError, model: type[Options], variants: Mapping[str, type[Options]]
 ) -> Iterator[str]:
-    """Yield a message for each problem in `error`, which pydantic raised about the options for `model`.
+    """Yield a user-facing message for each problem in a validation error of `model`.
 
-    `variants` contains the models in discriminated unions, by the value of the discriminator that identifies them.
+    `variants` maps each discriminator value, such as `IAM Role`, to the model that it selects in a union.
     """
     for problem in error.errors():
         yield _message(problem["type"], problem["loc"], problem.get("input"), model, variants)
@@ -332,13 +337,14 @@ _S3_DATA_LAKE_OPTIONS: Mapping[str, str] = {
     "catalog_type.database_name": "lakeformation_database_name",
     "catalog_type": "no option: tables are in the Glue Data Catalog",
 }
-"""The options of Airbyte's S3 Data Lake destination, and the equivalent options of this connector."""
+"""Maps the options of Airbyte's S3 Data Lake destination to the equivalent options of this connector."""
 
 
 def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
-    """Return a message that lists the equivalents of S3 Data Lake's options, or None if there are no such options.
+    """Return a message that lists this connector's equivalents of S3 Data Lake options.
 
-    The message quotes no values of options, except the type of the catalog.
+    Returns None if no option is specific to Airbyte's S3 Data Lake destination. The message quotes the catalog type,
+    but no other values.
     """
     if not {"warehouse_location", "catalog_type", "s3_bucket_name"} & options.keys():
         return None
@@ -358,17 +364,17 @@ def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
 
 
 _UNQUOTED = ("credentials", "spark", "endpoint_url", "catalog.", "lineage.", "notify.")
-"""Prefixes of the options whose values are never quoted, because they may contain a secret or an account."""
+"""Prefixes of options whose values are never quoted, because they may contain a secret or an account ID."""
 
 
 def quoted(name: str, value: object) -> str:
-    """Return the value of an option for messages, preceded by a space.
+    """Return a space and the option's value as JSON, shortened to 80 characters, for use in a message.
 
-    Returns an empty text if the value may contain a secret, or if it is an object or a list.
+    Returns an empty string if the value may contain a secret, or is an object or a list.
     """
     if name.startswith(_UNQUOTED) or isinstance(value, dict | list):
         return ""
-    # Quote the value as JSON, as in the configuration: the quotes of "256" show that the value is a string.
+    # JSON shows the type of the value: the quotation marks in "256" show that the value is a string.
     text = json.dumps(value, ensure_ascii=False)
     return f" {text}" if len(text) <= 80 else f" {text[:80]}…"
 
@@ -380,8 +386,7 @@ def _message(
     model: type[Options],
     variants: Mapping[str, type[Options]],
 ) -> str:
-    # For a value inside a union, pydantic's location contains the tag of the variant, which is not in the user's
-    # configuration.
+    # For a value inside a union, pydantic's location also contains the discriminator value. The message omits it.
     name = ".".join(str(step) for step in location if step not in variants)
     expected = _expectation(location, model, variants)
     must_be = f"It must be {expected}." if expected else "Correct it."
@@ -395,9 +400,9 @@ def _message(
 def _expectation(
     location: tuple[int | str, ...], model: type[Options], variants: Mapping[str, type[Options]]
 ) -> str | None:
-    """Return a description of the expected value of the field at `location`.
+    """Return a description of the value that the option at `location` must have, or None.
 
-    If the field has no description, return the description of the closest enclosing option that has one.
+    If the option has no description, returns the one of the closest enclosing option that has a description.
     """
     expected: str | None = None
     for step in location:
@@ -419,6 +424,6 @@ def _expectation(
 
 
 def _choices_in_words(field: FieldInfo) -> str | None:
-    """Return the values of an enumeration or a boolean as text, or None for other types."""
+    """Return the values of an enumeration or a boolean, such as "a, b or c", or None for other types."""
     values = ["true", "false"] if field.annotation is bool else choices(field.annotation)
     return " or ".join(filter(None, [", ".join(values[:-1]), *values[-1:]])) or None

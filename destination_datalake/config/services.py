@@ -71,18 +71,18 @@ class SseKms(Options, title="SSE-KMS: Your Key in KMS"):
 
 @dataclass(frozen=True, slots=True)
 class CatalogLimits:
-    """The limits of a catalog, and whether the catalog determines the locations of tables."""
+    """The limits of a catalog: valid names, the size of metadata files, and who assigns the locations of tables."""
 
     name: str = ".+"
-    """The regular expression for valid names of databases and tables. `name_in_words` describes it."""
+    """The regular expression for valid database and table names. `name_in_words` describes the rule to users."""
     name_in_words: str = "any characters"
     assigns_locations: bool = False
-    """Whether the catalog assigns the locations of tables. Such a catalog also maintains the tables."""
+    """Whether the catalog assigns the locations of tables. Catalogs that do so also maintain the tables."""
     metadata_bytes: int | None = None
     """The maximum size of a metadata file in bytes, or None if there is no limit."""
 
     def is_valid_name(self, name: str) -> bool:
-        """Return whether `name` is valid for a database or a table."""
+        """Return whether the catalog accepts `name` for a database or a table."""
         return re.fullmatch(self.name, name) is not None
 
 
@@ -168,10 +168,10 @@ Catalog = GlueCatalogOptions | RestCatalogOptions | GlueRestCatalogOptions | S3T
 def contradictory_catalog(
     catalog: Catalog, glue_only: Mapping[str, bool], storage: Mapping[str, bool], *, spark_is_local: bool
 ) -> Iterator[str]:
-    """Yield a message for each pair of contradictory options.
+    """Yield a message for each option that contradicts the options of the catalog.
 
-    `glue_only` contains the options that only Glue supports. `storage` contains the options of file storage, which S3
-    Tables manages itself. Both map the name of an option to whether it is set.
+    `glue_only` contains the options that only Glue supports. `storage` contains the options for file storage, which do
+    not apply to S3 Tables. Both map the name of an option to whether it is set.
     """
     if isinstance(catalog, GlueCatalogOptions):
         return
@@ -228,7 +228,7 @@ LOCATION_PERMISSIONS: frozenset[Permission] = frozenset({"DATA_LOCATION_ACCESS"}
 DATABASE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "CREATE_TABLE", "DESCRIBE", "DROP"})
 TABLE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "DELETE", "DESCRIBE", "DROP", "INSERT", "SELECT"})
 COLUMN_PERMISSIONS: frozenset[Permission] = frozenset({"SELECT"})
-"""These constants contain the permissions that can be granted on each kind of resource (Lake Formation API:
+"""The permissions that can be granted on data locations, databases, tables and columns (Lake Formation API:
 GrantPermissions)."""
 
 ALL_TABLES = "*"
@@ -237,8 +237,8 @@ ALL_TABLES = "*"
 _TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w\s.:/=+\-@%]+$")]
 _TagValue = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w\s.:/=+\-@%]+$")]
 Tags = dict[_TagKey, Annotated[list[_TagValue], Field(min_length=1, max_length=1000)]]
-"""LF-Tags and their values, by key. All values are added to the definition of the LF-Tag. The first value is assigned
-to the resource."""
+"""Maps the key of each LF-Tag to its values. All values are added to the LF-Tag's definition. Only the first value is
+assigned to the resource."""
 
 _Database = Annotated[str | None, Field(pattern=r"^[a-z0-9_-]{1,255}$")]
 _Columns = Annotated[list[Annotated[str, Field(min_length=1, max_length=255)]] | None, Field(min_length=1)]
@@ -282,7 +282,7 @@ class LakeFormationOptions(Options):
 
 
 def contradictory_governance(options: LakeFormationOptions, *, governed_tables: bool) -> Iterator[str]:
-    """Yield a message for each contradiction among options that are valid on their own.
+    """Yield a message for each contradiction among Lake Formation options that are valid individually.
 
     `governed_tables` is the value of the older option lakeformation_governed_tables.
     """
@@ -364,7 +364,7 @@ class SparkOptions(Options):
     def is_authenticated(self) -> bool:
         """Whether Spark's processes authenticate with a shared secret.
 
-        By default, the processes do so, except on a standalone cluster, where the secret must be configured:
+        They do so by default, except on a standalone cluster, where the secret must be configured:
         https://spark.apache.org/docs/latest/security.html#spark-rpc-communication-protocol-between-spark-processes
         """
         return self.conf.get(_AUTHENTICATES, str(not self.master.startswith("spark://"))).lower() == "true"
@@ -450,7 +450,7 @@ Spark = LocalSpark | ClusterSpark | ConnectSpark
 
 
 def inferred_mode(spark: Mapping[str, Any]) -> str:
-    """Return the `mode` for options of Spark from configurations that are older than the option `mode`."""
+    """Return the value of `mode` for Spark options without it, as in configurations from before the option existed."""
     if spark.get("remote") is not None:
         return "connect"
     return "local" if str(spark.get("master", "local")).lower().startswith("local") else "cluster"

@@ -1,8 +1,7 @@
 """Options for tables: files, names, partitions, paths, sort order, deduplication and maintenance.
 
-If several rules for the retention of snapshots exist, the most specific one applies: first the rule of a branch or tag,
-then the table's properties `history.expire.*`, and then these options. The defaults are the same as in Iceberg and in
-Glue's optimizers.
+For the retention of snapshots, the most specific rule applies: the rule of a branch or tag, then the table's properties
+`history.expire.*`, then these options. Their defaults are the same as in Iceberg and in Glue's optimizers.
 """
 
 from __future__ import annotations
@@ -121,25 +120,25 @@ class StreamOptions(Options):
     flatten_max_depth: Annotated[int | None, Field(ge=1, le=100)] = None
 
     def is_for(self, namespace: str | None, name: str) -> bool:
-        """Return whether these options apply to the stream with this namespace and name."""
+        """Return whether these options apply to a stream. Options without a namespace apply to all namespaces."""
         return self.stream == name and (self.namespace or None) in (namespace or None, None)
 
     def overridden_by(self, other: Self) -> Self:
-        """Return a copy of these options, in which each option that `other` sets has the value from `other`."""
+        """Return a copy of these options, overridden by the options that are not None in `other`."""
         return self.model_copy(update={name: value for name, value in other if value is not None})
 
 
 def default_partitioning(path_layout: str) -> str:
     """Return the default of the option `partitioning` for a path layout.
 
-    The preset layouts of other lakes partition by the hour of arrival. All other layouts are not partitioned by
-    default.
+    With a preset (a layout of another data lake), tables get one partition per hour by default. With other layouts,
+    tables are not partitioned by default.
     """
     return PRESETS[path_layout].default if path_layout in PRESETS else "NO PARTITIONING"
 
 
 def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) -> Iterator[str]:
-    """Yield a message if options that are valid on their own would result in folders that are not supported."""
+    """Yield a message for each combination of these options that would result in unsupported folders."""
     try:
         template = path_template(path_layout, partitioning)
     except InvalidTemplate as problem:
@@ -162,10 +161,10 @@ def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) 
 def contradictory_layout(
     table_type: str, hive_only: Mapping[str, bool], streams: Sequence[StreamOptions]
 ) -> Iterator[str]:
-    """Yield a message for each contradiction among options that are valid on their own.
+    """Yield a message for each contradiction among partitioning options, and for each duplicate entry in `streams`.
 
-    `hive_only` maps the names of options that only Hive tables support to whether their values differ from the
-    defaults.
+    `hive_only` contains the options that only Hive tables support. It maps the name of an option to whether its value
+    differs from the default.
     """
     names = [name for name, is_set in hive_only.items() if is_set]
     if table_type == "ICEBERG" and names:
@@ -189,18 +188,17 @@ def contradictory_layout(
 
 REPORTS_FOLDER = "_reports"
 REPORTS_TABLE = "airbyte_sync_reports"
-"""The name of the Glue table that contains the reports in REPORTS_FOLDER. The table is in the database for streams
-without a namespace."""
+"""The Glue table over the sync reports in REPORTS_FOLDER. It is in the database lakeformation_database_name."""
 
 TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_schema", "_errors", "_deletions", REPORTS_FOLDER}) | RESERVED_FOLDERS
-"""The folders under bucket_prefix that must not be used for the tables of a database. They contain no tables, or tables
-of another layout. Lifecycle rules delete objects in some of these folders."""
+"""The folders under bucket_prefix that are reserved, so that no database may use them for its tables. They contain the
+connector's own files or tables in another path layout. Lifecycle rules delete objects in some of them."""
 
 
 def database_folder(database: str) -> str:
     """Return the first folder under bucket_prefix for a database, or for another variable of a path template.
 
-    If the name is that of a reserved folder, a suffix is added that database names cannot contain.
+    Appends `.db` to the names of reserved folders (TAKEN_FOLDERS). Database names cannot contain a dot.
     """
     return f"{database}.db" if database in TAKEN_FOLDERS else database
 
@@ -237,7 +235,10 @@ def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) 
 
 
 def streams_without_dedup(streams: Sequence[StreamId], table_type: str, format_type: str) -> str | None:
-    """Return a message if the table type does not support deduplication of these streams, or None if it does."""
+    """Return a message if the table type does not support deduplication, or None if it does.
+
+    `streams` are the streams with the sync mode append_dedup. Returns None if there are none.
+    """
     if table_type != "HIVE" or not streams:
         return None
     is_single = len(streams) == 1
