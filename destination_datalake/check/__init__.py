@@ -1,1 +1,1 @@
-"""The connection check, which runs without Spark."""
+"""The connection check (`check`): validates a configuration with real requests to AWS, without starting Spark."""

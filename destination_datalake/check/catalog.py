@@ -1,4 +1,4 @@
-"""Steps of the check for the Glue or REST catalog: create the database, and try requests on a temporary table."""
+"""Check steps for the Glue or REST catalog. They create the database if necessary, and use a temporary table."""
 
 from __future__ import annotations
 
@@ -45,13 +45,16 @@ def is_check_table(table: str) -> bool:
 
 
 def try_database(context: CheckContext, findings: StepFindings) -> None:
-    """Check the permission on the database: create it, or read it if it exists."""
+    """Create the Glue database if it does not exist, and add a failure if the caller may not create or read it."""
     with findings.attempt("create or read database", context.database):
         ensure_database(context.access.client("glue"), context.database, Policy.of(context.config).database_settings)
 
 
 def try_table(context: CheckContext, findings: StepFindings) -> None:
-    """Check the permissions on tables: create, read, change and drop a temporary table, and try its partitions."""
+    """Create, read, change and drop a temporary Glue table, and add a failure for each denied request.
+
+    Also creates a partition. If syncs register partitions in Glue, the partition is read, listed, changed and deleted.
+    """
     glue, database = context.access.client("glue"), context.database
     entry = _entry(context, context.unique)
     table = entry["Name"]
@@ -69,21 +72,24 @@ def try_table(context: CheckContext, findings: StepFindings) -> None:
             else:
                 _try_partition(context, glue, table)
     finally:
-        # The table may exist even if its creation failed, because only the response may have been lost.
+        # The table may exist even if its creation failed, because the response may have been lost.
         with (findings if create.succeeded else StepFindings()).attempt("drop table", name):
             glue.delete_table(DatabaseName=database, Name=table)
 
 
 @contextmanager
 def temporary_table(context: CheckContext) -> Iterator[str]:
-    """Create a temporary table, yield its name, and drop the table. Raises Glue's errors from creating the table."""
+    """Create a temporary table in Glue, yield its name, and drop the table at the end of the `with` block.
+
+    Raises botocore's errors if the table cannot be created. Ignores a failure to drop it.
+    """
     glue, database = context.access.client("glue"), context.database
     entry = _entry(context, context.unique[::-1])
     try:
         glue.create_table(DatabaseName=database, TableInput=entry)
         yield entry["Name"]
     finally:
-        # A failed deletion is not reported here, because `try_table` checks whether tables can be dropped.
+        # A failure is not reported here, because `try_table` checks whether tables can be dropped.
         with StepFindings().attempt("drop table", entry["Name"]):
             glue.delete_table(DatabaseName=database, Name=entry["Name"])
 
@@ -101,7 +107,10 @@ def _entry(context: CheckContext, unique: str) -> TableInputTypeDef:
 
 
 def _try_partitions(context: CheckContext, findings: StepFindings, glue: GlueClient, table: str) -> None:
-    """Create, read, list, change and delete a partition, as syncs do for partitioned Hive tables."""
+    """Create, read, list, change and delete a partition of `table`, as syncs do for partitioned Hive tables.
+
+    Adds a failure for each denied request.
+    """
     database, partition = context.database, _partition(context, table)
     name, values = f"table {database}.{table}", partition["Values"]
     with findings.attempt("create a partition of", name):
@@ -123,10 +132,9 @@ def _partition(context: CheckContext, table: str) -> PartitionInputTypeDef:
 
 
 def _try_partition(context: CheckContext, glue: GlueClient, table: str) -> None:
-    """Create a partition, as syncs do for the table of rejects.
+    """Create a partition of `table`, as syncs do for the table of rejects.
 
-    A failure is only logged. Without this permission, syncs still store rejects in S3, but cannot register them in the
-    table.
+    A failure is only logged. Syncs without this permission store rejects in S3, but cannot register their partitions.
     """
     optional, partition = StepFindings(), _partition(context, table)
     with optional.attempt("create a partition of", f"table {context.database}.{table}"):
@@ -136,7 +144,10 @@ def _try_partition(context: CheckContext, glue: GlueClient, table: str) -> None:
 
 
 def try_rest_catalog(context: CheckContext, findings: StepFindings) -> None:
-    """Create the namespace if it does not exist. Then create, change and drop a temporary table in the namespace."""
+    """Create the namespace if it does not exist. Create, change and drop a temporary table in it.
+
+    Adds a failure for each denied request. If the namespace cannot be created or read, the table is not tried.
+    """
     from destination_datalake.tables.iceberg.inspection import TrialTable  # PyIceberg takes a second to import.
 
     catalog, database = catalog_of(context.config, context.access), context.database
@@ -154,15 +165,16 @@ def try_rest_catalog(context: CheckContext, findings: StepFindings) -> None:
             with findings.attempt("change table", str(name)):
                 table.change()
     finally:
-        # The table may exist even if its creation failed, because only the response may have been lost.
+        # The table may exist even if its creation failed, because the response may have been lost.
         with (findings if created.succeeded else StepFindings()).attempt("drop table", str(name)):
             table.drop()
 
 
 def try_optimizers(context: CheckContext, findings: StepFindings) -> None:
-    """Check the permission to turn on table optimizers, by a request for a table that does not exist.
+    """Check the permissions to read and turn on Glue's table optimizers. Does nothing unless the options use them.
 
-    The request shows whether the permission exists, because AWS checks permissions before it looks for the table.
+    The requests name a table that does not exist, so they change nothing. AWS checks permissions before it looks for
+    the table. An error that the table does not exist therefore shows that the permission exists.
     """
     options = context.config.maintenance
     if not isinstance(options, GlueOptimizers):
@@ -191,7 +203,7 @@ def try_optimizers(context: CheckContext, findings: StepFindings) -> None:
 
 
 def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:
-    """Drop temporary tables that interrupted checks left behind more than LEFTOVER_AGE ago. Ignore failures."""
+    """Drop the temporary tables of interrupted checks that are older than LEFTOVER_AGE, at most 10. Ignore failures."""
     latest = datetime.now(UTC) - LEFTOVER_AGE
     old = [
         (database, table["Name"])

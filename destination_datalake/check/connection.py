@@ -1,8 +1,8 @@
-"""The connection check: validate a configuration by sending real requests, without starting Spark.
+"""The connection check: validates a configuration by sending real requests, without starting Spark.
 
-The steps send every kind of request that a sync sends to AWS. The names of temporary objects and tables are unique, so
-that several checks can run concurrently. A check deletes everything that it created, even if it fails. If a check is
-interrupted, later checks delete the objects and tables that it left behind.
+The steps of the check send every kind of request that a sync sends to AWS. A check deletes its temporary objects and
+tables, even if it fails. Their names are unique, so several checks can run concurrently. After an interrupted check,
+later checks delete what it left behind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from destination_datalake.spark.classic.jvm import require_java
 
 
 def try_java(_: CheckContext, findings: StepFindings) -> None:
-    """Check that the Java runtime that Spark would use on this machine can be run."""
+    """Add a failure if Spark would find no usable Java runtime on this machine."""
     try:
         require_java()
     except SparkFailed as error:
@@ -36,7 +36,10 @@ def try_java(_: CheckContext, findings: StepFindings) -> None:
 
 
 def try_server(context: CheckContext, findings: StepFindings) -> None:
-    """Check the connection to the Spark Connect server, by requesting its version. Do not check the executors."""
+    """Request the version of the Spark Connect server, and add a failure if there is no answer.
+
+    Also adds warnings about connections without encryption or authentication. Does not check the executors.
+    """
     from destination_datalake.spark.connect.backend import server_version
 
     for warning in context.config.spark.warnings:
@@ -49,7 +52,10 @@ def try_server(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_identity(context: CheckContext, findings: StepFindings) -> None:
-    """Check that the credentials belong to the account in `aws_account_id`, if it is set."""
+    """Identify the caller, so that later steps can add remedies for missing permissions.
+
+    Adds a failure if the credentials are invalid, or belong to another account than the option `aws_account_id`.
+    """
     with findings.attempt("identify", "the owner of the credentials"):
         identity = context.access.client("sts").get_caller_identity()
         principal = getattr(context.config.credentials, "role_arn", None) or role_of_session(identity["Arn"])
@@ -229,14 +235,15 @@ STEPS: Sequence[Step] = (
         applies=IN_GLUE.holds,
     ),
 )
-"""The steps of the check. The log and the messages list their outcomes in this order."""
+"""The steps of the check, in the order in which the log and the messages list their outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of a check: the problems, in the order of the steps, or a note for the user if there are no problems.
+    """The result of a check: user-facing messages about problems, in the order of the steps.
 
-    If IAM denied a request, the last problem contains the complete policy for the configuration.
+    If IAM denied a request, the last message contains the complete IAM policy for the configuration. If there are no
+    problems, `note` contains the warnings of the steps, one per line, or None.
     """
 
     problems: Sequence[str]
@@ -245,17 +252,16 @@ class CheckResult:
 
 def new_context(config: Config, unique: str) -> CheckContext:
     """Return a context for the steps of one check. `unique` has the same meaning as for `check_connection`."""
-    # Send each request at most three times instead of ten, because a user waits for the result.
+    # Three attempts per request instead of ten, because a user waits for the result.
     access = dataclasses.replace(aws_access(config), attempts=3, connect_timeout_seconds=5)
     return CheckContext(config, access, unique)
 
 
 def check_connection(config: Config, unique: str) -> CheckResult:
-    """Run all steps that apply to the configuration, and return the result.
+    """Run all steps that apply to the configuration, log their outcomes, and return the result.
 
-    `unique` is a string of 32 hexadecimal digits that no other check uses. Each problem in the result names the
-    service, action, resource and remedy. The outcome of each step and the existing tables are logged. Raises exceptions
-    that AWS did not cause.
+    `unique` is a string of 32 hexadecimal digits that no other check uses. Problems with AWS become messages in the
+    result. Other exceptions, such as programming errors, are raised.
     """
     context = new_context(config, unique)
     outcomes = run_steps([step for step in STEPS if step.applies(config)], context)
@@ -268,10 +274,10 @@ def check_connection(config: Config, unique: str) -> CheckResult:
 
 
 def answer(config: Config) -> tuple[Literal["SUCCEEDED", "FAILED"], str | None]:
-    """Run the check. Return a status and a message for Airbyte's platform. Raises exceptions that AWS did not cause.
+    """Run the check, and return the status and message for Airbyte's platform.
 
-    If the check failed, the message contains one line for each problem. If it succeeded, the message names unknown
-    options, and tables and columns that syncs would no longer write to, or is None if there are none.
+    If the check failed, the message contains one line per problem. If the check succeeded, the message lists unknown
+    options and the warnings of the steps, or is None if there are none. Raises exceptions that AWS did not cause.
     """
     result = check_connection(config, uuid.uuid4().hex)
     if result.problems:

@@ -1,7 +1,7 @@
 """Compare existing tables with the options, and report tables that syncs would abandon or refuse to write to.
 
-Most differences are reported as notes instead of failures, because the tables may belong to another connection that
-uses the same bucket or database.
+Most findings are notes, which do not fail the check: the tables may belong to another connection that uses the same
+bucket or database.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _SEE = "See docs/operating/migrating.md to continue tables of other connectors."
 
 
 def try_existing_tables(context: CheckContext, findings: StepFindings) -> None:
-    """Report existing tables that do not match the options. Drop temporary tables that interrupted checks left behind.
+    """Report existing tables that do not match the options. Drop temporary tables of interrupted checks.
 
-    Most differences are reported as notes. Two kinds can be failures: tables outside bucket_prefix, and tables created
-    by AWS Datalake that syncs would abandon.
+    Tables outside bucket_prefix, and tables created by AWS Datalake that syncs would abandon, can fail the check. All
+    other differences are notes.
     """
     config = context.config
     existing = ExistingTables.find(config, context.access)
-    # If some tables are inside bucket_prefix, tables outside may belong to another connection, so they are only noted.
+    # If bucket_prefix contains any table, tables outside may belong to another connection. They are then only noted.
     if config.follow_table_location or not existing.any_inside():
         try_outside(context, findings, existing.outside())
     if (inherited := existing.inherited()) is not None:
-        # With table options, the tables may belong to another connection that uses the same database. Without table
-        # options, the configuration was made for AWS Datalake, so syncs must not abandon its tables.
+        # Without table options, the configuration was written for AWS Datalake, so syncs must not abandon its tables.
+        # With table options, the tables may belong to another connection that uses the same database.
         (findings.warn if config.has_table_options else findings.fail)(inherited)
     if not findings.failures:
         for note in chain(existing.notes(), incompatible_tables_notes(existing.listed, config, context.access)):
@@ -68,7 +68,11 @@ def try_existing_tables(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_outside(context: CheckContext, findings: StepFindings, outside: Sequence[OwnedTable]) -> None:
-    """Add failures for tables outside bucket_prefix or, if follow_table_location is set, check the tables' buckets."""
+    """Add a failure for each table outside bucket_prefix.
+
+    If follow_table_location is set, syncs may write to these tables. In this case, check the permissions in one folder
+    of each bucket that contains such tables, for at most 5 buckets.
+    """
     if context.config.follow_table_location:
         in_s3 = [table.location for table in outside if not_in_s3(table.location) is None]
         folders = {(address := S3Address.parse(location)).bucket: address for location in in_s3}
@@ -86,11 +90,10 @@ def try_outside(context: CheckContext, findings: StepFindings, outside: Sequence
 
 
 def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, access: AwsAccess) -> Iterator[str]:
-    """Yield notes about Iceberg tables that syncs cannot write to, or only if further requirements are met.
+    """Yield notes about Iceberg tables that syncs cannot write to, or can write to only under conditions.
 
-    Only the metadata of the 50 tables that were updated last is read. Tables without a recorded owner are included:
-    other engines do not record an owner in the tables that they create, and a stream may be configured to write to such
-    a table.
+    Reads the metadata of the 50 most recently updated tables in the configured database. Tables that other engines
+    created are included, because a stream may be configured to write to them.
     """
     tables = [
         table
@@ -116,7 +119,11 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
 
 @dataclass(frozen=True, slots=True)
 class ExistingTables:
-    """The tables that exist in Glue (`listed`), and those of them whose owner, a stream, is recorded (`owned`)."""
+    """The tables that exist in Glue.
+
+    `listed` contains all tables. `owned` contains those whose properties record an owner: the stream that writes the
+    table.
+    """
 
     config: Config
     listed: Sequence[ListedTable]
@@ -124,9 +131,9 @@ class ExistingTables:
 
     @classmethod
     def find(cls, config: Config, access: AwsAccess) -> Self:
-        """List the tables in Glue, and log those that have a recorded owner.
+        """List the tables in Glue, and log the tables with a recorded owner.
 
-        If the caller may not list tables, return an instance without tables.
+        Returns an instance without tables if the caller may not list tables.
         """
         database, optional = config.lakeformation_database_name, StepFindings()
         listed: Sequence[ListedTable] = []
@@ -142,28 +149,27 @@ class ExistingTables:
         return cls(config, listed, owned)
 
     def any_inside(self) -> bool:
-        """Return whether any table that these options use is inside bucket_prefix.
+        """Return whether any table that syncs with these options would write to is inside bucket_prefix.
 
-        If there is one, tables outside may belong to another connection, which uses the same database but another
-        bucket or prefix.
+        If so, tables outside may belong to another connection with the same database but another bucket or prefix.
         """
         return any(is_inside(table.location, self._warehouse()) for table in self._in_use())
 
     def outside(self) -> Sequence[OwnedTable]:
-        """Return the tables that these options use but that are outside bucket_prefix."""
+        """Return the tables outside bucket_prefix that syncs with these options would write to."""
         return [table for table in self._in_use() if not is_inside(table.location, self._warehouse())]
 
     def notes(self) -> Iterator[str]:
-        """Yield the notes about the existing tables."""
+        """Yield user-facing notes about renamed tables, other locations, other table types, and S3 Data Lake."""
         notes = (self._relocations(), self._outside_beside_inside(), self._other_kinds(), self._s3_data_lake())
         yield from filter(None, notes)
 
     def inherited(self) -> str | None:
-        """Return a note about tables in the database that AWS Datalake created and syncs would abandon, or None."""
+        """Return a note about tables of AWS Datalake that syncs would abandon, or None if there are none."""
         return migration_note(self._of_database(), self.config)
 
     def _relocations(self) -> str | None:
-        """Return a note about streams and columns whose tables and columns would get new names, or None."""
+        """Return a note about tables and columns that these options would name differently, or None."""
         warehouse = self._warehouse()
         inside = [table for table in self.owned if is_inside(table.location, warehouse)]
         return _note(
@@ -176,9 +182,10 @@ class ExistingTables:
         )
 
     def _outside_beside_inside(self) -> str | None:
-        """Return a note about tables outside bucket_prefix, if there are also tables inside.
+        """Return a note about tables outside bucket_prefix, or None if there are none.
 
-        Return None if no table is inside bucket_prefix, or if follow_table_location is set.
+        Also returns None if follow_table_location is set, or if bucket_prefix contains no tables; `try_outside` handles
+        these cases.
         """
         if self.config.follow_table_location or not self.any_inside():
             return None
@@ -191,7 +198,7 @@ class ExistingTables:
         )
 
     def _other_kinds(self) -> str | None:
-        """Return a note about tables that a sync would refuse because their type differs from table_type, or None."""
+        """Return a note about tables of the other type than table_type, which syncs would refuse to write, or None."""
         kind: TableKind = "Iceberg" if self.config.table_type == "ICEBERG" else "Hive"
         different = [table for table in self._in_use() if table.kind != kind]
         return _note(
@@ -201,7 +208,7 @@ class ExistingTables:
         )
 
     def _s3_data_lake(self) -> str | None:
-        """Return a note about tables in the database that S3 Data Lake created and syncs would abandon, or None."""
+        """Return a note about tables of S3 Data Lake that syncs would abandon, or None if there are none."""
         reasons: dict[str, list[str]] = {}
         for table in self._of_database():
             for reason in incompatible_options(table, self.config) if is_of_s3_data_lake(table) else ():
@@ -226,9 +233,9 @@ class ExistingTables:
 
 
 def _note(introduction: str, tables: Sequence[str], remedy: str) -> str | None:
-    """Return a note about tables, with a remedy in case the tables belong to this connection.
+    """Return a note about `tables`, or None if there are none.
 
-    Return None if `tables` is empty.
+    `remedy` is what the user should do if the tables belong to this connection.
     """
     if not tables:
         return None
@@ -239,6 +246,6 @@ def _note(introduction: str, tables: Sequence[str], remedy: str) -> str | None:
 
 
 def _joined(texts: Sequence[str], separator: str = "; ") -> str:
-    """Join the first ten texts. If there are more texts, add their number."""
+    """Join the first ten texts. If there are more, append how many."""
     more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
     return separator.join([*texts[:_SHOWN], *more])

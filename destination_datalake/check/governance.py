@@ -1,6 +1,6 @@
-"""Steps of the check for Lake Formation: the changes that syncs would make, and the caller's permission to make them.
+"""Check steps for Lake Formation: they determine the changes that syncs would make, and whether the caller may.
 
-The check does not register locations, define LF-Tags or grant permissions. It only reads the present state, and assigns
+The steps do not register locations, define LF-Tags or grant permissions. They read the present state, and assign
 LF-Tags to a temporary table.
 """
 
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 EVERYBODY = "IAM_ALLOWED_PRINCIPALS"
-"""The group of all principals that IAM allows. If this group has permissions on a resource, IAM alone controls access
-to the resource."""
+"""Lake Formation's group for all principals that IAM allows. If the group has permissions on a resource, IAM alone
+controls access to the resource."""
 
 _DEFAULTS = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
 _KEPT = frozenset({"Name", "Description", "LocationUri", "Parameters"})
@@ -74,11 +74,15 @@ _SHOWN = 5
 
 
 def try_location(context: CheckContext, findings: StepFindings) -> None:
-    """Read the data lake settings. Compare the registration of the data location with the options."""
+    """Check the registration of the data location and the grants on it.
+
+    Adds a failure if the caller may not make the changes that the options require. Warns if the location is registered
+    differently. Stores the data lake settings in `context.settings`, for later steps.
+    """
     with findings.attempt("read", "the data lake settings") as reading:
         context.settings = _client(context).get_data_lake_settings()["DataLakeSettings"]
     if not reading.succeeded:
-        # A failure to read the settings does not fail the check, because syncs do not read them.
+        # Only a warning, because syncs do not read the settings.
         findings.warn(
             f"{findings.failures.pop().message} Without this permission, check cannot find default permissions that "
             "bypass governance."
@@ -94,14 +98,18 @@ def try_location(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_permissions(context: CheckContext, findings: StepFindings) -> None:
-    """Warn if the caller lacks permissions on tables that others created. Other steps check all other permissions."""
+    """Warn if the caller lacks permissions on all tables of the database.
+
+    Syncs need these permissions for tables that other principals created. For a principal's own tables, Lake Formation
+    grants them.
+    """
     if context.remedies is None:
         return
     principal, database = context.remedies.principal, Database(context.database)
     tables = AllTables(database.name)
     with _reporting_errors(context, findings):
         if not effective_permissions(EVERYBODY, database, _client(context)).missing(["ALL"], grantable=False):
-            # IAM_ALLOWED_PRINCIPALS probably has permissions on the tables of the database too.
+            # IAM_ALLOWED_PRINCIPALS then probably has permissions on the tables too.
             return
         for grant in lake_formation_grants(context.config, context.remedies.scope):
             if grant.resource != tables or grant.grantable:
@@ -114,7 +122,7 @@ def try_permissions(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_optimizers_role(context: CheckContext, findings: StepFindings) -> None:
-    """Warn if the role of Glue's table optimizers lacks permissions on the tables."""
+    """Warn if the role of Glue's table optimizers lacks permissions on the tables of the database."""
     options, tables = context.config.maintenance, AllTables(context.database)
     if not isinstance(options, GlueOptimizers):
         return
@@ -128,7 +136,7 @@ def try_optimizers_role(context: CheckContext, findings: StepFindings) -> None:
 
 
 def _missing_permissions(context: CheckContext, principal: str, permissions: Iterable[str]) -> list[str]:
-    """Return those of `permissions` that neither the principal nor EVERYBODY has on all tables of the database."""
+    """Return the permissions that neither `principal` nor EVERYBODY has on all tables of the database, sorted."""
     for grantee in (principal, EVERYBODY):
         held = effective_permissions(grantee, AllTables(context.database), _client(context))
         permissions = held.missing(permissions, grantable=False)
@@ -136,7 +144,10 @@ def _missing_permissions(context: CheckContext, principal: str, permissions: Ite
 
 
 def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
-    """Check that the caller may create missing LF-Tags, and may assign existing ones to a temporary table."""
+    """Check that the caller may create the missing LF-Tags. Assign the existing ones to a temporary table.
+
+    Adds a failure for each missing permission.
+    """
     policy, database = Policy.of(context.config), context.database
     definitions = policy.location().tag_values
     desired = Desired(tag_values=definitions, tags=policy.database(database, created_by_connector=False).tags)
@@ -152,19 +163,19 @@ def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
 
 
 def _assign(tags: Iterable[Tag], context: CheckContext) -> None:
-    """Assign LF-Tags to a temporary table that the caller created. Raises ChangeError."""
+    """Assign LF-Tags to a table that the caller created. Raises ChangeError, which names the missing permission."""
     try:
         apply(tags, _client(context))
     except ChangeError as error:
         if error.text.startswith(_NOT_ALLOWED):
-            # AWS does not name the missing permission. It must be the permission on the LF-Tag, because the creator of
-            # a table has all permissions on the table.
+            # AWS does not name the missing permission. It must be ASSOCIATE on the LF-Tag, because the creator of a
+            # table has all permissions on the table.
             raise ChangeError(error.operation, error.change, error.code, "Required Associate") from error
         raise
 
 
 def try_grants(context: CheckContext, findings: StepFindings) -> None:
-    """Check that the caller may grant the permissions that are missing on the database and its tables."""
+    """Add a failure for each configured grant that is missing on the database and that the caller may not make."""
     desired = replace(
         Policy.of(context.config).database(context.database, created_by_connector=False),
         tags=frozenset(),
@@ -174,8 +185,9 @@ def try_grants(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_defaults(context: CheckContext, findings: StepFindings) -> None:
-    """Warn if the group IAM_ALLOWED_PRINCIPALS has permissions, because IAM alone then controls access.
+    """Warn if IAM alone controls access, because the group IAM_ALLOWED_PRINCIPALS has permissions.
 
+    Checks the account's defaults, the database's defaults, the database and its tables.
     https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation.html
     """
     name, lines = context.database, CommandLines.of(context.access)
@@ -210,7 +222,7 @@ def try_defaults(context: CheckContext, findings: StepFindings) -> None:
 
 
 def _without_defaults(database: DatabaseTypeDef, access: AwsAccess) -> str:
-    """Return the command that removes the default permissions of a database, without changing its other properties."""
+    """Return the AWS CLI command that removes a database's default permissions and keeps its other properties."""
     kept = {key: value for key, value in database.items() if key in _KEPT}
     entry = json.dumps({**kept, "CreateTableDefaultPermissions": []})
     catalog = [] if access.glue_catalog_id is None else ["--catalog-id", access.glue_catalog_id]
@@ -225,9 +237,9 @@ def _client(context: CheckContext) -> LakeFormationClient:
 def _difference(
     context: CheckContext, findings: StepFindings, desired: Desired, present: Present | None = None
 ) -> Difference:
-    """Compare the desired state of Lake Formation with the present state, and warn about deviations.
+    """Return the difference between the desired and the present state of Lake Formation. Warn about deviations.
 
-    If `present` is None, read the present state.
+    If `present` is None, reads the present state.
     """
     result = difference(desired, present or read(desired, _client(context)))
     for deviation in result.deviations:
@@ -236,10 +248,10 @@ def _difference(
 
 
 def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Change]) -> None:
-    """Add a failure for each change that Lake Formation would deny, as far as the check can determine this."""
+    """Add a failure for each change that Lake Formation would deny, as far as the caller's permissions show this."""
     if not GOVERNED.holds(context.config):
-        # Without the permission to list permissions, syncs can still assign the LF-Tag for databases (the older
-        # option).
+        # The older option for an LF-Tag on databases does not require the permission to list permissions, so the check
+        # does not list them.
         return
     principal = "" if context.remedies is None else context.remedies.principal
     if _is_administrator(context):
@@ -258,7 +270,10 @@ def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Ch
 
 
 def _add_expected_failure(context: CheckContext, findings: StepFindings, failure: Failure) -> None:
-    """Add a failure that syncs would have. If the caller may be a data lake administrator, only add a warning."""
+    """Add a failure that syncs would have. Only warn if the caller may be a data lake administrator.
+
+    This is the case if the data lake settings could not be read.
+    """
     if context.settings is None:
         findings.warn(f"Unless the caller is a data lake administrator: {failure.message}")
     else:
@@ -266,8 +281,9 @@ def _add_expected_failure(context: CheckContext, findings: StepFindings, failure
 
 
 def _is_administrator(context: CheckContext) -> bool:
-    """Return whether the caller is a data lake administrator, who has all permissions.
+    """Return whether the caller is known to be a data lake administrator.
 
+    Administrators may make all changes:
     https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html
     """
     principal = None if context.remedies is None else context.remedies.principal
@@ -276,9 +292,9 @@ def _is_administrator(context: CheckContext) -> bool:
 
 
 def _require_access(context: CheckContext, findings: StepFindings, registration: Registration) -> None:
-    """Add a failure if the caller could not create tables at a location after the location is registered.
+    """Add a failure if the registration of a location would prevent the caller from creating tables there.
 
-    A principal that may create tables in a database has access to everything below the database's own location
+    After the registration, the caller needs DATA_LOCATION_ACCESS, except below the database's own location
     (https://docs.aws.amazon.com/lake-formation/latest/dg/access-control-underlying-data.html).
     """
     location = DataLocation(registration.arn)

@@ -1,6 +1,6 @@
-"""Run the steps of the check concurrently, collect their findings, and add remedies for missing permissions.
+"""Run the steps of the check concurrently, log their outcomes, and add remedies for missing permissions.
 
-The duration and the outcome of each step are logged. A step waits only for the steps that it depends on.
+A step waits only for the steps that it depends on.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from destination_datalake.lake_formation.state import AllTables, Database
 _logger = logging.getLogger(__name__)
 
 LEFTOVER_AGE = timedelta(days=1)
-"""The age from which temporary objects and tables are assumed to be leftovers of an interrupted check."""
+"""Temporary objects and tables that are older than this are deleted as leftovers of an interrupted check."""
 
 
 @dataclass(slots=True)
 class CheckContext:
-    """The data that all steps of one check share: the configuration, the access to AWS, and results of earlier steps.
+    """The configuration, the access to AWS, and results of earlier steps, shared by all steps of one check.
 
-    `unique` is a string of 32 hexadecimal digits that no other check uses. It is part of the names of temporary
-    objects.
+    `unique` is a string of 32 hexadecimal digits that no other check uses. The names of temporary objects and tables
+    contain `unique`.
     """
 
     config: Config
@@ -51,7 +51,7 @@ class CheckContext:
     remedies: Remedies | None = None
     """The remedies for missing permissions. None until the step that identifies the caller has run."""
     key_failures: list[Failure] = field(default_factory=list)
-    """The failures to use the KMS key, collected from the checks of all folders."""
+    """Requests that KMS rejected, in any folder. One step reports all of them."""
     encrypted_with: list[str] = field(default_factory=list)
     """The encryption of each object that the check wrote: "AES256", the ARN of a KMS key, or "nothing"."""
     settings: Mapping[str, Any] | None = None
@@ -59,7 +59,7 @@ class CheckContext:
 
     @property
     def database(self) -> str:
-        """The database of streams without a namespace."""
+        """The configured database, which contains the tables of streams without a namespace."""
         return self.config.lakeformation_database_name
 
 
@@ -70,10 +70,10 @@ class _Attempt:
 
 @dataclass(slots=True)
 class StepFindings:
-    """The results of a step: its failures, and notes for the user that do not fail the check.
+    """The results of a step: failures, and notes for the user that do not fail the check.
 
-    `blocked_by` is the ID of the step whose failure prevented this step from completing. If a failure is due to a
-    missing permission, `remedies` adds the remedy to its message.
+    `blocked_by` is the ID of the step whose failure prevented this step from completing, or None. `remedies` adds
+    remedies to the messages about missing permissions, if the caller is known.
     """
 
     remedies: Remedies | None = None
@@ -83,10 +83,10 @@ class StepFindings:
 
     @contextmanager
     def attempt(self, doing: str, resource: str) -> Iterator[_Attempt]:
-        """Run the body of the `with` block, and add a failure if AWS causes an exception.
+        """Catch exceptions that AWS causes in the `with` block, and add each as a failure. Others are raised.
 
-        Yields an object whose `succeeded` is true after the body has succeeded. `doing` and `resource` complete the
-        sentence "Cannot …", as for `explain`. Exceptions that AWS did not cause are raised.
+        Yields an object whose `succeeded` is true once the block has completed. `doing` and `resource` complete the
+        message "Cannot …", such as "Cannot read table shop.orders".
         """
         attempt = _Attempt()
         try:
@@ -103,21 +103,21 @@ class StepFindings:
         self.failures.append(failure if self.remedies is None else self.remedies.with_remedy(failure))
 
     def fail(self, message: str) -> None:
-        """Add a failure that is caused by the options. `message` states the problem and the remedy."""
+        """Add a configuration error. `message` states the problem and the remedy."""
         self.failures.append(Failure(message, message, "config_error"))
 
     def warn(self, message: str, level: int = logging.WARNING) -> None:
-        """Log a message and add it as a note for the user. A note does not fail the check."""
+        """Log a message, and add it as a note for the user, which does not fail the check."""
         _logger.log(level, message)
         self.notes.append(message)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the check. `attempt` runs the step; `does` describes the step in the documentation.
+    """A step of the check. `attempt` runs the step, and `does` describes it in the documentation.
 
-    A step runs only if it `applies` to the configuration, after the steps in `needs` have succeeded and the steps in
-    `after` have ended. `needs` and `after` contain the IDs of steps.
+    A step is run only if `applies(config)` returns True. It starts when the steps in `after` have ended and those in
+    `needs` have succeeded. If a needed step failed, this step is skipped. Both contain step IDs.
     """
 
     id: str
@@ -131,7 +131,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a step. `raised` is an exception of the step that AWS did not cause, or None."""
+    """The outcome of a step. `raised` is the exception that the step raised without a cause in AWS, or None."""
 
     step: Step
     findings: StepFindings
@@ -144,14 +144,21 @@ class Outcome:
         return self.raised is None and self.findings.blocked_by is None and not self.findings.failures
 
     def causes(self) -> set[object]:
-        """Return the cause of each failure: the denied action if a permission is missing, or else the message."""
+        """Return the denied action of each failure, or the failure's message if no permission is missing.
+
+        If the step raised an exception, the result also contains the step's ID. Two steps with the same cause probably
+        have the same problem.
+        """
         raised = set[object]() if self.raised is None else {self.step.id}
         return raised | {
             failure.missing.action if failure.missing else failure.message for failure in self.findings.failures
         }
 
     def log_line(self) -> str:
-        """Return the outcome as one line of JSON, including the error class of the first failure."""
+        """Return the outcome as a line of JSON: ID, name, success, error, error class and duration in milliseconds.
+
+        The error class is that of the first failure.
+        """
         failures, blocked_by = self.findings.failures, self.findings.blocked_by
         error: str | None = None
         error_class: ErrorClass | None = None
@@ -174,10 +181,10 @@ class Outcome:
 
 
 def run_steps(steps: Sequence[Step], context: CheckContext) -> list[Outcome]:
-    """Run the steps, log their outcomes in order, and return the outcomes.
+    """Run the steps concurrently. Log and return their outcomes in the order of `steps`.
 
-    An outcome is logged as an error if one of its causes was not logged before, and as info otherwise. If steps raised
-    exceptions that AWS did not cause, raises the first of these exceptions after all steps have ended.
+    An outcome with a new cause of failure is logged as an error, and any other outcome as info. If steps raised
+    exceptions that AWS did not cause, raises the first of them after all steps have ended.
     """
     futures: dict[str, Future[Outcome]] = {}
     outcomes = []
@@ -201,9 +208,10 @@ def run_steps(steps: Sequence[Step], context: CheckContext) -> list[Outcome]:
 def _try(
     step: Step, context: CheckContext, needed: Sequence[Future[Outcome]], ended: Sequence[Future[Outcome]]
 ) -> Outcome:
-    """Run a step in its own thread, after the steps that it depends on have ended.
+    """Wait for the steps that a step depends on, run the step, and return the outcome.
 
-    Deadlocks are impossible: a step only waits for earlier steps, and each step has its own thread.
+    Skips the step if a needed step failed. Deadlocks are impossible, because each step has its own thread and only
+    waits for steps that were submitted earlier.
     """
     wait(ended)
     findings = StepFindings()
@@ -223,7 +231,7 @@ def _try(
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """Determines the remedies for missing permissions, for one configuration.
+    """Adds remedies to failures: the policy statement or command that grants the missing permission.
 
     `principal` is the ARN of the caller's user or role.
     """
@@ -234,21 +242,22 @@ class Remedies:
 
     @classmethod
     def of(cls, config: Config, account: str, principal: str) -> Self:
-        """Return the remedies for a principal in an AWS account."""
+        """Return the remedies for a configuration whose caller is `principal` in the AWS account `account`."""
         return cls(config, Scope.of(config.model_copy(update={"aws_account_id": account})), principal)
 
     def with_folders(self, folders: Iterable[S3Address]) -> Self:
-        """Return a copy that also covers these folders, which belong to tables outside bucket_prefix."""
+        """Return a copy whose policies also allow access to these folders of tables outside bucket_prefix."""
         outside = tuple(S3Address(folder.bucket, folder.key.strip("/")) for folder in folders)
         return dataclasses.replace(self, scope=dataclasses.replace(self.scope, outside=outside))
 
     def with_remedy(self, failure: Failure) -> Failure:
-        """Return the failure with a remedy in its message: the statement or command that grants the missing permission.
+        """Return a copy of the failure whose message ends with the statement or command that grants the permission.
 
-        A failure that is not due to a missing permission is returned unchanged.
+        Failures that such a remedy cannot correct are returned unchanged: those without a missing permission, and those
+        due to an explicit deny. So are failures whose message already contains a Lake Formation command.
         """
         missing = failure.missing
-        # An additional statement cannot override an explicit deny, and some messages already contain the command.
+        # An additional statement cannot override an explicit deny.
         if missing is None or "explicit deny" in failure.detail or "aws lakeformation" in failure.message:
             return failure
         if missing.in_iam and (policy := resource_policy(missing.action, failure.detail)):
@@ -264,7 +273,10 @@ class Remedies:
         return dataclasses.replace(failure, message=f"{failure.message} {remedy}")
 
     def whole_policy(self) -> str:
-        """Return a sentence with the complete IAM policy, because often more than one permission is missing."""
+        """Return a sentence with the complete IAM policy for the configuration.
+
+        The check adds it to its messages, because usually more than one permission is missing.
+        """
         policy = json.dumps(document(statements(self.config, self.scope)), ensure_ascii=False)
         return (
             "The whole IAM policy for this configuration, as printed by `destination-datalake iam-policy --config "
@@ -272,15 +284,15 @@ class Remedies:
         )
 
     def _statement(self, missing: MissingPermission) -> dict[str, Any]:
-        """Return the configuration's policy statement that contains the missing action, reduced to this action."""
+        """Return the statement of the configuration's IAM policy for the missing action, reduced to this action."""
         # Writing with a KMS key also requires kms:Decrypt, for multipart uploads and for reads.
         actions = ("kms:GenerateDataKey", "kms:Decrypt") if missing.action.startswith("kms:") else (missing.action,)
         candidates = [rule for rule in statements(self.config, self.scope) if missing.action in rule.actions]
-        # Several statements may contain iam:PassRole.
+        # Prefer the statement for the same resource, because several statements may contain iam:PassRole.
         candidates.sort(key=lambda rule: missing.resource not in rule.resources)
         statement = candidates[0] if candidates else Statement("", actions, (missing.resource or "*",), {})
         document = dataclasses.replace(statement, actions=actions).document()
-        # The Sid is omitted, because it may not be unique in the policy to which the user adds the statement.
+        # The Sid is omitted, because the user's policy may already contain the same Sid.
         return {key: value for key, value in document.items() if key != "Sid"}
 
     def _for_resource(self, missing: MissingPermission) -> dict[str, Any]:
@@ -292,13 +304,16 @@ class Remedies:
         return {"Effect": document.pop("Effect"), "Principal": {"AWS": self.principal}, **document}
 
     def _grant(self, missing: MissingPermission) -> LakeFormationGrant:
-        """Return the grant from the configuration's Lake Formation grants that contains the missing permission."""
+        """Return the Lake Formation grant that the configuration needs and that contains the missing permission.
+
+        If there is none, returns a grant of this permission on all tables of the database.
+        """
         database = Database(self.scope.database)
         is_on_database = missing.resource == self.scope.database
         grants = [
             grant for grant in lake_formation_grants(self.config, self.scope) if missing.action in grant.permissions
         ]
-        # Some permissions exist for both databases and tables.
+        # Some permissions exist for databases and for tables, so prefer the kind of resource that was denied.
         preferred = [grant for grant in grants if (grant.resource == database) == is_on_database]
         for grant in (*preferred, *grants):
             return grant

@@ -1,4 +1,4 @@
-"""Steps of the check for S3: the bucket's region and lifecycle rules, the folders of syncs, and the KMS key."""
+"""Check steps for S3: the bucket's region and lifecycle rules, the folders that syncs use, and the KMS key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 KMS_KEY = "kms_key"
-"""The ID of the step that reports all requests that KMS denied, in any folder."""
+"""The ID of the step that reports the requests that KMS rejected, in any folder."""
 
 _CONTENT = b"Written by a connection check of destination-datalake; safe to delete.\n"
 _NAME = "_check-"
@@ -31,9 +31,9 @@ _MAX_DELETED = 10
 
 
 def try_region(context: CheckContext, findings: StepFindings) -> None:
-    """Check that the option for the bucket's region is correct.
+    """Add a failure if the bucket does not exist, or is in another region than the option `region`.
 
-    The region must be correct, because not all S3 clients follow redirects to another region.
+    A wrong region cannot be tolerated, because not all S3 clients follow redirects to another region.
     """
     bucket, expected = context.config.bucket_name, context.config.region
     s3 = context.access.client("s3")
@@ -41,7 +41,7 @@ def try_region(context: CheckContext, findings: StepFindings) -> None:
         try:
             headers = s3.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPHeaders"]
         except s3.exceptions.ClientError as error:
-            # S3 returns the region even if it denies access. A later step reports the denial.
+            # S3 returns the region even if it denies access. A later step reports that access is denied.
             response = error.response.get("ResponseMetadata", {})
             if response.get("HTTPStatusCode") == 404:
                 findings.fail(
@@ -51,7 +51,7 @@ def try_region(context: CheckContext, findings: StepFindings) -> None:
             headers = response.get("HTTPHeaders", {})
     region = headers.get("x-amz-bucket-region", expected) if not findings.failures else expected
     if region != expected:
-        # The configured region may not exist.
+        # If the configured region does not exist, no bucket can be in it.
         alternative = f", or choose a bucket in {expected}" if expected in known_regions() else ""
         findings.fail(
             f"Bucket {bucket} is in region {region}, but region is {expected}. Set region to {region}{alternative}."
@@ -59,10 +59,10 @@ def try_region(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_own_folder(context: CheckContext, findings: StepFindings, uri: str) -> None:
-    """Check the permissions for the folder `uri` in the bucket `bucket_name`.
+    """Check the permissions for a folder in the configured bucket, and add a failure for each denied request.
 
-    Failures to use the KMS key are the same in all folders. Therefore, they are only collected in the context, and a
-    separate step reports them once.
+    Requests that KMS rejects fail in all folders. They are collected in `context.key_failures`, so that the step
+    `kms_key` reports them once.
     """
     folder_findings = StepFindings(findings.remedies)
     context.encrypted_with += try_folder(context, folder_findings, S3Address.parse(uri))
@@ -77,8 +77,8 @@ def try_own_folder(context: CheckContext, findings: StepFindings, uri: str) -> N
 def try_folder(context: CheckContext, findings: StepFindings, folder: S3Address) -> list[str]:
     """Write, read, list and delete an object in `folder`, and start and abort a multipart upload, as syncs do.
 
-    Returns the encryption of the object: "AES256", the ARN of a KMS key, or "nothing". Returns an empty list if the
-    object was not written.
+    Adds a failure for each rejected request. Returns the object's encryption in a list: "AES256", the ARN of a KMS key,
+    or "nothing". The list is empty if the object was not written.
     """
     s3 = context.access.client("s3")
     bucket, root = folder.bucket, folder.key.rstrip("/")
@@ -96,8 +96,8 @@ def try_folder(context: CheckContext, findings: StepFindings, folder: S3Address)
             with findings.attempt("list", address):
                 _delete_leftovers(s3, bucket, key.removesuffix(context.unique))
     finally:
-        # The object may exist even if the write failed, so it is always deleted. After a failed write, a failed
-        # deletion is not reported.
+        # Always delete the object, because it may exist even if the write failed. Report a failed deletion only after a
+        # successful write.
         with (findings if write.succeeded else StepFindings()).attempt("delete", address):
             s3.delete_object(Bucket=bucket, Key=key)
     if write.succeeded:
@@ -108,7 +108,10 @@ def try_folder(context: CheckContext, findings: StepFindings, folder: S3Address)
 
 
 def _delete_leftovers(s3: S3Client, bucket: str, prefix: str) -> None:
-    """List the objects that checks created in a folder, and delete those that are older than LEFTOVER_AGE."""
+    """List the objects with this prefix, and delete up to 10 leftovers of checks that are older than LEFTOVER_AGE.
+
+    Raises botocore's errors if the list fails. Ignores failures to delete.
+    """
     listed = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     latest = datetime.now(UTC) - LEFTOVER_AGE
     old = [
@@ -118,26 +121,29 @@ def _delete_leftovers(s3: S3Client, bucket: str, prefix: str) -> None:
     ]
     for entry in old[:_MAX_DELETED]:
         address = str(S3Address(bucket, entry["Key"]))
-        # A failure is ignored, because the deletion of the check's own object shows whether the permission is missing.
+        # A failure is ignored, because the deletion of the check's own object reports a missing permission.
         with StepFindings().attempt("delete", address):
             s3.delete_object(Bucket=bucket, Key=entry["Key"])
             _logger.info("Deleted %s of an interrupted check.", address)
 
 
 def _is_about_key(failure: Failure) -> bool:
-    """Return whether KMS denied the request, and not S3. S3's response then contains an error code of KMS."""
+    """Return whether KMS rejected the request.
+
+    In this case, S3's error code begins with `KMS.`, or the missing permission is an action of KMS.
+    """
     denied = failure.missing is not None and failure.missing.action.startswith("kms:")
     return denied or failure.detail.startswith("KMS.")
 
 
 def _without_object(failure: Failure, bucket: str) -> Failure:
-    """Return the failure for the bucket instead of one object, so that the failures for all objects are equal."""
+    """Return a copy of the failure that names the bucket instead of an object, so that equal failures can be merged."""
     reason = failure.message.rpartition(" (S3, ")[2]
     return dataclasses.replace(failure, message=f"Cannot use the KMS key for objects in {bucket} (S3, {reason}")
 
 
 def try_kms_key(context: CheckContext, findings: StepFindings) -> None:
-    """Report the collected failures to use the KMS key, and objects without the configured encryption."""
+    """Add the failures in `context.key_failures`, and a failure if an object lacks the configured encryption."""
     findings.failures += {failure.message: failure for failure in context.key_failures}.values()
     encryption = context.config.encryption
     match encryption.encryption_type:
@@ -181,10 +187,11 @@ def try_lifecycle(context: CheckContext, findings: StepFindings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """The expiration of a lifecycle rule that deletes some or all objects of a folder.
+    """The expiration in a lifecycle rule that deletes objects of a folder.
 
-    `days` is the age in days at which objects are deleted. For a rule with a date, `days` is 0, because the rule
-    deletes objects of any age. https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html
+    `covers_folder` is true if the rule deletes all objects. `days` is the age in days at which objects are deleted. It
+    is 0 for a rule with a date, which deletes objects of any age:
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html
     """
 
     rule: str
@@ -194,11 +201,10 @@ class _Expiry:
 
 
 def _expiries(rules: Iterable[LifecycleRuleOutputTypeDef], folder: str) -> Iterator[_Expiry]:
-    """Yield the expirations of those lifecycle rules that apply to objects of a folder."""
+    """Yield the expirations of the enabled lifecycle rules that apply to some or all objects of a folder."""
     for rule in rules:
         expiration, chosen = rule.get("Expiration", {}), rule.get("Filter", {})
-        # A filter contains one criterion, or several in `And`. In the older form of rules, the prefix is not part of a
-        # filter.
+        # A filter contains one criterion, or several in `And`. Older rules contain a prefix instead of a filter.
         criteria = {"Prefix": rule.get("Prefix", ""), **chosen, **chosen.get("And", {})}
         prefix = str(criteria["Prefix"])
         includes_folder = folder.startswith(prefix)
@@ -213,9 +219,10 @@ def _expiries(rules: Iterable[LifecycleRuleOutputTypeDef], folder: str) -> Itera
 
 
 def lifecycle_warnings(rules: Iterable[LifecycleRuleOutputTypeDef], folder: S3Address, days: int) -> Iterator[str]:
-    """Yield a warning for each lifecycle rule that keeps objects of a folder for fewer or more than `days` days.
+    """Yield a warning for each lifecycle rule that deletes objects of a folder after fewer than `days` days.
 
-    Also warns if no rule deletes all objects of the folder. The folder's key must end with a slash.
+    Also warns if objects are kept longer: if no rule deletes all objects of the folder, or all such rules delete them
+    after more than `days` days. The folder's key must end with a slash.
     """
     expiries = list(_expiries(rules, folder.key))
     for expiry in expiries:
