@@ -1,4 +1,4 @@
-"""Governance of the lake by Lake Formation: the data location, LF-Tags, grants and opt-ins.
+"""Lake Formation governance: registers the data location, and applies LF-Tags, grants and opt-ins.
 
-The connector applies settings idempotently, and never revokes or removes a setting.
+Settings are applied idempotently. The connector never revokes or removes a setting.
 """

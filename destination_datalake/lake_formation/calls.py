@@ -1,6 +1,6 @@
-"""Call the Lake Formation API: read the present state of the desired settings, and apply changes.
+"""Call the Lake Formation API: read the present state of the configured settings, and apply changes.
 
-Lists are read to their last page, unless a docstring states otherwise. All changes are idempotent.
+Functions read all pages of a list, unless a docstring states otherwise. All changes are idempotent.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 
 class ReadError(Exception):
-    """A property of a resource could not be read.
+    """Lake Formation rejected a request to read a property of a resource.
 
-    The exception contains AWS's operation, error code and text. Its cause is botocore's error.
+    The exception contains the operation, the error code and AWS's error text. Its `__cause__` is botocore's error.
     """
 
     def __init__(self, property_name: str, resource: Resource, operation: str, code: str, text: str) -> None:
@@ -56,28 +56,32 @@ class ReadError(Exception):
 
 
 _MAX_PAGE_SIZE = 1000
-"""The maximum number of entries that Lake Formation returns in one response."""
+"""The maximum page size of Lake Formation's lists, in entries."""
 _MAX_PAGES = 5
-"""The maximum number of pages that are read of a list that may contain every table of the catalog."""
+"""The number of pages after which `tables_granted_to` stops reading, because a catalog may contain many tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectivePermissions:
-    """The permissions of a principal on a resource. `grantable` contains the permissions with the grant option."""
+    """The permissions of a principal on a resource. `grantable` contains those that the principal may grant."""
 
     permissions: frozenset[str]
     grantable: frozenset[str]
 
     def missing(self, permissions: Iterable[str], *, grantable: bool) -> frozenset[str]:
-        """Return the elements of `permissions` that the principal lacks. The permission ALL includes all others."""
+        """Return those of `permissions` that the principal lacks or, with `grantable`, may not grant to others.
+
+        The permission ALL includes all others.
+        """
         effective = self.grantable if grantable else self.permissions
         return frozenset() if ALL in effective else frozenset(permissions) - effective
 
 
 def read(desired: Desired, client: LakeFormationClient) -> Present:
-    """Return the present state of Lake Formation, as far as `desired` requires it.
+    """Return the present state of the resources and LF-Tags in `desired`.
 
-    Only the kinds of settings that `desired` contains are read. Raises ReadError and the errors of botocore.
+    Reads only the kinds of settings that `desired` contains. Raises ReadError if AWS rejects a request, and botocore's
+    errors for requests without a response.
     """
     tagged = {containing_table(tag.resource) for tag in desired.tags}
     granted = {containing_table(grant.resource) for grant in desired.grants}
@@ -92,13 +96,11 @@ def read(desired: Desired, client: LakeFormationClient) -> Present:
 
 
 def effective_permissions(principal: str, resource: Resource, client: LakeFormationClient) -> EffectivePermissions:
-    """Return the permissions of a principal on a resource, no matter how the permissions were granted.
+    """Return the permissions of a principal on a resource, whether granted directly, by LF-Tags or otherwise.
 
-    Raises the same errors as `read`.
-
-    ListPermissions returns all of these permissions if the request contains both a principal and a resource
-    (https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissions.html). The implicit permissions
-    of administrators are not included.
+    The implicit permissions of data lake administrators are not included. Raises the same errors as `read`.
+    Source: ListPermissions with both a principal and a resource
+    (https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissions.html).
     """
     request = {"Principal": {"DataLakePrincipalIdentifier": principal}, "Resource": to_request(resource)}
     permissions: set[str] = set()
@@ -114,7 +116,7 @@ def effective_permissions(principal: str, resource: Resource, client: LakeFormat
 def tables_granted_to(principal: str, database: str, client: LakeFormationClient) -> list[Resource]:
     """Return the tables of a database on which a principal has permissions. The result may include AllTables.
 
-    Only the first pages of the list of permissions are read.
+    Reads only the first _MAX_PAGES pages of permissions, so tables may be missing from the result.
     """
     resources: dict[Resource, None] = {}
     with _reading("the permissions on tables", Database(database)):
@@ -141,7 +143,7 @@ def _definitions(keys: Iterable[str], client: LakeFormationClient) -> Iterator[t
 def _tags(resource: Resource, client: LakeFormationClient) -> Iterator[Tag]:
     """Yield the LF-Tags that are assigned directly to a database, or to a table and its columns.
 
-    LF-Tags that are inherited are not included.
+    LF-Tags that a resource inherits are omitted.
     """
     with _reading("the LF-Tags", resource):
         answer = client.get_resource_lf_tags(Resource=to_request(resource), ShowAssignedLFTags=True)
@@ -159,11 +161,9 @@ def _assigned(resource: Resource, pairs: Iterable[Any]) -> Iterator[Tag]:
 
 
 def _grants(resource: Resource, client: LakeFormationClient) -> Iterator[Grant]:
-    """Yield the grants on a resource.
+    """Yield the grants on a resource. For a table, these include the grants on its columns (API: ListPermissions).
 
-    For a table, also yield the grants on the table's columns (Lake Formation API: ListPermissions).
-
-    Yields nothing if AWS raises EntityNotFoundException, as it does for data locations that are not registered.
+    Yields nothing if AWS answers EntityNotFoundException, as for data locations that are not registered.
     """
     with _reading("the permissions", resource), suppress(client.exceptions.EntityNotFoundException):
         for page in _pages(client.list_permissions, {"Resource": to_request(resource)}):
@@ -184,7 +184,7 @@ def _opt_ins(resource: Resource, client: LakeFormationClient) -> Iterator[OptIn]
 
 
 def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
-    """Yield the pages of a response. botocore provides no paginator for most of these operations."""
+    """Request and yield the pages of a list. Most of these operations have no paginator in botocore."""
     token: dict[str, str] = {}
     while True:
         page = operation(**request, MaxResults=_MAX_PAGE_SIZE, **token)
@@ -196,7 +196,7 @@ def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
 
 @contextmanager
 def _reading(property_name: str, resource: Resource) -> Iterator[None]:
-    """Convert AWS errors in the body of the `with` block to ReadError."""
+    """Convert the errors with which AWS answers in the `with` block to ReadError."""
     from botocore.exceptions import ClientError
 
     try:
@@ -208,15 +208,13 @@ def _reading(property_name: str, resource: Resource) -> Iterator[None]:
 
 
 _MAX_VALUES = 50
-"""The maximum number of an LF-Tag's values that one call may contain (Lake Formation API: LFTag)."""
+"""The maximum number of LF-Tag values per call (Lake Formation API: LFTag)."""
 
 
 class ChangeError(Exception):
-    """AWS rejected a change.
+    """Lake Formation rejected a change. Changes that were applied before remain.
 
-    The exception contains AWS's operation, error code and text. Its cause is botocore's error.
-
-    Changes that were applied before the rejected one remain.
+    The exception contains the operation, the error code and AWS's error text. Its `__cause__` is botocore's error.
     """
 
     def __init__(self, operation: str, change: Change, code: str, text: str) -> None:
@@ -229,10 +227,7 @@ class ChangeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the Lake Formation API, and the change that the call makes.
-
-    If the call combines several changes, `change` is the first of them.
-    """
+    """One call of the Lake Formation API, and the change that it makes, or the first of several combined changes."""
 
     operation: str
     request: Mapping[str, Any]
@@ -240,7 +235,10 @@ class Call:
 
 
 def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
-    """Apply the changes in order. Raises ChangeError and, for requests without a response, the errors of botocore."""
+    """Apply the changes in order.
+
+    Raises ChangeError if AWS rejects a change, and botocore's errors for requests without a response.
+    """
     for call in calls(changes):
         _send(call, client)
 
@@ -248,8 +246,7 @@ def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
 def calls(changes: Iterable[Change]) -> list[Call]:
     """Return the API calls that make the changes, in order.
 
-    Changes are combined where possible: a single call grants several permissions to a principal on a resource, or
-    assigns an LF-Tag to several columns of a table.
+    One call can grant several permissions to a principal on a resource, or assign an LF-Tag to several columns.
     """
     groups: dict[object, list[Change]] = defaultdict(list)
     for change in changes:
@@ -300,9 +297,9 @@ def _additions(key: str, values: Sequence[str], change: Change) -> Iterator[Call
 
 
 def _combined(changes: Iterable[Change]) -> Any:
-    """Return the resource of these changes in the form that requests use.
+    """Return the common resource of these changes in the form that requests use.
 
-    If the changes have different resources, these must be columns of one table.
+    Changes of different resources must be changes of columns of one table.
     """
     resources = list(dict.fromkeys(change.resource for change in changes if isinstance(change, Tag | Grant)))
     names = tuple(name for columns in resources if isinstance(columns, Columns) for name in columns.names)
@@ -315,7 +312,7 @@ def _principal(identifier: str) -> dict[str, str]:
 
 
 def _send(call: Call, client: LakeFormationClient) -> None:
-    """Make one call. `Failures` in the response are raised as errors."""
+    """Make one call. Raises ChangeError, also if the response reports `Failures`."""
     from botocore import xform_name
     from botocore.exceptions import ClientError
 

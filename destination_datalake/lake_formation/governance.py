@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 # User-facing messages about Lake Formation: warnings, errors that name the missing permission, and AWS CLI commands.
 
 ROLE_PLACEHOLDER = "<ROLE_ARN>"
-"""A placeholder for the ARN of a role that the user chooses."""
+"""The placeholder in commands for the ARN of a role, which the user must choose."""
 
 _SERVICE_LINKED = ":role/aws-service-role/lakeformation.amazonaws.com/"
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLines:
-    """Creates command lines of the AWS CLI for one Data Catalog.
+    """Returns AWS CLI commands for Lake Formation, for use in messages.
 
-    If `catalog_id` is None, the commands apply to the Data Catalog of the caller's account.
+    `catalog_id` is the account that owns the Data Catalog, or None for the caller's account.
     """
 
     region: str
@@ -74,7 +74,7 @@ class CommandLines:
         return cls(access.glue_region or access.region, access.glue_catalog_id)
 
     def grant(self, principal: str, permissions: Iterable[str], resource: Resource, *, grantable: bool) -> str:
-        """Return the command that grants permissions on a resource, with or without the grant option."""
+        """Return the command that grants permissions on a resource. With `grantable`, it includes the grant option."""
         names = sorted(permissions)
         option = ["--permissions-with-grant-option", *names] if grantable else []
         return self._line("grant-permissions", *_to(principal), "--permissions", *names, *option, *_on(resource))
@@ -85,9 +85,9 @@ class CommandLines:
         return self._line("revoke-permissions", *_to(principal), "--permissions", *names, *_on(resource))
 
     def opt_in(self, principal: str, resource: Resource) -> str:
-        """Return the command that opts a principal in to Lake Formation permissions on a resource.
+        """Return the command that makes Lake Formation permissions apply to a principal on a resource.
 
-        In this command, the catalog ID is part of the resource instead of a separate argument.
+        This command contains the catalog ID as part of the resource, not as a separate argument.
         """
         catalog = {} if self.catalog_id is None else {"CatalogId": self.catalog_id}
         named = {kind: {**catalog, **names} for kind, names in to_request(resource).items()}
@@ -95,7 +95,7 @@ class CommandLines:
         return _joined(["aws", "lakeformation", *words, "--region", self.region])
 
     def assign(self, tag: Tag) -> str:
-        """Return the command that assigns an LF-Tag to a resource, replacing any previous value of the LF-Tag."""
+        """Return the command that assigns an LF-Tag to a resource and replaces its previous value, if any."""
         tags = [{"TagKey": tag.key, "TagValues": [tag.value]}]
         return self._line("add-lf-tags-to-resource", *_on(tag.resource), "--lf-tags", _json(tags))
 
@@ -108,10 +108,10 @@ class CommandLines:
         return self._of_location("update-resource", registration)
 
     def register_again(self, registration: Registration) -> str:
-        """Return the command that deregisters and registers a data location.
+        """Return the command that deregisters a data location and registers it again.
 
-        This is necessary if the location is registered with a service-linked role, because such a registration cannot
-        be changed.
+        This is necessary if the location is registered with a service-linked role, because AWS cannot change such a
+        registration.
         """
         region = ["--region", self.region]
         deregister = ["aws", "lakeformation", "deregister-resource", "--resource-arn", registration.arn, *region]
@@ -121,7 +121,7 @@ class CommandLines:
         hybrid = "--hybrid-access-enabled" if registration.hybrid else "--no-hybrid-access-enabled"
         role = registration.role_arn or ROLE_PLACEHOLDER
         location = ["--resource-arn", registration.arn, "--role-arn", role, hybrid]
-        # These commands have no catalog ID, because a location is always registered in the caller's account.
+        # No catalog ID, because a location is always registered in the caller's account.
         return _joined(["aws", "lakeformation", command, *location, "--region", self.region])
 
     def _line(self, command: str, *arguments: str) -> str:
@@ -130,7 +130,7 @@ class CommandLines:
 
 
 def warning(deviation: Deviation, lines: CommandLines) -> str:
-    """Return a warning about a deviation from the options, with the command that corrects the deviation."""
+    """Return a warning about a setting that differs from the options, with the command that corrects the setting."""
     match deviation:
         case LocationNotRegistered(desired):
             return (
@@ -188,9 +188,9 @@ TO_TAG_TABLE = frozenset({"DESCRIBE", "ALTER", "DROP", "INSERT", "SELECT", "DELE
 
 
 def user_error(error: ChangeError | ReadError, access: AwsAccess) -> ConnectorError:
-    """Return the user-facing error for a failed change or a failed read.
+    """Return the user-facing error for a rejected change or read.
 
-    If AWS denied the request, the message names the missing permission, the resource, the caller and the remedy.
+    If AWS denied access, the message names the missing permission, the resource, the caller and the remedy.
     """
     if isinstance(error, ReadError):
         doing, resource = f"read {error.property_name} of", str(error.resource)
@@ -212,11 +212,13 @@ def user_error(error: ChangeError | ReadError, access: AwsAccess) -> ConnectorEr
 
 @contextmanager
 def explaining_denials(database: str, table: str, access: AwsAccess, location: str | None = None) -> Iterator[None]:
-    """Convert denials by Lake Formation, in other services' responses to requests about a table, to ConnectorError.
+    """Convert errors in the `with` block to ConnectorError if Lake Formation denied a request about the table.
 
-    The error's message contains the command that grants the missing permission. Any other exception of the body is
-    raised unchanged. If `location` is set, it is the ARN of the folder that contains all tables, and the command grants
-    access to this folder instead of the table's own folder.
+    Services such as Glue return these denials. The message contains the command that grants the missing permission. All
+    other exceptions are raised unchanged.
+
+    `location` is the ARN of the folder that contains all tables, or None. If it is set, the command grants access to
+    this folder instead of the table's own folder.
     """
     try:
         yield
@@ -241,7 +243,7 @@ def explaining_denials(database: str, table: str, access: AwsAccess, location: s
 
 
 def _of_table(permission: str, named: str | None, database: str, table: str) -> Resource:
-    """Return the resource on which the writer of a table lacks a permission.
+    """Return the resource on which `permission` must be granted so that the table can be written.
 
     `named` is the resource that AWS's error text names, or None.
     """
@@ -261,7 +263,7 @@ def _of_table(permission: str, named: str | None, database: str, table: str) -> 
 
 
 def expected_denial(change: Change, access: AwsAccess) -> ConnectorError:
-    """Return the error for a change that was not attempted, because AWS would deny it."""
+    """Return the error that a sync would raise for `change`, if the caller lacks the permission for it."""
     return user_error(ChangeError(calls([change])[0].operation, change, "AccessDeniedException", ""), access)
 
 
@@ -274,7 +276,7 @@ def _correction(error: ChangeError | ReadError) -> str:
 
 
 def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[MissingPermission, str]:
-    """Return the permission that the caller lacks, and the remedy as text."""
+    """Return the permission that the caller lacks, and a sentence about how to grant it."""
     caller = _caller(access)
     needed = None if "not authorized to perform" in error.text else _required_permissions(error, access)
     if needed is not None:
@@ -290,7 +292,7 @@ def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[Missing
         )
         match error:
             case ChangeError(change=OptIn(principal, resource)):
-                # The connector does not request opt-ins that already exist.
+                # An administrator can make the opt-in, because the connector does not request existing opt-ins.
                 line = CommandLines.of(access).opt_in(principal, resource)
                 return (
                     missing,
@@ -310,7 +312,7 @@ def _caller(access: AwsAccess) -> str:
 
 
 class RequiredPermissions(NamedTuple):
-    """The Lake Formation permissions that a call requires on a resource, with or without the grant option."""
+    """The permissions that a call requires on a resource. If `grantable` is true, they include the grant option."""
 
     permissions: frozenset[str]
     resource: Resource
@@ -321,7 +323,7 @@ def _required_permissions(error: ChangeError | ReadError, access: AwsAccess) -> 
     if isinstance(error, ReadError):
         about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
         return RequiredPermissions(frozenset({"DESCRIBE"}), error.resource, grantable=False) if about_tags else None
-    # The error of an expected denial has no text, because the check has already checked ASSOCIATE.
+    # An error without a text is from `expected_denial`; the connection check tests ASSOCIATE separately.
     if isinstance(error.change, Tag) and error.text:
         tag = LfTag(error.change.key, (error.change.value,))
         if not _may_associate(tag, access):
@@ -332,7 +334,7 @@ def _required_permissions(error: ChangeError | ReadError, access: AwsAccess) -> 
 def required_permissions(change: Change) -> RequiredPermissions | None:
     """Return the Lake Formation permissions that a change requires, except ASSOCIATE on an LF-Tag.
 
-    Returns None if the change requires permissions outside Lake Formation.
+    Returns None for registrations and opt-ins, which require other permissions.
     https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
     """
     match change:
@@ -349,9 +351,9 @@ def required_permissions(change: Change) -> RequiredPermissions | None:
 
 
 def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
-    """Return whether the caller has the permission ASSOCIATE on an LF-Tag, or False if this is unknown.
+    """Return whether the caller has the permission ASSOCIATE on an LF-Tag. Return False if this is unknown.
 
-    A separate request is necessary, because AWS's error text does not name the missing permission.
+    Sends a request, because AWS's error text does not name the missing permission.
     """
     from botocore.exceptions import BotoCoreError
 
@@ -370,15 +372,15 @@ def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
 _logger = logging.getLogger(__name__)
 
 _RETRIED = frozenset({"ConcurrentModificationException", "OperationTimeoutException"})
-"""The error codes of failed requests that may succeed if they are retried."""
+"""The error codes of requests that may succeed on a retry."""
 
 
 class Governance:
     """Applies the governance options to the data location, databases and tables of one sync. Thread-safe.
 
-    Each method reads the present state, compares it with the options, and applies the settings that are missing. No
-    calls are made if no governance options are set. Settings that a sync has applied are not read again in the same
-    sync. The methods raise ConnectorError for denied changes, and otherwise the errors of botocore.
+    Each method reads the present state from Lake Formation and applies the settings that are missing. Settings that
+    were applied once are not read again. Without governance options, the methods send no requests. They raise
+    ConnectorError if Lake Formation rejects a request, and otherwise botocore's errors.
     """
 
     def __init__(self, policy: Policy, access: AwsAccess) -> None:
@@ -391,9 +393,9 @@ class Governance:
 
     @property
     def database_settings(self) -> Mapping[str, Any]:
-        """The governance settings for databases that the connector creates, as members of DatabaseInput (Glue API).
+        """The members of DatabaseInput (Glue API) with which the connector creates databases.
 
-        `Policy.database_settings` describes them.
+        See `Policy.database_settings`.
         """
         return self._policy.database_settings
 
@@ -412,8 +414,8 @@ class Governance:
     def govern_database(self, name: str, created_by_connector: Callable[[], bool]) -> None:
         """Apply the configured LF-Tags and grants to a database, once per sync.
 
-        `created_by_connector` returns whether the connector created the database. The function is only called if the
-        result matters.
+        `created_by_connector` returns whether the connector created the database. It is called only if an LF-Tag is
+        configured for such databases.
         """
         with self._database_lock:
             if name not in self._databases:
@@ -431,10 +433,9 @@ class Governance:
     ) -> None:
         """Apply the LF-Tags and grants for a table and its columns, unless this sync has already applied them.
 
-        `columns` contains the names of all columns, spelled as in the table. `added` contains the names of new columns.
-        LF-Tags and grants of new columns are always applied, even if earlier columns had the same names, because
-        dropping a column drops its LF-Tags and grants. For the same reason, `incarnation` distinguishes the table from
-        earlier tables with the same name.
+        `columns` are the names of all columns, spelled as in the table. `added` are those of columns that were just
+        added: they get their LF-Tags and grants again, because AWS deletes both when a column is dropped. `incarnation`
+        identifies the table among tables that had the same name, because dropping a table has the same effect.
         """
         missing = self._ungoverned(database, table, columns, added, incarnation)
         if missing:
@@ -451,10 +452,7 @@ class Governance:
         added: Collection[str] = (),
         incarnation: Hashable = None,
     ) -> bool:
-        """Return whether this sync has already applied all LF-Tags and grants for the table.
-
-        The parameters have the same meaning as for `govern_table`.
-        """
+        """Return whether `govern_table` with the same arguments would have nothing to apply. Sends no requests."""
         return not self._ungoverned(database, table, columns, added, incarnation)
 
     def _ungoverned(
@@ -465,10 +463,10 @@ class Governance:
         return self._policy.table(database, table, columns).without(applied.outside(database, table, added))
 
     def _converge(self, desired: Desired) -> None:
-        """Apply the desired settings that are missing. Log each change and each deviation.
+        """Apply the desired settings that are missing. Log each change, and each setting that differs but is kept.
 
-        Another sync may apply the same changes concurrently, or the response to a successful request may be lost. After
-        an error, the present state is therefore read again. The error is only raised if the change is still missing.
+        After a rejected change, reads the present state again, and raises ConnectorError only if the change is still
+        missing. Another sync may have applied it, or the response to a successful request may have been lost.
         """
         if not desired:
             return
@@ -508,7 +506,7 @@ class Governance:
 
 
 def _may_succeed_on_retry(failure: ChangeError, desired: Desired) -> bool:
-    """Return whether a failed change may succeed on a retry, for example because its resource was just created."""
+    """Return whether a rejected change may succeed on a retry, for example because its resource was just created."""
     match failure.change:
         case Tag():
             just_made = failure.code == "EntityNotFoundException"

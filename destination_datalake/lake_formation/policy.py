@@ -1,4 +1,4 @@
-"""Determine the desired state of Lake Formation from the options. Performs no I/O."""
+"""Determine the desired state of Lake Formation from the options, without I/O."""
 
 from __future__ import annotations
 
@@ -37,28 +37,27 @@ if TYPE_CHECKING:
 Values = Mapping[str, Sequence[str]]
 
 ORIGINALS = frozenset({"rawdata", "column_value"})
-"""The columns of the table of rejects that contain original records and values."""
+"""The columns of the table of rejects that contain original, possibly sensitive values."""
 
 MIXED = "airbyte_mixed"
-"""The value of an LF-Tag on the columns ORIGINALS if the LF-Tag has different values on other tables and columns.
-Existing grants do not refer to this value."""
+"""The LF-Tag value for the columns ORIGINALS if the options assign different values of the LF-Tag to other tables and
+columns. No existing grant refers to this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Determines the desired state of Lake Formation from the governance options, which are empty by default.
+    """Determines the desired state of Lake Formation from the governance options.
 
-    Names of databases and tables are in lower case.
-
-    `location_arn` is the ARN of the data location (bucket and prefix), without a trailing slash. `default_tag` contains
-    the key and the values of the LF-Tag for databases that the connector creates.
+    `location_arn` is the ARN of the data location (bucket and prefix), without a trailing slash. `default_tag` is the
+    key and the values of the LF-Tag for databases that the connector creates. Methods expect the names of databases and
+    tables in lower case.
     """
 
     location_arn: str
     options: LakeFormationOptions = field(default_factory=LakeFormationOptions)
     default_tag: tuple[str, tuple[str, ...]] | None = None
     governed_tables: bool = False
-    """Whether the options request governed tables, a type of tables that AWS has retired."""
+    """Whether the options request governed tables, a table type that AWS has retired."""
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -72,15 +71,15 @@ class Policy:
 
     @property
     def database_settings(self) -> Mapping[str, Any]:
-        """The members of DatabaseInput (Glue API) for databases that the connector creates.
+        """The members of DatabaseInput (Glue API) with which the connector creates databases.
 
-        In mode managed, the group IAM_ALLOWED_PRINCIPALS gets no permissions on new tables, whatever the default of the
-        account is (https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html).
+        In mode managed, they override the account's default, so that the group IAM_ALLOWED_PRINCIPALS gets no
+        permissions on new tables (https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html).
         """
         return {"CreateTableDefaultPermissions": []} if self.options.mode == "managed" else {}
 
     def notes(self) -> Iterator[str]:
-        """Yield notes about how the options are interpreted."""
+        """Yield notes for the log: governed tables are retired, or only one of an LF-Tag's values is assigned."""
         if self.governed_tables:
             yield (
                 "lakeformation_governed_tables: AWS retired the table type GOVERNED on 2024-12-31. Tables have the "
@@ -110,7 +109,7 @@ class Policy:
         return Desired(registration, self._tag_values(), grants=frozenset(grants))
 
     def database(self, name: str, *, created_by_connector: bool) -> Desired:
-        """Return the desired state of a database, and of the resource AllTables in the database."""
+        """Return the desired LF-Tags, grants and opt-ins of a database, and the grants on all of its tables."""
         tags: Values = self.options.tags
         if created_by_connector and self.default_tag is not None:
             tags = {**_lowered(dict([self.default_tag])), **_lowered(tags)}
@@ -123,7 +122,10 @@ class Policy:
         return self._desired([(Database(name), tags)], grants)
 
     def table(self, database: str, table: str, columns: Collection[str]) -> Desired:
-        """Return the desired state of a table, and of the columns that the options name, in any letter case."""
+        """Return the desired LF-Tags, grants and opt-ins of a table and its columns.
+
+        `columns` are the names of all columns, spelled as in the table. The options may use another letter case.
+        """
         tags = [*self._of_originals(database, table, columns)]
         for tagged in self.options.table_tags:
             if _is_about(tagged, database, table):
@@ -141,10 +143,9 @@ class Policy:
         return self._desired(tags, grants)
 
     def _of_originals(self, database: str, table: str, columns: Collection[str]) -> Iterator[tuple[Resource, Values]]:
-        """Yield the LF-Tags for the columns ORIGINALS in the table of rejects.
+        """Yield the LF-Tags for the columns ORIGINALS of the table of rejects. Yield nothing for other tables.
 
-        These columns contain original values, so they get the LF-Tags of all tables and columns whose values they can
-        contain.
+        These columns can contain values of any table and column, so they get the LF-Tags of all of them.
         """
         if table != REJECTS_TABLE:
             return
@@ -156,9 +157,9 @@ class Policy:
                 yield Columns(database, table, (column,)), tags
 
     def _record_tags(self) -> dict[str, str]:
-        """Return the values of the LF-Tags that the options assign to individual tables and columns, by key.
+        """Return the LF-Tags that the options assign to individual tables and columns, as a mapping of keys to values.
 
-        If tables and columns have different values for a key, the value is MIXED.
+        The value is MIXED if tables or columns have different values for the same key.
         """
         record_tags: dict[str, str] = {}
         for tagged in self.options.table_tags:
@@ -203,7 +204,7 @@ class Policy:
         return merged
 
     def _sources(self) -> list[Values]:
-        """Return all LF-Tags in the options, each with its values."""
+        """Return the LF-Tags of each option that contains LF-Tags, in lower case."""
         default = [] if self.default_tag is None else [dict([self.default_tag])]
         sources: list[Values] = [self.options.tags, *(tagged.tags for tagged in self.options.table_tags), *default]
         return [_lowered(tags) for tags in sources]
@@ -219,7 +220,10 @@ def _is_about(option: Grant | TableTags, database: str, table: str) -> bool:
 
 
 def _resources(option: Grant | TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
-    """Return the table or, if the option names columns, those of these columns that exist, spelled as in the table."""
+    """Return the resources that an option refers to: the named columns that exist or, if it names none, the table.
+
+    Columns are spelled as in the table.
+    """
     if option.columns is None:
         return [Table(database, table)]
     named = {name.lower() for name in option.columns}
@@ -227,7 +231,7 @@ def _resources(option: Grant | TableTags, database: str, table: str, columns: Co
 
 
 def _redirected(option: TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
-    """Return the columns to which values of the columns named in the option are redirected."""
+    """Return the columns that receive the values of the named columns that do not fit their type."""
     named = {name.lower() for name in option.columns or ()}
     return [Columns(database, table, (column,)) for column in columns if redirected_from(column.lower()) in named]
 

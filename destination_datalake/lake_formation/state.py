@@ -1,4 +1,4 @@
-"""Describe the desired and the present state of Lake Formation, and the changes between them, without I/O."""
+"""Model the desired and the present state of Lake Formation, and compute the changes between them, without I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DataLocation:
-    """A bucket, or a prefix in a bucket. `arn` is the ARN without a trailing slash."""
+    """A bucket, or a folder in a bucket. `arn` has no trailing slash."""
 
     arn: str
 
@@ -61,10 +61,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Columns:
-    """One or more columns of a table.
-
-    In states and changes, an instance always contains a single column. Requests combine several columns.
-    """
+    """One or more columns of a table. States and changes use one instance per column; requests combine columns."""
 
     database: str
     table: str
@@ -79,7 +76,7 @@ class Columns:
 class ColumnsExcept:
     """All columns of a table except the named ones (Lake Formation API: ColumnWildcard).
 
-    The connector does not grant permissions on such resources, but other tools and users may.
+    The connector makes no such grants, but reads those that users or other tools made.
     """
 
     database: str
@@ -90,7 +87,7 @@ class ColumnsExcept:
         return f"columns of table {self.database}.{self.table} except {', '.join(sorted(self.excluded))}"
 
     def includes(self, columns: Columns) -> bool:
-        """Return whether this resource includes all of `columns`, whose names must be in lower case."""
+        """Return whether `columns` belong to this table and none is excluded. Their names must be in lower case."""
         same_table = (self.database, self.table) == (columns.database, columns.table)
         return same_table and self.excluded.isdisjoint(columns.names)
 
@@ -113,7 +110,7 @@ _ALL_TABLES = "ALL_TABLES"
 
 
 def to_request(resource: Resource) -> Any:
-    """Return the resource in the form that requests to Lake Formation use."""
+    """Return the resource as a member `Resource` of Lake Formation's API."""
     match resource:
         case Catalog():
             return {"Catalog": {}}
@@ -143,15 +140,15 @@ def with_lowercase_columns(resource: Resource) -> Resource:
 
 
 def containing_table(resource: Resource) -> Resource:
-    """Return the table that contains the columns. Any other resource is returned unchanged."""
+    """Return the table of a resource that consists of columns. Return any other resource unchanged."""
     return Table(resource.database, resource.table) if isinstance(resource, Columns) else resource
 
 
 def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
     """Return the resources in a response. Each column is a separate resource, with its name in lower case.
 
-    Returns an empty list for other kinds of resources. AWS returns all columns as a table with a column wildcard, and
-    all tables as a table with the name ALL_TABLES.
+    Returns an empty list for kinds of resources that this module does not model. In responses, a column wildcard stands
+    for all columns of a table, and the table name ALL_TABLES for all tables of a database.
     """
     match answer:
         case {"DataLocation": {"ResourceArn": arn}}:
@@ -176,12 +173,15 @@ def _table(table: Mapping[str, Any]) -> Table | AllTables:
 
 
 ALL = "ALL"
-"""The permission that includes all other permissions. The AWS console calls it Super."""
+"""The permission that includes all others. The AWS console calls it Super."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A registered data location: its ARN, the role that Lake Formation uses for it, and whether access is hybrid."""
+    """A registered data location: its ARN, the role that Lake Formation assumes, and whether access is hybrid.
+
+    With hybrid access, Lake Formation's permissions apply only to principals that have opted in.
+    """
 
     arn: str
     role_arn: str | None
@@ -189,7 +189,7 @@ class Registration:
 
     @property
     def access(self) -> str:
-        """The kind of access as text, for messages."""
+        """The kind of access as a phrase for messages."""
         return "hybrid access" if self.hybrid else "access by Lake Formation's permissions only"
 
     def covers(self, arn: str) -> bool:
@@ -204,7 +204,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tag:
-    """An LF-Tag that is assigned to a resource: its key and value. A resource has one value for each key."""
+    """The assignment of an LF-Tag to a resource: key and value. A resource has at most one value for each key."""
 
     resource: Resource
     key: str
@@ -213,7 +213,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Grant:
-    """One permission of a principal on a resource. `grantable` means that it includes the grant option."""
+    """One permission of a principal on a resource. If `grantable` is true, the principal may grant it to others."""
 
     principal: str
     resource: Resource
@@ -223,7 +223,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OptIn:
-    """The opt-in of a principal on a hybrid resource: Lake Formation's permissions apply to this principal."""
+    """A principal's opt-in for a resource with hybrid access: Lake Formation's permissions apply to this principal."""
 
     principal: str
     resource: Resource
@@ -233,8 +233,8 @@ class OptIn:
 class Desired:
     """The desired state of some resources in Lake Formation.
 
-    `tag_values` contains the values that the definitions of LF-Tags must contain. A registration without a role cannot
-    be applied, and results in a warning.
+    `tag_values` maps the key of each LF-Tag to values that its definition must contain. `tags` are assignments of
+    LF-Tags. A registration without a role cannot be made; the connector only warns if it is missing.
     """
 
     registration: Registration | None = None
@@ -253,7 +253,7 @@ class Desired:
         )
 
     def outside(self, database: str, table: str, columns: Collection[str]) -> Desired:
-        """Return this state without the tags and grants of the table's `columns`."""
+        """Return this state without the tags and grants on `columns` of a table."""
         inside = {Columns(database, table, (column,)) for column in columns}
         tags = frozenset(tag for tag in self.tags if tag.resource not in inside)
         return replace(
@@ -269,10 +269,10 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The present state of Lake Formation, as far as a desired state requires it.
+    """The present state of the resources and LF-Tags that a desired state contains.
 
-    `tag_values` contains the values in the definitions of LF-Tags. `tags` contains only LF-Tags that are assigned to a
-    resource directly, not inherited ones. Names of columns are in lower case.
+    `tag_values` maps the key of each LF-Tag to the values in its definition. `tags` contains LF-Tags that are assigned
+    to a resource directly, but not inherited ones. Names of columns are in lower case.
     """
 
     registrations: frozenset[Registration] = frozenset()
@@ -282,7 +282,7 @@ class Present:
     opt_ins: frozenset[OptIn] = frozenset()
 
     def covering_registration(self, arn: str) -> Registration | None:
-        """Return the registration that applies to the location at `arn` and has the longest path, or None."""
+        """Return the registration that applies to the location at `arn`, or None. The longest path wins."""
         covering = [registration for registration in self.registrations if registration.covers(arn)]
         return max(covering, key=lambda registration: len(registration.arn), default=None)
 
@@ -290,18 +290,21 @@ class Present:
     # (https://docs.aws.amazon.com/lake-formation/latest/dg/lf-tag-considerations.html).
 
     def values_of(self, key: str) -> frozenset[str] | None:
-        """Return the values in an LF-Tag's definition, in lower case, or None if the LF-Tag is not defined."""
+        """Return the values that an LF-Tag's definition contains, in lower case, or None if it is not defined."""
         definitions = [values for name, values in self.tag_values.items() if name.lower() == key.lower()]
         return frozenset(value.lower() for values in definitions for value in values) if definitions else None
 
     def assigned_value(self, resource: Resource, key: str) -> str | None:
-        """Return the value of an LF-Tag that is assigned directly to a resource, or None."""
+        """Return the LF-Tag's value on a resource, or None if it is not assigned directly."""
         resource = with_lowercase_columns(resource)
         values = (tag.value for tag in self.tags if tag.resource == resource and tag.key.lower() == key.lower())
         return next(values, None)
 
     def is_granted(self, grant: Grant) -> bool:
-        """Return whether a permission is granted: directly, as part of ALL, or on the table of the column."""
+        """Return whether a permission is granted directly or as part of ALL.
+
+        A permission on a column is also granted by one on its table, or on all columns except others.
+        """
         resources = [with_lowercase_columns(grant.resource)]
         if isinstance(resources[0], Columns):
             column = resources[0]
@@ -342,14 +345,14 @@ class AddLfTagValues:
 
 
 Change = Registration | CreateLfTag | AddLfTagValues | Tag | Grant | OptIn
-"""A setting to add: a registration, an LF-Tag or its values, an assigned tag, a grant, or an opt-in."""
+"""A setting to add: a registration, the definition of an LF-Tag, values in a definition, an assignment of an LF-Tag, a
+grant, or an opt-in."""
 
 
 class ChangeDescription(NamedTuple):
-    """Texts that describe a change.
+    """Texts about a change for logs and error messages.
 
-    `outcome` is a clause for the log about the state after the change. `doing` and `resource` complete the sentence
-    "Cannot …" if the change fails.
+    `outcome` is a clause about the state after the change. `doing` and `resource` complete the message "Cannot …".
     """
 
     outcome: str
@@ -358,7 +361,7 @@ class ChangeDescription(NamedTuple):
 
 
 def describe_change(change: Change) -> ChangeDescription:
-    """Return the texts that describe a change."""
+    """Return the texts about a change for logs and error messages."""
     match change:
         case Registration(arn, role):
             location = f"data location {arn}"
@@ -410,7 +413,10 @@ Deviation = LocationNotRegistered | RegisteredDifferently | OtherValueAssigned
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The changes, in an order in which they can be applied, and the deviations, which are only reported."""
+    """The changes, in an order in which they can be applied, and the deviations.
+
+    Deviations are settings that differ from the desired state. The connector only reports them.
+    """
 
     changes: tuple[Change, ...]
     deviations: tuple[Deviation, ...]
