@@ -1,1 +1,1 @@
-"""Partitioning: the assignment of rows to partitions, and the folders of partitions. Pure functions without I/O."""
+"""Partitioning: assigns rows to partitions, and names the folders of partitions. Performs no I/O."""

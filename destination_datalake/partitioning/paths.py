@@ -1,4 +1,4 @@
-"""Names of partition folders, and the texts of partition values in these folders and in the catalog."""
+"""Convert partition values to folder names and to the texts that the catalog stores, and convert them back."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from destination_datalake.schema.types import (
 )
 
 MAX_KEY_BYTES = 1024
-"""The maximum length of an S3 object's key in bytes of UTF-8 (S3 user guide: object key names)."""
+"""The maximum length of an S3 key in bytes of UTF-8 (S3 user guide: object key names)."""
 
 _NO_TIME = {"year": "0000", "month": "00", "day": "00", "hour": "00", "date": "0000-00-00"}
 _DATE = "-?[0-9]{4,5}-[0-9]{2}-[0-9]{2}"
 _FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 _NO_LOCATION = re.compile("[\ufffe\uffff]")
-"""Characters that are invalid in locations (Glue API: LocationString), and that Hive does not escape."""
+"""Characters that Glue rejects in locations (Glue API: LocationString), and that Hive does not escape."""
 
 
 CATALOG_DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-"""The pattern of dates that engines can read."""
+"""The regular expression for dates that query engines can read."""
 _TEXTS = {
     Boolean: "true|false",
     Int64: "-?[0-9]{1,19}",
@@ -58,28 +58,30 @@ _TEXTS = {
     Date: CATALOG_DATE,
     Timestamp: f"{CATALOG_DATE} [0-9:.]+",
 }
-"""The patterns of the texts that engines can read as values of a partition key, by type of the key."""
+"""Maps the type of a partition key to a regular expression for the texts that query engines can read as its values."""
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergPath:
-    """The `PartitionPath` of an Iceberg table (Iceberg: PartitionSpec.partitionToPath).
+    """The folders of an Iceberg table's partitions (Iceberg: PartitionSpec.partitionToPath).
 
-    `types` are the types of the source columns of `fields`, as in `iceberg_text`. Manifests determine the partition of
-    a file, so folders are only informative: two partitions may share a folder, and a long name is truncated.
+    `types` are the types of the source columns of `fields`. None is a type that this connector does not write.
+
+    Folders are only informative, because manifests record the partition of each file. Two partitions may share a
+    folder, and long folder names are truncated.
     """
 
     fields: tuple[PartitionField, ...]
     types: tuple[ColumnType | None, ...]
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
-        """Return the folder of a partition, such as `at_day=2019-10-12/region=eu`. It consists of ASCII characters."""
+        """Return the folder of a partition in ASCII characters, such as `at_day=2019-10-12/region=eu`."""
         parts = zip(self.fields, self.types, values, strict=True)
         folder = "/".join(
             f"{quote_plus(field.name, '')}={quote_plus(iceberg_text(value, field.transform, type_), '')}"
             for field, type_, value in parts
         )
-        if len(folder) <= MAX_KEY_BYTES // 2:  # The other half remains for the table's location and the file's name.
+        if len(folder) <= MAX_KEY_BYTES // 2:  # The other half is for the table's location and the file's name.
             return folder
         return re.sub("%.?$", "", folder[: MAX_KEY_BYTES // 2]).rstrip("/")
 
@@ -88,9 +90,9 @@ class IcebergPath:
 class PartitionKey:
     """A partition key of a Hive table: a column in the catalog that has one value per partition.
 
-    `type` is the key's type in the catalog, and `source` is the type of its source column. `null` is the text that
-    stands for null in folders and in the catalog. If the key is `projected` (Athena's partition projection), its values
-    equal the texts in folders.
+    `type` is the key's type in the catalog, and `source` is the type of its source column. `null` is the text for null
+    in folders and in the catalog. If the key is `projected` (Athena's partition projection), folders contain the same
+    texts as the catalog, without escaping.
     """
 
     field: PartitionField
@@ -105,10 +107,7 @@ class PartitionKey:
         return self.field.name
 
     def takes(self, source: ColumnType) -> bool:
-        """Return whether the key can be derived from a column of this type.
-
-        This is the case if all values of the column, after the transform, are valid values of the key.
-        """
+        """Return whether all values of a column of type `source`, after the transform, are valid values of the key."""
         if not permits(self.field.transform, source):
             return False
         if isinstance(self.field.transform, CalendarPart):
@@ -122,17 +121,15 @@ class PartitionKey:
                 return key == column
 
     def holds(self, text: str) -> bool:
-        """Return whether a text in the catalog is a valid value of the key's type.
-
-        Query engines fail on invalid values.
-        """
+        """Return whether query engines can read `text` as a value of the key's type."""
         pattern = _TEXTS.get(type(self.type))
         return pattern is None or text == self.null or re.fullmatch(pattern, text) is not None
 
     def text(self, value: PartitionValue) -> str:
-        """Return the text of a value in the catalog.
+        """Return the text for a value in the catalog.
 
-        For null, and for values that the catalog does not support, return the text that stands for null.
+        Values that the catalog does not support become null. Dates outside the years 1 to 9999 become the first or the
+        last supported day.
         """
         transform = self.field.transform
         if value is None:
@@ -141,7 +138,7 @@ class PartitionKey:
             text = value_text(value, self.source)
             if _NO_LOCATION.search(text):
                 return self.null
-            # Athena inserts projected values into storage.location.template unchanged. Commas separate the values.
+            # Athena inserts projected values into storage.location.template unchanged, and separates them by commas.
             return escaped(text).replace(",", "%2C") if self.projected else text
         assert isinstance(value, int)
         if transform.part == "date":
@@ -150,12 +147,12 @@ class PartitionKey:
         return f"{value:0{transform.digits or 1}}"
 
     def folder_text(self, text: str) -> str:
-        """Return the text in folders for a value's text in the catalog."""
+        """Return a value's text in folders, given its text in the catalog."""
         return text if self.projected else escaped(text)
 
     @property
     def pattern(self) -> str:
-        """The regular expression that matches the key's texts in folders."""
+        """The regular expression for the key's values, including null, in folder names."""
         match self.field.transform:
             case CalendarPart(part="date"):
                 pattern = _DATE
@@ -170,10 +167,10 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolders:
-    """The `PartitionPath` of a Hive table.
+    """The folders of a Hive table's partitions.
 
-    In `template`, each key is represented by the variable with the name of the key. A folder has at most `max_bytes`
-    bytes of UTF-8.
+    `template` is the path of a folder, with a variable `{name}` for the value of the key `name`. `max_bytes` is the
+    maximum length of a folder in bytes of UTF-8.
     """
 
     keys: tuple[PartitionKey, ...]
@@ -182,23 +179,23 @@ class PartitionFolders:
 
     @classmethod
     def hive(cls, keys: Sequence[PartitionKey], max_bytes: int = MAX_KEY_BYTES) -> PartitionFolders:
-        """Return the folders of the form `key=value/…`, in the order of the keys (Hive: FileUtils.makePartName)."""
+        """Return folders of the form `key=value/key=value`, in the order of the keys (Hive: FileUtils.makePartName)."""
         return cls(tuple(keys), "/".join(f"{escaped(key.name)}={{{key.name}}}" for key in keys), max_bytes)
 
     @classmethod
     def of(
         cls, template: PathTemplate, keys: Sequence[PartitionKey], max_bytes: int = MAX_KEY_BYTES
     ) -> PartitionFolders:
-        """Return the folders of a path template. Its variables correspond to the keys, in the same order."""
+        """Return the folders of a path template. Its variables and `keys` must be in the same order."""
         by_variable = dict(zip(template.variables, keys, strict=True))
         nulls = tuple(replace(key, null=_null_text(template, variable)) for variable, key in by_variable.items())
         named = filled(template.partition, {variable: f"{{{key.name}}}" for variable, key in by_variable.items()})
         return cls(nulls, named, max_bytes)
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
-        """Return the folder of a partition.
+        """Return the folder of a partition, relative to the table, without leading and trailing slashes.
 
-        Raises ConfigError if the folder exceeds S3's limit even after all values are replaced by null.
+        Raises ConfigError if the folder is too long for S3 even after all values are replaced by null.
         """
         folder = self._filled(self.texts(values))
         if len(folder.encode()) > self.max_bytes:
@@ -209,10 +206,10 @@ class PartitionFolders:
         return folder
 
     def texts(self, values: Sequence[PartitionValue]) -> tuple[str, ...]:
-        """Return the texts of a partition's values in the catalog.
+        """Return the texts for a partition's values in the catalog.
 
-        If the folder would exceed S3's limit, the longest values are replaced by null in the partition. The columns of
-        the rows keep these values.
+        If the folder would be too long for S3, the longest values are replaced by null. The rows keep these values in
+        their columns.
         """
         texts = [key.text(value) for key, value in zip(self.keys, values, strict=True)]
         while len(self._filled(texts).encode()) > self.max_bytes:
@@ -228,7 +225,7 @@ class PartitionFolders:
         return filled(self.template, named)
 
     def texts_of(self, folder: str) -> tuple[str, ...] | None:
-        """Return the catalog's texts for the partition with this folder, or None if no partition has such a folder."""
+        """Return the texts in the catalog of the partition with this folder, or None if the folder does not match."""
         match = self._pattern().fullmatch(folder)
         if match is None:
             return None
@@ -236,7 +233,7 @@ class PartitionFolders:
         return tuple(text if key.projected else unescaped(text) for key, text in zip(self.keys, texts, strict=True))
 
     def location_template(self, location: str) -> str:
-        """Return the template of a partition's location, with `${key}` for values (Athena: storage.location.template).
+        """Return the table parameter `storage.location.template` for Athena: a location with `${key}` for each value.
 
         `location` is the location of the table, without a trailing slash.
         """
@@ -259,10 +256,8 @@ class PartitionFolders:
 def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> ColumnType:
     """Return the type of a partition key in the catalog.
 
-    With `digits`, the key is a string that equals the text in the folder.
-
-    A key cannot be widened later. A key that contains the values of its source column is therefore given the widest
-    type of that column.
+    With `digits`, the key is a string that equals the text in the folder. A key with the values of its source column
+    gets the widest type to which the column can change, because a key cannot be widened later.
     """
     match field.transform:
         case _ if digits:
@@ -275,10 +270,10 @@ def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> Colu
 
 
 def _null_text(template: PathTemplate, variable: str) -> str:
-    """Return the text that stands for null in the folders of a variable.
+    """Return the text for null in the folders that contain a variable.
 
-    The text is Hive's in folders of the form `name={variable}`, and zeros in other folders. Hive's text begins with an
-    underscore, and engines skip folders whose names begin with one.
+    In folders of the form `name={variable}`, this is Hive's text. In other folders, it is zeros, because Hive's text
+    begins with an underscore, and engines skip folders whose names begin with one.
     """
     used = [folder for folder in template.partition.split("/") if variable in variables(folder)]
     return NULL_PARTITION if all(is_key_folder(folder) for folder in used) else _NO_TIME[variable]
@@ -291,7 +286,7 @@ _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
 
 
 def value_text(value: PartitionValue, type_: ColumnType) -> str:
-    """Return the text of a column's value as a partition value of Hive and Spark. An empty text counts as null."""
+    """Return the text that Hive and Spark use for a partition value. For an empty text, this is the text for null."""
     match value, type_:
         case (None | "", _):
             return NULL_PARTITION
@@ -312,7 +307,7 @@ def value_text(value: PartitionValue, type_: ColumnType) -> str:
 
 
 def iceberg_text(value: PartitionValue, transform: Transform, type_: ColumnType | None) -> str:
-    """Return the text of a partition value in Iceberg's folders, before escaping (Iceberg: Transform.toHumanString).
+    """Return the text for a partition value in Iceberg's folders, before escaping (Iceberg: Transform.toHumanString).
 
     `type_` is the type of the source column, or None for a type that this connector does not write.
     """
@@ -346,21 +341,21 @@ def date_text(days: int) -> str:
 
 
 def _moment_text(microseconds: int) -> str:
-    """Return the ISO text of a timestamp in microseconds since 1970. Microseconds are omitted if they are 0.
+    """Return the ISO text of a timestamp, given in microseconds since 1970. Omits microseconds that are 0.
 
-    Years before 1 and after 9999 are supported, as in `date_text`.
+    Supports years before 1 and after 9999.
     """
     seconds, rest = divmod(microseconds, 1_000_000)
     return str(np.datetime64(seconds, "s")) + (f".{rest:06}" if rest else "")
 
 
 def escaped(text: str) -> str:
-    """Return the text with Hive's escapes for the characters that folder names may not contain."""
+    """Return the text with Hive's escapes, such as `%2F` for a slash, so that it can be part of a folder name."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def unescaped(text: str) -> str:
-    """Return the original text of a text that `escaped` returned (Hive: FileUtils.unescapePathName)."""
+    """Reverse `escaped` (Hive: FileUtils.unescapePathName)."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 

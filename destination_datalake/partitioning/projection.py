@@ -1,7 +1,7 @@
 """Athena's partition projection: table parameters from which Athena computes the partitions and their locations.
 
-The range of each key is the smallest one that contains all of its values, because Athena lists every location that a
-query does not exclude. Ranges grow with the content of the table. Source: Athena user guide, Supported types for
+Each key gets the smallest range that contains all of its values, because Athena lists every projected location that a
+query does not exclude. Ranges grow when a table gets new partitions. Source: Athena user guide, Supported types for
 partition projection.
 """
 
@@ -24,7 +24,7 @@ MAX_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """All integers from `first` to `last`, as texts that are padded with zeros to `digits` digits."""
+    """All integers from `first` to `last`, padded with zeros to `digits` digits."""
 
     first: int
     last: int
@@ -40,7 +40,10 @@ class Integers:
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """All days from `first` to `last` or to the day after the query, whichever is later."""
+    """All days from `first` to `last`.
+
+    If `last` is not after today, Athena projects all days up to the day after the query.
+    """
 
     first: date
     last: date
@@ -55,21 +58,21 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A set of texts, which contain no commas."""
+    """A set of texts. They contain no commas, because Athena separates them by commas."""
 
     values: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """Any text. Athena requires that each query compares the key with constant values."""
+    """Any text. Athena can then only run queries that compare the key with constants."""
 
 
 Domain = Integers | Days | Listed | Injected
-"""The values of a key that Athena projects."""
+"""The values that Athena projects for a partition key."""
 
 _FIXED: Mapping[str, tuple[int, int]] = {"month": (1, 12), "day": (1, 31), "hour": (0, 23)}
-"""The parts of dates and times whose whole range is always projected, with their first and last values."""
+"""The first and the last value of the parts of dates and times whose whole range is always projected."""
 
 
 def projection(
@@ -79,11 +82,11 @@ def projection(
     before: Mapping[str, str],
     today: date,
 ) -> dict[str, str]:
-    """Return the table parameters with which Athena finds the given partitions, in addition to those already projected.
+    """Return table parameters with which Athena finds `partitions` and all partitions that were projected before.
 
-    `before` are the table's present parameters of the projection, and are empty for new content. `location` is the
-    location of the table, without a trailing slash. `partitions` contains the texts of each partition's values in the
-    catalog. `today` is the date in UTC.
+    `partitions` contains the values of each partition, as texts in the catalog. `before` are the table's present
+    parameters, or is empty to project only `partitions`. `location` is the location of the table, without a trailing
+    slash. `today` is the date in UTC.
     """
     parameters = {ENABLED: "true", LOCATION: folders.location_template(location)}
     for number, key in enumerate(folders.keys):
@@ -108,7 +111,7 @@ def _fixed(key: PartitionKey) -> Domain | None:
 
 
 def _smallest(key: PartitionKey, today: date) -> Domain:
-    """Return the smallest domain of a key, for a table that has no partitions yet."""
+    """Return the values to project for a key of a table without partitions: today, this year, or only null."""
     match key.field.transform:
         case CalendarPart(part="date"):
             return Days(today, today)
@@ -118,9 +121,10 @@ def _smallest(key: PartitionKey, today: date) -> Domain:
 
 
 def _grown(domain: Domain | None, key: PartitionKey, texts: frozenset[str]) -> Domain:
-    """Return the domain of a key, extended by the values `texts`.
+    """Return the smallest supported domain that contains `domain` and the values `texts`.
 
-    Dates and numbers stay ranges, unless a value is null or a date that Athena cannot read.
+    Dates and numbers remain ranges, unless a value is null or a date that Athena cannot read. A list that would exceed
+    MAX_BYTES becomes Injected.
     """
     match domain, _range(key, texts):
         case None, None:
@@ -132,7 +136,7 @@ def _grown(domain: Domain | None, key: PartitionKey, texts: frozenset[str]) -> D
         case Days() as known, Days() as new:
             return Days(min(known.first, new.first), max(known.last, new.last))
         case (Integers() | Days()) as known, _:
-            # Check the length before creating the texts, because a range may have millions of values.
+            # Check the length first, because a range may have millions of values.
             return _listed(texts.union(known.texts())) if len(known) < MAX_BYTES else Injected()
         case Listed(values), _:
             return _listed(texts | values)
@@ -148,7 +152,7 @@ def _range(key: PartitionKey, texts: frozenset[str]) -> Integers | Days | None:
             days = [date.fromisoformat(text) for text in texts]
             return Days(min(days), max(days))
         case CalendarPart(part=part, digits=digits):
-            # For hours, the text of zeros that stands for null is also a valid number: midnight.
+            # For hours, zeros stand for null, but are also a valid number: midnight.
             if key.null in texts and not (part == "hour" and key.null.isdigit()):
                 return None
             numbers = [int(text) for text in texts]
@@ -165,7 +169,7 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
         case Integers(first, last, digits):
             return {"type": "integer", "range": f"{first:0{digits}},{last:0{digits}}", "digits": str(digits)}
         case Days(first, last):
-            # NOW is in UTC. The additional day includes time zones that are ahead of UTC.
+            # NOW is in UTC. The additional day is for time zones that are ahead of UTC.
             end = "NOW+1DAYS" if last <= today else last.isoformat()
             unit = {"interval": "1", "interval.unit": "DAYS"}
             return {"type": "date", "format": "yyyy-MM-dd", "range": f"{first.isoformat()},{end}", **unit}
@@ -176,7 +180,7 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
 
 
 def _parsed(key: PartitionKey, parameters: Mapping[str, str], today: date) -> Domain | None:
-    """Return the domain that a table's parameters describe for a key, or None if they describe no domain."""
+    """Return the domain of a key that a table's parameters describe, or None if they do not project the key."""
     prefix = f"projection.{key.name}."
     match parameters.get(f"{prefix}type"):
         case "integer":

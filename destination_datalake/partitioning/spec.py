@@ -1,4 +1,4 @@
-"""Data classes of partition fields, transforms and sort orders, for `config`, `tables` and the writers of files."""
+"""Data classes for partition fields, transforms and sort orders, shared by `config`, `tables` and file writers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """The first `width` characters of a text, or a number rounded down to a multiple of `width` (Iceberg spec)."""
+    """The first `width` characters of a text, or a number rounded down to a multiple of `width`.
+
+    Decimals are rounded by their unscaled values (Iceberg spec: truncate transform).
+    """
 
     width: int
 
@@ -48,9 +51,9 @@ TimeUnit = Literal["year", "month", "day", "hour"]
 
 @dataclass(frozen=True, slots=True)
 class Since1970:
-    """The number of whole units since the start of 1970 in UTC (Iceberg spec: year, month, day, hour).
+    """The number of whole units since the start of 1970 in UTC, negative for earlier times.
 
-    The number is negative for earlier times.
+    Source: Iceberg spec, the transforms year, month, day and hour.
     """
 
     unit: TimeUnit
@@ -61,23 +64,23 @@ class Since1970:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """The transform that always returns null. Removed partition fields use it (Iceberg spec: void transform)."""
+    """The transform that always returns null, used for removed partition fields (Iceberg spec: void transform)."""
 
     def __str__(self) -> str:
         return "void"
 
 
 Part = Literal["date", "year", "month", "day", "hour"]
-"""A part of a calendar date or of a time of day, or the whole date."""
+"""A part of a date or time, or the whole date."""
 
 
 @dataclass(frozen=True, slots=True)
 class CalendarPart:
-    """The transform that returns the whole date, or a part of a date or time, such as the month 10 or the hour 8.
+    """The transform that returns a date, or a part of a date or time, such as the month 10 or the hour 8.
 
-    Partition keys of Hive tables use this transform. `zone` is the IANA name of the time zone to which timestamps are
-    converted, except timestamps without a zone. `digits` is the width to which numbers are padded with zeros in keys
-    that are strings. 0 means no padding.
+    Only Hive tables use this transform. `zone` is the IANA name of the time zone to which timestamps with a zone are
+    converted first. If the partition key is a string, `digits` is the width to which numbers are padded with zeros. 0
+    means no padding.
     """
 
     part: Part
@@ -99,10 +102,10 @@ Dates are days since 1970, and timestamps are microseconds since 1970 in UTC.
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A partition field, whose values result from the `transform` of the values in the column at `source`.
+    """A partition field. Its values are those of the column at `source`, after `transform` is applied.
 
-    `name` is the name of the partition key in the catalog. `source` is a path of names: a column, or a column and the
-    fields that lead to a nested field. Metadata columns can also be sources.
+    `name` is the name of the partition key in the catalog. `source` is a path of names: a column or metadata column,
+    followed by the names that lead to a nested field, if any.
     """
 
     name: str
@@ -111,7 +114,7 @@ class PartitionField:
 
 
 class PartitionPath(Protocol):
-    """The mapping of a partition's values to its folder. Implementations are immutable and can be pickled."""
+    """Maps the values of a partition to its folder. Implementations are immutable and can be pickled."""
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
         """Return the folder of a partition, relative to `FilePlan.folder`, without leading and trailing slashes."""
@@ -133,7 +136,10 @@ class Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class SortField:
-    """A sort field. Rows are sorted by the `transform` of the column at `source` (see `PartitionField`)."""
+    """A field by which rows are sorted: the column at `source`, after `transform` is applied.
+
+    `source` has the same form as in `PartitionField`.
+    """
 
     source: tuple[str, ...]
     ascending: bool = True
@@ -145,7 +151,7 @@ class SortField:
 class SortOrder:
     """The order of the rows in each file.
 
-    `order_id` is the ID of Iceberg's sort order, or 0 if the table's metadata do not contain this order.
+    `order_id` is the ID of the sort order in Iceberg's metadata, or 0 if the metadata do not contain this order.
     """
 
     fields: tuple[SortField, ...]
@@ -153,7 +159,7 @@ class SortOrder:
 
 
 def is_timezone(name: str) -> bool:
-    """Return whether the IANA time zone database of the system or of Python contains this zone."""
+    """Return whether the IANA time zone database contains this zone. Uses the system's or Python's copy."""
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -167,9 +173,9 @@ _TEXT = re.compile(
 
 
 def parse_transform(text: str) -> Transform:
-    """Return the transform that a text denotes, such as `bucket[16]`, in the notation of Iceberg and of the options.
+    """Return the transform for its name in Iceberg and in the options, such as `bucket[16]`.
 
-    Raises ValueError.
+    Raises ValueError for an unknown name.
     """
     parsed = _TEXT.fullmatch(text)
     if parsed is None:

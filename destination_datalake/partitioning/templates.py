@@ -15,8 +15,8 @@ NAMES: Mapping[str, str] = {
     "table": "the table",
     "stream": "the table; only without `table_prefix`",
 }
-"""The variables in the template of a table's folder, with their meanings. Their combination is unique for each
-table."""
+"""Variables for the folder of a table, with their meanings for the documentation. Together, their values are unique to
+a table."""
 
 TIMES: Mapping[str, str] = {
     "year": "the year, 4 digits",
@@ -25,20 +25,19 @@ TIMES: Mapping[str, str] = {
     "hour": "the hour, 00 to 23",
     "date": "year, month and day: 2019-10-12",
 }
-"""The variables in the template of a partition's folder, with their meanings. The names in a stream's `partition_by`
-are also variables."""
+"""Variables for the folder of a partition, with their meanings for the documentation. The names of the fields in a
+stream's `partition_by` are variables too."""
 
 
 class InvalidTemplate(ValueError):
-    """Raised for an invalid path template. The message completes "path_layout …" and includes a remedy."""
+    """A path template is invalid. The message completes "path_layout …" and includes a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathTemplate:
-    """A path below bucket_prefix, with a `{variable}` in place of each name and each value.
+    """A path below bucket_prefix with `{variable}` for names and values, such as `{database}/{table}/year={year}`.
 
-    `root` is the folder of a table. `partition` is the folder of a partition in that folder, and is empty if the
-    template has no partitions.
+    `root` is the part for the folder of a table. `partition` is the rest, for the folder of a partition, or is empty.
     """
 
     root: str
@@ -49,7 +48,7 @@ class PathTemplate:
 
     @classmethod
     def parse(cls, text: str) -> PathTemplate:
-        """Return the template that a value of the option `path_layout` denotes. Raises InvalidTemplate."""
+        """Parse a path template, as set by the option `path_layout`. Raises InvalidTemplate."""
         folders = text.strip("/").split("/")
         depth = max((n for n, folder in enumerate(folders, 1) if NAMES.keys() & set(variables(folder))), default=0)
         template = cls("/".join(folders[:depth]), "/".join(folders[depth:]))
@@ -65,10 +64,10 @@ class PathTemplate:
         return tuple(dict.fromkeys(variables(self.partition)))
 
     def key_name(self, variable: str) -> str:
-        """Return the name in the catalog of the partition key for a variable.
+        """Return the name of a variable's partition key in the catalog.
 
-        For a folder `name={variable}`, it is `name`, which engines also read from the path. Otherwise it is the
-        variable's name.
+        For a folder `name={variable}`, returns `name`, which engines also read from the path. For other folders,
+        returns the name of the variable.
         """
         for folder in self.partition.split("/"):
             name, _, value = folder.partition("=")
@@ -88,7 +87,7 @@ def variables(text: str) -> tuple[str, ...]:
 
 
 def is_key_folder(folder: str) -> bool:
-    """Return whether a folder has the form `name={variable}`, which engines read as a partition key and its value."""
+    """Return whether a folder has the form `name={variable}`, which engines read as a partition key with its value."""
     return _KEY.fullmatch(folder) is not None
 
 
@@ -123,7 +122,7 @@ def _check_root(root: str) -> None:
         raise InvalidTemplate(
             "has two names in one folder, so two tables could have the same folder. Write {database}/{table}"
         )
-    # Tables of other layouts are two folders deep. No table may be inside another table.
+    # No table may be inside another table. In the layouts {database}/{table}, tables are two folders deep.
     literal = folders[0].lower()
     for preset in PRESETS.values():
         if literal == preset.root.split("/")[0] in RESERVED_FOLDERS and root != preset.root:
@@ -155,10 +154,10 @@ def _check_partition(partition: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """The layout of another data lake.
+    """A path layout for compatibility with another data lake.
 
-    `root` is the folder of a table. `partitions` maps each supported value of the option `partitioning` to the folder
-    of a partition, and `default` is one of these values.
+    `root` is the template for the folder of a table. `partitions` maps each supported value of the option
+    `partitioning` to the template for the folder of a partition. `default` is the default of `partitioning`.
     """
 
     root: str
@@ -166,10 +165,7 @@ class Preset:
     partitions: Mapping[str, str]
 
     def template(self, partitioning: str) -> PathTemplate:
-        """Return the layout's template for a value of the option `partitioning`.
-
-        Raises KeyError if the layout does not support the value.
-        """
+        """Return the path template for a value of the option `partitioning`. Raises KeyError for unsupported values."""
         return PathTemplate(self.root, self.partitions[partitioning])
 
 
@@ -207,24 +203,21 @@ PRESETS: Mapping[str, Preset] = {
         {**_UNITS, "YEAR/MONTH/DAY/HOUR": "year={year}/month={month}/day={day}/hour={hour}"},
     ),
 }
-"""The presets of the option `path_layout`, which also accepts `hive` and path templates."""
+"""The presets of the option `path_layout`, by name. The option also accepts `hive` and path templates."""
 
 HIVE_ROOT = "{database}/{table}"
 
 RESERVED_FOLDERS = frozenset(
     preset.root.split("/")[0] for preset in PRESETS.values() if not variables(preset.root.split("/")[0])
 )
-"""The first folders of other data lakes.
+"""The first folders of preset layouts, such as `segment-data`.
 
-The folder of a database must differ from them. Otherwise a table could be inside another table.
+No database may use them as its folder. Otherwise a table could be inside another table.
 """
 
 
 def table_root(path_layout: str) -> str:
-    """Return the template of a table's folder below bucket_prefix for a value of `path_layout`.
-
-    Raises InvalidTemplate.
-    """
+    """Return the template for the folder of a table below bucket_prefix. Raises InvalidTemplate."""
     if path_layout == "hive":
         return HIVE_ROOT
     if path_layout in PRESETS:
@@ -233,10 +226,9 @@ def table_root(path_layout: str) -> str:
 
 
 def path_template(path_layout: str, partitioning: str) -> PathTemplate | None:
-    """Return the template for values of the options `path_layout` and `partitioning`.
+    """Return the path template for these options, or None for the layout `hive`, whose folders are `key=value`.
 
-    Return None for the layout `hive`, whose folders are `key=value`. Raises InvalidTemplate if the template is invalid,
-    or if the layout does not support this value of `partitioning`.
+    Raises InvalidTemplate if the template is invalid, or if the layout does not support the value of `partitioning`.
     """
     if path_layout == "hive":
         return None
@@ -252,10 +244,10 @@ def path_template(path_layout: str, partitioning: str) -> PathTemplate | None:
 
 
 def time_parts(template: PathTemplate) -> tuple[Part, ...]:
-    """Return those variables of a template that are parts of a date, in order."""
+    """Return the variables of a template that are dates or parts of dates and times, in order."""
     return tuple(cast(Part, variable) for variable in template.variables if variable in TIMES)
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """Return the text of a template after its variables are replaced by values."""
+    """Return the template with each variable replaced by its value."""
     return VARIABLE.sub(lambda match: values[match[1]], template)

@@ -1,4 +1,4 @@
-"""Apply the transforms of partition fields to values, and group rows by partition."""
+"""Apply partition transforms to Arrow arrays, and group rows by partition."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # --- Transforms -------------------------------------------------------------------------------------------------------
 # Apply the transforms of partition fields to Arrow arrays. Check which transforms a column type supports.
 #
-# Transformed values have Iceberg's representation (`PartitionValue`). Source: Iceberg spec, Partition Transforms.
+# Results have Iceberg's representation (`PartitionValue`). Source: Iceberg spec, Partition Transforms.
 
 _EXACT = ("identity", "bucket[N]", "truncate[W]")
 
@@ -68,13 +68,13 @@ PERMITTED: Mapping[type[ColumnType], tuple[str, ...]] = {
     Struct: (),
     List: (),
 }
-"""The transforms that each column type supports (Iceberg spec: Partition Transforms)."""
+"""Maps each column type to the names of the transforms that it supports (Iceberg spec: Partition Transforms)."""
 
 
 def permits(transform: Transform, column_type: ColumnType) -> bool:
     """Return whether a column type supports `transform`.
 
-    `CalendarPart` is supported by dates and timestamps. The hour of a date is 0.
+    Dates and timestamps support `CalendarPart`. The hour of a date is 0.
     """
     match transform:
         case Void():
@@ -93,10 +93,10 @@ def permits(transform: Transform, column_type: ColumnType) -> bool:
 
 
 def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
-    """Return the partition value of each row. It is null where the value is null.
+    """Return the transformed value of each element, and null for null.
 
-    The result has one of the types bool, int32, int64, float, double, decimal128, string and binary. If the array has
-    the type null, all partition values are null. Raises ValueError if the array's type does not support the transform.
+    The result has the type bool, int32, int64, float, double, decimal128, string or binary. An array of the type null
+    results in int32 nulls. Raises ValueError if the type does not support the transform.
     """
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), pa.int32())
@@ -119,9 +119,9 @@ def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
 
 
 def is_one_period(bounds: pa.Array[Any], calendar: CalendarPart) -> bool:
-    """Return whether both bounds, and therefore all times between them, are in the same period of `calendar`.
+    """Return whether all times between two bounds have the same transformed value.
 
-    The result may be False although the period is the same, if the zone's offset from UTC changes between the bounds.
+    May return False for bounds in the same period if the zone's offset from UTC changes between them.
     """
     if _is_shifted(bounds, calendar.zone) and not is_offset_constant(_moments(bounds), calendar.zone):
         return False
@@ -131,7 +131,7 @@ def is_one_period(bounds: pa.Array[Any], calendar: CalendarPart) -> bool:
 
 
 def _plain(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the array in a basic type: no extension type, dictionary, view or 64-bit offsets."""
+    """Return the array without extension types, dictionaries, views and 64-bit offsets."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(array, pa.DictionaryArray):
@@ -149,7 +149,7 @@ def _is_binary(type_: pa.DataType) -> bool:
 
 
 def _is_counted(type_: pa.DataType) -> bool:
-    """Return whether values of the type are integers in Iceberg's representation."""
+    """Return whether Iceberg represents values of the type as integers."""
     kinds = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp, pa.types.is_time64)
     return any(is_kind(type_) for is_kind in kinds)
 
@@ -201,7 +201,7 @@ def _truncated(array: pa.Array[Any], width: int) -> pa.Array[Any]:
 
 
 def _limbs(array: pa.Array[Any]) -> NDArray[np.uint64]:
-    """Return each unscaled value of a decimal array as two words: the lower word, and the upper word with the sign."""
+    """Return the unscaled values of decimals as two 64-bit words each: the lower, and the upper with the sign."""
     values = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     data = np.frombuffer(memoryview(values.buffers()[1] or b""), "<u8")
     return data[2 * values.offset : 2 * (values.offset + len(values))].reshape(-1, 2)
@@ -210,7 +210,7 @@ def _limbs(array: pa.Array[Any]) -> NDArray[np.uint64]:
 def _minimal_bytes(array: pa.Array[Any]) -> pa.Array[Any]:
     """Return the unscaled values of decimals as minimal big-endian two's complements (Iceberg spec, Appendix B)."""
     data = np.ascontiguousarray(_limbs(array)[:, ::-1]).astype(">u8").view(np.uint8).reshape(-1, 16)
-    # A leading byte is redundant if it and the next byte's sign bit repeat the sign.
+    # A leading byte is redundant if all its bits and the next byte's first bit equal the sign.
     sign = np.where(data[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8)
     superfluous = (data[:, :-1] == sign) & ((data[:, 1:] >= 0x80) == (sign >= 0x80))
     leading = np.logical_and.accumulate(superfluous, axis=1).sum(axis=1)
@@ -221,9 +221,9 @@ def _minimal_bytes(array: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _truncated_decimals(array: pa.Array[Any], width: int) -> pa.Array[Any]:
-    """Return decimals whose unscaled values are reduced by their positive remainder modulo `width`.
+    """Return decimals with their unscaled values rounded down to a multiple of `width`.
 
-    A result may have one digit more than the precision of the column.
+    A negative result may have one digit more than the precision of the column.
     """
     limbs = _limbs(array)
     remainder = limbs[:, 1].view(np.int64) % width
@@ -288,7 +288,7 @@ def _first_days(months: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _numpy(array: pa.Array[Any]) -> NDArray[Any]:
-    """Return the numbers of an array, with 0 for null. An array without nulls is not copied."""
+    """Return the numbers of an array as NumPy, with 0 for null. Does not copy an array without nulls."""
     values: NDArray[Any] = (array.fill_null(0) if array.null_count else array).to_numpy()
     return values
 
@@ -314,9 +314,10 @@ _FIRST, _LAST = -719_161, 2_932_895
 
 
 def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.datetime64]:
-    """Return the local times in `zone` for times in UTC. Both are in microseconds.
+    """Convert times in UTC to local times in `zone`, both in microseconds.
 
-    Python's zoneinfo is called for each day instead of for each row. Raises ZoneInfoNotFoundError for an unknown zone.
+    For speed, calls Python's zoneinfo once per day instead of once per row. Raises ZoneInfoNotFoundError for an unknown
+    zone.
     """
     times = moments.view(np.int64)
     days = pa.array((times // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST)).dictionary_encode()
@@ -330,7 +331,7 @@ def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.dateti
 def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
     """Return whether a zone's offset from UTC is constant between two times.
 
-    The result is always False if the times are more than 400 days apart.
+    Always returns False for times that are more than 400 days apart.
     """
     first, last = (bounds.view(np.int64) // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST).tolist()
     if last - first > 400:
@@ -341,10 +342,10 @@ def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def _change(zone: str, day: int) -> tuple[int, int, int]:
-    """Return a zone's offset from UTC before its change on a UTC day, the time of the change, and the offset after it.
+    """Return how a zone's offset from UTC changes on a UTC day: offset before, time of the change, and offset after.
 
-    All three are in microseconds. On a day without a change, both offsets are equal. No zone in the IANA database has
-    more than one change per day.
+    All three are in microseconds. On a day without a change, both offsets are equal. In the IANA database, no zone
+    changes more than once per day.
     """
     rules = ZoneInfo(zone)
     first, last = day * _DAY, (day + 1) * _DAY - 1
@@ -368,7 +369,7 @@ def _offset(rules: ZoneInfo, second: int) -> int:
 
 
 def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the hash of each integer. Integers of every width are hashed as eight little-endian bytes."""
+    """Return the hash of each integer, computed from its eight little-endian bytes."""
     words = np.ascontiguousarray(values, "<i8").view("<u4").reshape(-1, 2)
     hashes = np.zeros(len(words), np.uint32)
     for word in (words[:, 0], words[:, 1]):
@@ -381,7 +382,7 @@ def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def hashes_of_bytes(values: pa.Array[Any]) -> NDArray[np.int32]:
-    """Return the hash of each byte string. Each distinct value is hashed once. The hash of null is arbitrary."""
+    """Return the hash of each byte string, and an arbitrary number for null. Hashes each distinct value once."""
     distinct = values.dictionary_encode()
     texts = cast("list[bytes]", distinct.dictionary.to_pylist())
     hashes = np.array([mmh3.hash(text) for text in texts] or [0], np.int32)
@@ -399,11 +400,12 @@ def _rotated(values: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
 def by_partition(
     table: pa.Table, fields: Sequence[PartitionField]
 ) -> Iterator[tuple[tuple[PartitionValue, ...], pa.Table]]:
-    """Yield the values and the rows of each partition.
+    """Yield the partition values and the rows of each partition of `table`.
 
     Values are in the order of `fields`, rows in the order of `table`, and partitions in the order of their first rows.
-    Contiguous rows are not copied. A missing source column counts as null. 0.0 and -0.0 are equal in Python, but
-    different partitions in Iceberg; `repr` of the values distinguishes them. Raises ValueError, like `transformed`.
+    A missing source column counts as null. Contiguous rows are not copied. Raises ValueError, like `transformed`.
+
+    0.0 and -0.0 are different partitions, as in Iceberg. Distinguish them by `repr`, because they are equal in Python.
     """
     if table.num_rows == 0:
         return
@@ -428,9 +430,9 @@ def by_partition(
 
 
 def source_values(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
-    """Return the values at a path of names. They are null where a struct on the path is null.
+    """Return the values of the column or nested field at a path of names.
 
-    If a name on the path is missing, all values are null.
+    A value is null if a struct on the path is null. All values are null if a name on the path is missing.
     """
     if path[0] not in table.column_names:
         return pa.nulls(table.num_rows)
@@ -444,9 +446,9 @@ def source_values(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
 
 
 def _is_constant(source: pa.Array[Any], transform: Transform) -> bool:
-    """Return True only if all rows have the same transformed value.
+    """Return whether a cheap check shows that all rows have the same transformed value.
 
-    The check is cheap, and may miss some such cases.
+    False does not mean that the values differ.
     """
     if isinstance(transform, Void) or source.null_count == len(source):
         return True
@@ -471,9 +473,9 @@ def _is_equal(pair: pa.Array[Any]) -> bool:
 
 
 def _codes(columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
-    """Return a number for each row, which identifies its combination of values.
+    """Return a number for each row that identifies its combination of values in `columns`.
 
-    Combinations are numbered from 0, in the order of their first appearance.
+    Combinations are numbered from 0, in the order of their first rows.
     """
     codes: NDArray[np.int64] | None = None
     for column in columns:
@@ -491,6 +493,6 @@ def _codes(columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
 def _rows(columns: Sequence[pa.Array[Any]]) -> list[tuple[PartitionValue, ...]]:
     if not columns:
         return [()]
-    # Use the same object for all NaN values, so that tuples that contain NaN are equal.
+    # Tuples that contain NaN are only equal if all NaN values are the same object.
     lists = [[math.nan if value != value else value for value in column.to_pylist()] for column in columns]
     return list(zip(*lists, strict=True))
