@@ -1,8 +1,7 @@
 """Maintenance at the end of a sync, by the connector or by Glue's table optimizers.
 
-A failure of the maintenance never fails the sync. Existing optimizers are not changed, even if they are disabled,
-because a user may have configured them. Users can change them in Glue
-(https://docs.aws.amazon.com/glue/latest/dg/table-optimizers.html).
+A failure never fails the sync. Existing optimizers are not changed, even if they are disabled, because a user may have
+configured them in Glue (https://docs.aws.amazon.com/glue/latest/dg/table-optimizers.html).
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS = 600
-"""The time in seconds after which no further maintenance step starts, because the platform waits for the sync to
-end."""
+"""The time in seconds after which no further maintenance starts, because the platform waits for the sync to end."""
 
 _MAX_CONCURRENT_TABLES = 4
 
@@ -49,9 +47,10 @@ def maintain_after_sync(
     engine: Engine,
     stops: Callable[[], bool],
 ) -> None:
-    """Run the configured maintenance steps that are due for these tables, until `stops` returns True.
+    """Run the configured maintenance of a sync's tables: turn on Glue's optimizers, or run the steps that are due.
 
-    Skips Hive tables, and tables that another writer created. Logs failures, and never raises an exception.
+    Skips Hive tables and tables that another writer created. The connector's own steps stop when `stops` returns True,
+    or after SECONDS. Failures are logged and never raised.
     """
     options = config.maintenance
     if not tables or options.mode == "none":
@@ -74,14 +73,14 @@ def maintain_after_sync(
 
 
 def _is_owned(table: TableName, catalog: TableCatalog) -> bool:
-    """Return whether this connector created the table.
+    """Return whether this connector created the table. Return False if this cannot be determined.
 
-    Also returns True if the table does not exist. The maintenance steps then report the missing table.
+    Returns True for a missing table, so that the maintenance steps report it.
     """
     try:
         entry = catalog.find(table)
     except Exception:
-        # The table may belong to another writer, so it is skipped.
+        # Skip the table, because it may belong to another writer.
         _logger.warning("Skipped the maintenance of table %s: cannot determine its owner.", table, exc_info=True)
         return False
     if entry is None or TableOwner.of(entry.get("Parameters", {})) is not None:
@@ -98,7 +97,7 @@ def _maintain(
     engine: Engine,
     stops: Callable[[], bool],
 ) -> Iterator[StepReport]:
-    # PyIceberg takes a second to import, but a sync of Iceberg tables has already imported it.
+    # Imports PyIceberg, which takes a second unless the sync has already imported it.
     from destination_datalake.files.rewrite import compact
     from destination_datalake.maintenance.steps import Maintainer
 
@@ -118,29 +117,29 @@ def _maintain(
 TYPES: Sequence[TableOptimizerTypeType] = ("compaction", "retention", "orphan_file_deletion")
 
 ROLE_PERMISSIONS = ("ALTER", "DELETE", "DESCRIBE", "INSERT")
-"""The permissions that the role of Glue's optimizers needs on tables governed by Lake Formation.
+"""The permissions that the role of Glue's optimizers needs on tables that Lake Formation governs.
 
 https://docs.aws.amazon.com/glue/latest/dg/optimization-prerequisites.html
 """
 
 _BATCH_SIZE = 30
-"""The maximum number of optimizers that one request asks for. AWS does not document a limit."""
+"""The number of optimizers per request. AWS does not document a limit."""
 
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 
 
 class Optimizers:
-    """Turns on Glue's table optimizers for compaction, retention and orphan file deletion, as configured."""
+    """Turns on Glue's table optimizers: compaction, retention and orphan file deletion."""
 
     def __init__(self, options: GlueOptimizers, access: AwsAccess) -> None:
         self._options = options
         self._access = access
 
     def turn_on(self, tables: Sequence[TableName]) -> Iterator[StepReport]:
-        """Create the optimizers that are missing for these tables.
+        """Create the missing optimizers of each table, and yield a report for each table that lacked any.
 
-        Yield a report for each table for which an optimizer was missing, and for each failure.
+        Reports include failures. If the existing optimizers cannot be read, yields one report, and creates nothing.
         """
         if not tables:
             return
@@ -168,7 +167,7 @@ class Optimizers:
                     for table, type_ in required[start : start + _BATCH_SIZE]
                 ]
             )
-            # If the response omits an existing optimizer, AWS later rejects the request to create it.
+            # If a response omits an existing optimizer, `_create` handles AlreadyExistsException.
             existing |= {
                 (entry["databaseName"], entry["tableName"], entry["tableOptimizer"]["type"])
                 for entry in response.get("TableOptimizers", [])
@@ -220,9 +219,10 @@ class Optimizers:
 def configuration_of(
     type_: TableOptimizerTypeType, options: GlueOptimizers, parameters: Mapping[str, str]
 ) -> TableOptimizerConfigurationTypeDef:
-    """Return the configuration of an optimizer (Glue API: TableOptimizerConfiguration) for a table with `parameters`.
+    """Return the TableOptimizerConfiguration (Glue API) of an optimizer.
 
-    Omits each option that the table sets as a property, because Glue then uses the property.
+    `parameters` are the properties of the table. Retention options for which the table has a property are omitted, so
+    that Glue uses the property.
     """
     iceberg: dict[str, Any] = {}
     match type_:

@@ -1,4 +1,4 @@
-"""`destination-datalake maintain`: run all maintenance of a configuration's Iceberg tables."""
+"""`destination-datalake maintain`: run all maintenance steps on the Iceberg tables of a configuration."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ SIGTERM."""
 
 
 def run_maintain(arguments: Sequence[str]) -> int:
-    """Run the command with `arguments`, which exclude the command's name. Return the exit code: 0, 1 or 143.
+    """Run the command `maintain` with the given command-line arguments. Return the exit code.
 
-    Raises SystemExit with code 2 for an invalid command line, and with code 0 for `--help`.
+    The code is 0, 1 if the configuration is invalid or a step failed, or 143 after SIGTERM. Raises SystemExit with code
+    2 for an invalid command line, and with code 0 for `--help`.
     """
     with terminal.terminable() as termination:
         options = _parser().parse_args(arguments)
@@ -50,7 +51,7 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
         terminal.note("Note: maintenance.mode is glue, so Glue's optimizers run the same steps about daily.")
     if config.catalog.limits.assigns_locations:
         raise ConfigError("Amazon S3 Tables maintains the tables in a table bucket. Nothing was done.")
-    # Do not limit the size of metadata: if a table's metadata exceeds the limit, expiry is the remedy.
+    # No limit for the size of metadata: expiring snapshots is the remedy if a table's metadata exceeds the limit.
     catalog = catalog_of(config, aws_access(config), NO_LIMITS)
     finder = TableFinder(config, catalog)
     archived = archived_tables(config, options.stream) if config.raw_archive.superseded == "delete" else []
@@ -59,7 +60,7 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
     except ConfigError:
         if not archived:
             raise
-        tables = []  # For Hive tables, only the archive is maintained.
+        tables = []  # Hive tables: only their archive needs maintenance.
     for note in finder.notes:
         terminal.note(f"Note: {note}")
     if not tables and not archived:
@@ -87,7 +88,7 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
 
 
 def _write_report(report: StepReport) -> bool:
-    """Print the report of a step. Return whether the step failed."""
+    """Print the report of a step. For a failed step, print details on stderr and return True."""
     if report.failure is not None:
         terminal.note(report.failure.detail)
     for line in report.lines():

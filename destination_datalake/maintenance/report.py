@@ -19,9 +19,9 @@ StepName = Literal["compaction", "expiry", "orphans", "optimizers", "archive"]
 class StepReport:
     """The report of one maintenance step on one table. In a dry run, it describes what the step would do.
 
-    `outcome` is a clause about the table. `figures` contains numbers of bytes, files and snapshots, by name. `notes`
-    are clauses about work that was skipped. `paths` are the objects that the step would delete if this were not a dry
-    run.
+    `outcome` is a clause about the table, such as "nothing to compact". `figures` maps names to numbers of bytes, files
+    and snapshots. `notes` are clauses about skipped work. In a dry run, `paths` are the objects that the step would
+    delete.
     """
 
     table: TableName
@@ -48,7 +48,7 @@ class StepReport:
         return json.dumps(line, ensure_ascii=False)
 
     def lines(self) -> Iterator[str]:
-        """Yield a line with the outcome and, in a dry run, a line for each object that the step would delete."""
+        """Yield a line of text with the outcome and, in a dry run, one for each object that the step would delete."""
         if self.failure is not None:
             yield f"{self.table} {self.step}: {self.failure.message}"
             return
@@ -57,5 +57,5 @@ class StepReport:
 
 
 def megabytes(size: int) -> str:
-    """Return a number of bytes as text in megabytes, with the unit."""
+    """Return a number of bytes as text in megabytes, including the unit."""
     return f"{size / 1e6:.1f} MB"

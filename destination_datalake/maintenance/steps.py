@@ -1,4 +1,4 @@
-"""The maintenance steps for a table and its archive."""
+"""The maintenance steps for an Iceberg table (compaction, expiry, orphan removal) and for a table's archive."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ _NO_TIME = "the time limit was reached; the next run continues"
 
 @dataclass(frozen=True, slots=True)
 class Maintainer:
-    """Runs the maintenance steps of Iceberg tables, and returns a report of each step.
+    """Runs maintenance steps on Iceberg tables. Each step returns a report and raises no exception.
 
-    `compact_files` rewrites files on executors. `should_continue` returns False when no further work may start.
+    `compact_files` rewrites files on executors. `should_continue` returns False when no further work may start. In a
+    dry run, the steps change nothing, and report what they would do.
     """
 
     retention: Retention
@@ -65,18 +66,18 @@ class Maintainer:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def compact(self, table: TableName) -> StepReport:
-        """Rewrite the table's small files as fewer large files."""
+        """Rewrite the table's small files as fewer files of about `target_bytes`, and return a report."""
         return self.step(table, "compaction", self._plan_compaction if self.dry_run else self._compact)
 
     def remove(self, table: TableName) -> Iterator[StepReport]:
-        """Expire snapshots, then remove orphans. Yield the report of each step."""
+        """Expire snapshots, then remove orphans (files that no snapshot references). Yield a report of each step."""
         yield self.step(table, "expiry", self._expire)
         yield self.step(table, "orphans", self._remove_orphans)
 
     def due(self, table: TableName) -> Iterator[StepReport]:
-        """Run compaction and, once a day, expiry and orphan removal.
+        """Run compaction and, once a day per table, expiry and orphan removal. Yield a report of each step.
 
-        Yield the reports of steps that changed something or failed.
+        Compaction without files to rewrite is not reported.
         """
         compaction = self.compact(table)
         if compaction.failure is not None or compaction.figures.get("files"):
@@ -92,7 +93,10 @@ class Maintainer:
         return StepReport(table, "expiry", "is due", {"due": 1} if is_claimed else {})
 
     def step(self, table: TableName, step: StepName, run: Callable[[TableName], StepReport]) -> StepReport:
-        """Run a step by calling `run`, and return its report. If the step fails, return a report with the failure."""
+        """Call `run` and return its report with the duration.
+
+        If `run` raises an exception or no time is left, returns a report of the failure or of the skipped step.
+        """
         began = time.monotonic()
         if not self.should_continue():
             return StepReport(table, step, _NO_TIME)
@@ -145,7 +149,10 @@ class Maintainer:
     def _deleted(
         self, files: tuple[Deletion, str], metadata: tuple[Deletion, str]
     ) -> tuple[str, dict[str, int], Sequence[str]]:
-        """Return a text, figures and paths about deleted files and metadata files. Each argument includes a noun."""
+        """Return a text, figures and paths about deleted files and deleted metadata files.
+
+        Each argument is a deletion with the singular noun for its files.
+        """
         (data, noun), (metadata_files, metadata_noun) = files, metadata
         figures = {
             "files": data.files,
@@ -157,17 +164,14 @@ class Maintainer:
         return text, figures, [*data.paths, *metadata_files.paths]
 
     def _operations(self, table: TableName) -> TableOperations:
-        """Return the operations for a table.
-
-        Raises MaintenanceSkipped if the table's format version is not supported.
-        """
+        """Return the operations for a table. Raises MaintenanceSkipped if its format version is not supported."""
         operations = TableOperations(table, self.catalog)
         if (problem := newer_format(operations.load().metadata)) is not None:
             raise MaintenanceSkipped(problem)
         return operations
 
     def _verb(self, verb: str) -> str:
-        """Return a verb that ends in "e" in the past tense or, in a dry run, after "would"."""
+        """Return a verb that ends in "e" for the report: "deleted" or, in a dry run, "would delete"."""
         return f"would {verb}" if self.dry_run else f"{verb}d"
 
 
@@ -213,8 +217,8 @@ def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
 # --- Superseded files -------------------------------------------------------------------------------------------------
 # Delete archived lines whose rows a refresh has replaced (`raw_archive.superseded: delete`).
 #
-# Lines are deleted only if two independent sources agree: according to the journal, the lines belong to batches before
-# the refresh, and a search of the table's files finds no rows of these lines.
+# Lines are deleted only if two independent sources agree: the archive's journal assigns the lines to batches before the
+# refresh, and a search of the table's files finds no rows of these lines.
 
 
 _SEARCHES = 8
@@ -224,11 +228,10 @@ _SEARCHES = 8
 def remove_superseded(
     table: TableName, config: Config, catalog: TableCatalog, engine: Callable[[], Engine], *, dry_run: bool
 ) -> StepReport:
-    """Delete the archived lines of a table whose rows refreshes have replaced, and their journal entries.
+    """Delete a table's archived record lines whose rows a refresh has replaced, and their journal entries.
 
-    In a dry run, only report the lines. If the table still contains rows of these lines, skip the deletion.
-
-    Raises AWS errors and errors of the catalog.
+    Deletes nothing in a dry run, or if a search finds that the table still contains rows of these lines. Returns a
+    report. Raises AWS errors and errors of the catalog.
     """
     entry = catalog.find(table)
     if entry is not None and is_iceberg(entry) != (config.table_type == "ICEBERG"):
@@ -263,8 +266,8 @@ def remove_superseded(
     ]
     if not dry_run:
         s3 = access.client("s3")
-        # Delete the lines before their journal entries. If this run is killed in between, the next run can delete an
-        # entry without lines, but cannot determine whether lines without an entry were replaced.
+        # Delete the lines before their journal entries: if this run is killed between the two, the next run can delete
+        # an entry without lines, but cannot determine whether lines without an entry were replaced.
         for uri in (*(lines.uri for lines in superseded), *entries):
             delete(s3, uri)
     size = sum(lines.size for lines in superseded)
@@ -284,8 +287,7 @@ def remove_superseded(
 def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
     """Return the tables that have an archive, including dropped tables.
 
-    `streams` selects the tables of streams by "name" or "namespace.name". If `streams` is empty, all tables are
-    returned.
+    If `streams` is not empty, returns only the tables of these streams, given as "name" or "namespace.name".
     """
     folders = folders_in(aws_access(config).client("s3"), config.uri(ARCHIVE_FOLDER))
     tables = [TableName(*folder.split(".", 1)) for folder in folders]

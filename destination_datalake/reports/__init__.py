@@ -1,1 +1,1 @@
-"""Reports of syncs. Each sync writes a report to S3, from which the history and the health of tables are determined."""
+"""Sync reports. Each sync writes a report to S3. The commands `history`, `health` and `report` read the reports."""

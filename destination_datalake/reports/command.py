@@ -1,4 +1,4 @@
-"""The commands that read the reports of syncs: `history`, `health` and `report`."""
+"""The commands `history`, `health` and `report`, which read the reports of syncs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _MAX_SUGGESTIONS = 5
 
 
 def run_history(arguments: Sequence[str]) -> int:
-    """Run the command `history`. Return the exit code: 0, or 1 if the reports of syncs cannot be read."""
+    """Run the command `history`, which lists syncs. Return the exit code: 0, or 1 if the reports cannot be read."""
     parser = _parser("history", _HISTORY, _HISTORY_EPILOG)
     parser.add_argument(
         "--last", type=terminal.number, default=20, metavar="N", help="maximum number of syncs (default: 20)"
@@ -69,16 +69,16 @@ def run_history(arguments: Sequence[str]) -> int:
 
 
 def run_health(arguments: Sequence[str]) -> int:
-    """Run the command `health`. Return the exit code, 0 or 1.
+    """Run the command `health`, which prints problems with tables. Return the exit code, 0 or 1.
 
-    The exit code is 1 if a table is unhealthy, if there are no reports, or if the reports cannot be read.
+    The exit code is 1 if a table has a problem, if there are no reports, or if the reports cannot be read.
     """
     options = _parser("health", _HEALTH, _HEALTH_EPILOG).parse_args(arguments)
     return terminal.run(options, "read the reports of", "the configuration", lambda config: _health(config, options))
 
 
 def run_report(arguments: Sequence[str]) -> int:
-    """Run the command `report`. Return the exit code: 0, or 1 if the HTML page cannot be written."""
+    """Run the command `report`, which writes an HTML page. Return the exit code: 0, or 1 if this is not possible."""
     parser = terminal.parser("report", _REPORT, _REPORT_EPILOG)
     terminal.add_days(parser)
     parser.add_argument("--html", required=True, type=Path, metavar="FILE", help="the page to write")
@@ -208,7 +208,7 @@ def _health(config: Config, options: argparse.Namespace) -> int:
 
 
 def _with_stream(runs: Iterator[Run], stream: str | None, streams: set[str]) -> Iterator[Run]:
-    """Yield the runs that include `stream`, or all runs if it is None. Add the streams of all runs to `streams`."""
+    """Yield the runs that include `stream`, or all runs if it is None. Add the streams of every run to `streams`."""
     for run in runs:
         names = {line.stream for line in run.streams}
         streams |= names

@@ -27,33 +27,36 @@ if TYPE_CHECKING:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 # Read the reports of syncs day by day, newest day first. Only the reports of a few days are in memory at a time.
 #
-# Each sync writes its own object, so a day with many syncs has many objects. The first reader after the end of a day
-# combines the day's objects into one object, whose name begins with `_`. The combined object only saves time, and may
-# be deleted. The reports of runs that the combined object lacks are read individually.
+# Each sync writes its own object. After the end of a day, the first reader combines the day's objects into one, whose
+# name begins with `_`. The combined object only saves time, and may be deleted. Reports that it lacks are read
+# individually.
 
 _logger = logging.getLogger(__name__)
 
 _COMBINED = "_day.jsonl.gz"
 _FEW = 4
-"""The objects of a day are only combined if there are more than this number of them."""
+"""A day's objects are combined only if there are more than this number."""
 
 _THREADS = 16
 _CONCURRENT_DAYS = 4
 _LATE = timedelta(days=8)
-"""The maximum time after a day during which reports of its syncs may still arrive. After this time, only the day's
-combined object is read, if there is one."""
+"""The time after a day until which reports of its syncs may still arrive. Later, only the day's combined object is
+read, if it exists."""
 
 _LONGEST = timedelta(hours=24)
-"""The time after its start at which a sync without a report counts as dead."""
+"""A sync without a report counts as dead this long after its start."""
 
 Status = Literal["finished", "partial", "failed", "terminated", "died", "unfinished"]
-"""The status of a sync. `died` means that the sync ended without a report. `unfinished` means that there is no report
-yet, and the sync may still be running."""
+"""The status of a sync. `died`: the sync ended without a report. `unfinished`: the sync has no report yet, and may
+still be running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A sync, as described by its report or, if there is no report, by the object that it wrote at its start."""
+    """A sync, as described by its report or, without a report, by the object that it wrote at its start.
+
+    `sync` is the line about the sync, and `streams` are the lines about its streams.
+    """
 
     sync: ReportLine
     streams: tuple[ReportLine, ...] = ()
@@ -61,7 +64,7 @@ class Run:
 
     @property
     def has_report(self) -> bool:
-        """Whether the sync wrote a report at its end. If not, the lines of its streams contain no figures."""
+        """Whether the sync wrote a report at its end. Otherwise, the lines about its streams contain no figures."""
         return self.sync.status != "started"
 
     @property
@@ -82,10 +85,10 @@ class _Erased(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """An erasure request of `delete-rows`, as described by its ledger and by the report of its last attempt that ended.
+    """A request of the command `delete-rows`, and the results in the report of the last attempt that ended.
 
-    `rows` is the number of removed rows. `found` is the number of objects in which the second search still found rows.
-    If `has_report` is false, no attempt at the request has ended yet.
+    `rows` is the number of removed rows. `found` is the number of objects in which a second search still found rows.
+    `has_report` is false if no attempt has ended yet; the results are then defaults.
     """
 
     request: RequestRecord
@@ -96,17 +99,17 @@ class Erasure:
 
     @property
     def status(self) -> str:
-        """The status of the request in one or two words."""
+        """The status of the request: "not ended", "erased", "history kept" or "rows left"."""
         if not self.has_report:
             return "not ended"
         return "erased" if self.complete else "history kept" if self.request.finished is not None else "rows left"
 
 
 def erasures(s3: S3Client, folder: str, limit: int) -> list[Erasure]:
-    """Return the last `limit` erasure requests in the ledger, newest first.
+    """Return the last `limit` requests in the ledger of `delete-rows`, newest first.
 
-    `folder` is the S3 URI of the ledger, without a trailing slash. Raises the errors of S3, and ValueError if the
-    ledger is not valid.
+    `folder` is the S3 URI of the ledger, without a trailing slash. Raises S3's errors, and ValueError if the ledger is
+    invalid.
     """
     with ThreadPoolExecutor(_THREADS, "erasures") as pool:
         return [*pool.map(lambda request: _erasure(s3, folder, request), [*requests(folder, s3)][: -limit - 1 : -1])]
@@ -133,12 +136,12 @@ class Reports:
         self._now = now or datetime.now(UTC)
 
     def each(self, days: int) -> Iterator[Run]:
-        """Yield the syncs of the last `days` days, including today, newest first. Raises the errors of S3."""
+        """Yield the syncs of the last `days` days, including today, newest first. Raises S3's errors."""
         first = (self._now - timedelta(days=days - 1)).date().isoformat()
         later: set[str] = set()
         days_read = [day for day in reversed(self._days()) if day >= first]
         with ThreadPoolExecutor(_CONCURRENT_DAYS, "days") as pool:
-            # Read the newest day on its own, because it often contains all syncs that the caller needs.
+            # Read the newest day alone, because callers often need no other syncs.
             for start in range(1 - _CONCURRENT_DAYS, len(days_read), _CONCURRENT_DAYS):
                 for runs in pool.map(self._of_day, days_read[max(0, start) : start + _CONCURRENT_DAYS]):
                     for run in sorted(runs, key=lambda run: run.sync.start_time, reverse=True):
@@ -146,11 +149,14 @@ class Reports:
                         later.add(run.sync.connection_id)
 
     def newest_day(self) -> str | None:
-        """Return the last day with reports as YYYY-MM-DD, or None if there are no reports. Raises the errors of S3."""
+        """Return the last day with reports as YYYY-MM-DD, or None if there are no reports. Raises S3's errors."""
         return max(self._days(), default=None)
 
     def _with_status(self, run: Run, later: set[str]) -> Run:
-        """Return the run with its status. `later` contains the IDs of connections that have a later run."""
+        """Return a copy of the run with its status. `later` contains the IDs of connections that have a later run.
+
+        A run without a report has died if its connection has a later run, or if the run started over 24 hours ago.
+        """
         status = run.sync.status
         if status != "started":
             return Run(run.sync, run.streams, status)
@@ -158,7 +164,7 @@ class Reports:
         return Run(run.sync, run.streams, "died" if is_dead else "unfinished")
 
     def _days(self) -> list[str]:
-        """Return the days that have reports, in ascending order."""
+        """Return the days with reports as YYYY-MM-DD, in ascending order."""
         prefix = f"{self._address.key}/day="
         pages = self._s3.get_paginator("list_objects_v2").paginate(
             Bucket=self._address.bucket, Prefix=prefix, Delimiter="/"
@@ -170,7 +176,7 @@ class Reports:
         lines = dict(_by_run(self._combined(day))) if self._is_over(day, _LONGEST) else {}
         if not lines or not self._is_over(day, _LATE):
             all_keys = self._keys(day)
-            # Some runs may have ended only after the objects of the day were combined.
+            # Some runs may have ended after the day's objects were combined.
             keys = {run: key for run, key in all_keys.items() if run not in lines or _has_ended(run, key, lines)}
             with ThreadPoolExecutor(_THREADS, "reports") as pool:
                 for content in pool.map(self._content, keys.values()):
@@ -185,7 +191,7 @@ class Reports:
         return runs
 
     def _keys(self, day: str) -> dict[str, str]:
-        """Return, by run ID, the key of the run's report or, without a report, of the object written at its start."""
+        """Map the ID of each run on a day to the key of its report, or of the object from its start if it has none."""
         keys: dict[str, str] = {}
         prefix = f"{self._address.key}/day={day}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._address.bucket, Prefix=prefix)
@@ -210,11 +216,11 @@ class Reports:
             return
 
     def _is_over(self, day: str, longest: timedelta) -> bool:
-        """Return whether all syncs that started on `day` have ended, provided that none takes longer than `longest`."""
+        """Return whether all syncs that started on `day` have ended, if none takes longer than `longest`."""
         return day < (self._now - longest).date().isoformat()
 
     def _combine(self, day: str, lines: Iterable[ReportLine]) -> None:
-        """Write the report lines of a day to one combined object. Only log a failure."""
+        """Write the report lines of a day to the day's combined object. A failure is only logged."""
         uri = str(S3Address(self._address.bucket, f"{self._address.key}/day={day}/{_COMBINED}"))
         try:
             put(self._s3, uri, gzip.compress(encode(lines), 1))
@@ -223,7 +229,7 @@ class Reports:
 
 
 def _has_ended(run: str, key: str, lines: Mapping[str, Sequence[ReportLine]]) -> bool:
-    """Return whether `key` is a report of the run, while `lines` only contains the lines written at the run's start."""
+    """Return whether `key` is the report of a run for which `lines` contains only lines from the run's start."""
     return key.endswith(REPORT) and all(line.status == "started" for line in lines[run])
 
 
@@ -242,9 +248,9 @@ def _by_run(lines: Iterable[ReportLine]) -> Mapping[str, list[ReportLine]]:
 
 
 def by_table(runs: Iterable[Run]) -> dict[str, list[tuple[Run, ReportLine]]]:
-    """Return, for each table, the runs that wrote to it, each with the run's report line about the table.
+    """Map the name of each table to its runs, each with the run's report line about the table.
 
-    The runs of a table keep the order of `runs`.
+    The runs of a table are in the order of `runs`, and the tables in alphabetical order.
     """
     tables: dict[str, list[tuple[Run, ReportLine]]] = {}
     for run in runs:
@@ -256,18 +262,18 @@ def by_table(runs: Iterable[Run]) -> dict[str, list[tuple[Run, ReportLine]]]:
 # --- Health -----------------------------------------------------------------------------------------------------------
 # Determine the health of tables from the reports of their syncs. Each finding includes a remedy.
 #
-# The last sync is compared with usual values, which are medians of earlier syncs or, for durations, the 95th
-# percentile. Tables with fewer than `_ENOUGH` earlier syncs are not compared.
+# The last sync is compared with the usual values: the medians of earlier syncs or, for durations, the 95th percentile.
+# Tables with fewer than `_ENOUGH` earlier syncs are not compared.
 
 
 Kind = Literal["failing", "stalled", "rows", "rejects", "small files", "snapshots", "pending rows", "slow"]
 
 _ENOUGH = 5
 _COMPARED = 30
-"""The maximum number of earlier syncs that the last sync is compared with."""
+"""The maximum number of earlier syncs from which the usual values are computed."""
 
 _STALLED = 3
-"""A table is stalled if the time since its last sync exceeds this multiple of the usual interval."""
+"""A table is stalled if the time since the start of its last sync exceeds this multiple of the usual interval."""
 
 _SLOW = 2
 _UNUSUAL_ROWS = 5
@@ -281,7 +287,7 @@ _MANY_SNAPSHOTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem with a table: its kind, what was observed, and the remedy."""
+    """A problem with a table. `seen` states what was observed, and `advice` is the remedy."""
 
     kind: Kind
     seen: str
@@ -290,13 +296,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """The health of a table: the number of syncs examined, figures about the last successful sync, and the findings."""
+    """The health of a table, determined from the reports of its last `syncs` syncs.
+
+    `last_finished` is the start of the last successful sync, and `rows` is the number of rows that it wrote. Both are
+    None if no sync was successful. `findings` are the problems.
+    """
 
     table: str
     syncs: int
     last_finished: datetime | None
     usual_seconds: float | None
-    """The median interval between the starts of consecutive syncs."""
+    """The median interval in seconds between the starts of consecutive syncs, or None if there are too few syncs."""
     rows: int | None
     failures_in_a_row: int
     findings: tuple[Finding, ...]
@@ -306,7 +316,7 @@ _History = Sequence[tuple[Run, ReportLine]]
 
 
 def health(runs: Sequence[Run], now: datetime) -> list[TableHealth]:
-    """Return the health of each table that occurs in the runs. `runs` must be in order from newest to oldest."""
+    """Return the health of each table that occurs in `runs`, which must be in order from newest to oldest."""
     return [_of_table(table, history, now) for table, history in by_table(runs).items()]
 
 
@@ -335,7 +345,7 @@ def _of_table(table: str, history: _History, now: datetime) -> TableHealth:
 
 
 def failures_in_a_row(history: _History) -> int:
-    """Return the number of failed syncs since the last successful sync. Terminated and unfinished syncs are ignored."""
+    """Return the number of failed syncs since the last successful one. Terminated and unfinished syncs do not count."""
     count = 0
     for run, line in history:
         if run.status == "died" or line.status == "failed":
@@ -372,7 +382,7 @@ def _stalled(last: datetime, usual: float | None, now: datetime) -> Iterator[Fin
 
 
 def _total_loss(finished: _History) -> list[Finding]:
-    """Return a finding if the last successful sync rejected every record. It needs no earlier syncs to compare with."""
+    """Return a finding if the last successful sync rejected every record. Requires no earlier syncs."""
     lost = finished[0][1].total_loss if finished else None
     advice = "Query the table airbyte_rejects, correct the source or its schema, and refresh the stream."
     return [] if lost is None else [Finding("rejects", f"no row was written: {lost}", advice)]
@@ -411,7 +421,7 @@ def _unusual(finished: _History) -> Iterator[Finding]:
 
 
 def _rejects(line: ReportLine) -> float:
-    """Return the number of rejects per received record, without records that `delete-rows --suppress` suppressed."""
+    """Return the number of rejects per received record. Records suppressed by `delete-rows` are not rejects."""
     suppressed = sum(reject.count for reject in line.rejects if _is_suppressed(reject))
     return (line.rows_rejected + line.values_rejected - suppressed) / max(1, line.rows_received)
 

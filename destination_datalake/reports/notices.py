@@ -1,4 +1,4 @@
-"""Notify users about failed and recovered syncs through Amazon SNS, and send events about syncs to OpenLineage."""
+"""Send notices about failed and recovered syncs to Amazon SNS, and events about syncs to OpenLineage."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 
 # --- Notices ----------------------------------------------------------------------------------------------------------
 # Send notices about failed syncs and about recoveries to Amazon SNS. The option `notify.after` lists the numbers of
-# consecutive failures at which a notice is sent.
+# consecutive failures at which a notice is sent. The connection's reports show this number.
 #
-# The number of consecutive failures is determined from the connection's reports. Notices contain names and messages,
-# but no records.
+# Notices contain names and messages, but no records.
 
 _DAYS = 90
 _FAILED = ("failed", "partial")
 _MAX_STREAMS = 20
 _MAX_CHARACTERS = 100
-"""The maximum number of characters in a notice's subject (SNS API: Publish)."""
+"""The maximum length of a notice's subject in characters (SNS API: Publish)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +46,10 @@ class Notice:
 
 
 def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequence[int]) -> Notice | None:
-    """Return the notice about the sync whose report is `lines`, or None if no notice must be sent.
+    """Return the notice about a sync, or None if no notice must be sent.
 
-    `earlier` yields the earlier runs of the connection, newest first. It is read only until the failures are counted.
-    `after` lists the numbers of consecutive failures at which a notice is sent.
+    `lines` is the report of the sync. `earlier` yields the earlier runs of the connection, newest first, and is read
+    only as far as necessary. `after` lists the numbers of consecutive failures at which a notice is sent.
     """
     sync, *streams = lines
     if sync.status not in (*_FAILED, "finished"):
@@ -73,11 +72,9 @@ def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequen
 
 
 def notify(config: Config, access: AwsAccess, root: str, lines: Sequence[ReportLine]) -> None:
-    """Publish the notice about the sync whose report is `lines`, unless no notice must be sent.
+    """Publish a notice to SNS if the sync's failure or recovery requires one. Raises AWS errors.
 
-    `root` is the S3 URI of the folder that contains all reports.
-
-    Raises AWS errors.
+    `lines` is the report of the sync. `root` is the S3 URI of the folder that contains all reports.
     """
     topic = config.notify.sns_topic_arn
     if topic is None:
@@ -123,26 +120,24 @@ def _text(subject: str, sync: ReportLine, streams: Sequence[ReportLine]) -> str:
 
 
 # --- Lineage ----------------------------------------------------------------------------------------------------------
-# Send OpenLineage events about the start and the end of a sync. Its streams are inputs, and its tables are outputs.
+# Send OpenLineage events about the start and the end of a sync. The streams are inputs, and the tables are outputs.
 #
 # Names follow OpenLineage's rules (https://openlineage.io/docs/spec/naming): Glue tables have the namespace
-# `arn:aws:glue:{region}:{account}` and the name `table/{database}/{table}`. The library takes half a second to import,
-# so it is only imported if an endpoint is set.
+# `arn:aws:glue:{region}:{account}` and the name `table/{database}/{table}`. The library is imported only if an endpoint
+# is set, because the import takes half a second.
 
 
 PRODUCER = "https://github.com/destination-datalake"
 _TIMEOUT = 5.0
 
 Columns = Mapping[str, Mapping[str, str]]
-"""A mapping from the names of tables to their columns, and from the names of columns to their types."""
+"""Maps the name of each table to its columns, and the name of each column to its type."""
 
 
 def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> None:
-    """Send the OpenLineage events about the sync whose report is `lines`, without retries.
+    """Send the OpenLineage events about a sync, without retries. Raises the errors of OpenLineage's transport.
 
-    Raises the errors of the transport.
-
-    `account` is the ID of the Data Catalog. `columns` contains the columns of the sync's tables.
+    `lines` is the report of the sync. `account` is the ID of the Data Catalog.
     """
     from openlineage.client import OpenLineageClient
     from openlineage.client.transport.file import FileConfig, FileTransport
@@ -165,7 +160,7 @@ def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Col
 
 
 def events(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> list[RunEvent]:
-    """Return two events about the sync whose report is `lines`: START, and then COMPLETE, FAIL or ABORT."""
+    """Return two events for the sync with the report `lines`: START, followed by COMPLETE, FAIL or ABORT."""
     from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run
 
@@ -183,7 +178,7 @@ def events(config: Config, account: str, lines: Sequence[ReportLine], columns: C
         failed["errorMessage"] = error_message_run.ErrorMessageRunFacet(sync.error, "PYTHON", producer=PRODUCER)
     kind = job_type_job.JobTypeJobFacet("BATCH", "AIRBYTE", "SYNC", producer=PRODUCER)
     job = Job(f"s3://{config.bucket_name}", f"{config.key() or 'lake'}.{sync.connection_id}", {"jobType": kind})
-    # The UUID is derived from the run's ID, so it is the same in every process.
+    # Derive the UUID from the run's ID, so that every process computes the same one.
     run = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}/{sync.run_id}"))
     inputs = [InputDataset("airbyte", line.stream) for line in streams]
     outputs = [_output(config, account, line, columns.get(line.table, {})) for line in streams]

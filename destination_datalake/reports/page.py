@@ -1,8 +1,7 @@
-"""The HTML page that `report --html` writes about syncs: one file, without scripts or external resources.
+"""The HTML page about syncs that `report --html` writes: one file, without scripts or external resources.
 
-Charts are SVG images without text, which are stretched to the available width. Labels are HTML instead of SVG, so that
-they keep their size on small screens. For accessibility, a collapsed table next to each chart contains the chart's
-values.
+Charts are SVG images, which are stretched to the available width. Their labels are HTML, so that the text keeps its
+size on small screens. For accessibility, a collapsed table next to each chart contains the values.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from destination_datalake.reports.report import ReportLine
 
 MAX_BARS = 120
-"""The maximum number of bars in a chart for which each bar represents one sync. If there are more syncs, each bar
-represents all syncs of one day."""
+"""The maximum number of syncs that a chart shows as one bar each. With more syncs, each bar represents a day."""
 
 MAX_ERASURES = 25
 _MAX_ROWS = 25
@@ -54,11 +52,11 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "stage4": ("#80609e", "#fdbbd9"),
     "stage5": ("#a37fbf", "#fdf0f1"),
 }
-"""The colours of the light and the dark page, by name. Texts and marks contrast with the background `card` as level AA
-requires (WCAG 2.2).
+"""The colours by name, each for the light and the dark page. On the background `card`, texts and marks have the
+contrast that WCAG 2.2 requires for level AA.
 
-The stages of a sync have colours of their own, because stages are neither good nor bad. Each stage's colour is lighter
-than the previous one. This difference is visible with any kind of colour vision.
+The stages of a sync have colours of their own, because stages are neither good nor bad. Each stage is lighter than the
+previous one, so the colours can be distinguished with any kind of colour vision.
 """
 
 _CLASSES = {
@@ -68,7 +66,7 @@ _CLASSES = {
 
 
 class Bar(NamedTuple):
-    """A bar of a chart, with its label and a text that describes it.
+    """A bar of a chart. `text` describes its values.
 
     `parts` contains the colour class and the value of each part of the bar, from the bottom up.
     """
@@ -80,12 +78,12 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """The data from which the page's template renders a bar chart.
+    """A bar chart in the form that the page's template renders.
 
-    `rectangles` contains a tuple for each rectangle: x, y, width and height in percent of the chart's size, the colour
-    class, and the text. `top` and `middle` are the values at the upper edge and in the middle of the vertical axis, as
-    text. `labels` are the labels of the first, the middle and the last bar. `rows` contains the label and the text of
-    each bar.
+    - `rectangles`: x, y, width and height in percent of the chart's size, the colour class, and the text of each part.
+    - `top` and `middle`: the labels at the upper edge and in the middle of the vertical axis.
+    - `labels`: the labels of the first, the middle and the last bar.
+    - `rows`: the label and the text of each bar, for the table next to the chart.
     """
 
     title: str
@@ -100,8 +98,7 @@ class Chart:
 class Change(NamedTuple):
     """A change to a table's columns, and the number of syncs that reported the change.
 
-    `columns` contains pairs of a column and its type or, if a column's values were redirected, pairs of the column and
-    the column that receives its values.
+    `columns` contains each column with its type or, if its values were redirected, with the column that receives them.
     """
 
     first: str
@@ -120,9 +117,10 @@ def page(
     now: datetime,
     erasures: Sequence[Erasure] = (),
 ) -> str:
-    """Return the HTML page about runs and erasures, both newest first, and about the health of tables.
+    """Return the HTML page about syncs, the health of tables, and requests of `delete-rows`.
 
-    `place` is the S3 URI of the lake. `days` is the number of days that the runs cover.
+    `runs` and `erasures` must be newest first. `place` is the S3 URI of the lake. `days` is the number of days that the
+    runs cover.
     """
     ended = [run for run in runs if run.status != "unfinished"]
     oldest_first = [*reversed(runs)]
@@ -157,7 +155,7 @@ def page(
 
 
 def templates(*folders: Path) -> Environment:
-    """Return an environment with the templates in these folders and in this module's folder.
+    """Return a Jinja environment with the templates in `folders` and in this module's folder.
 
     The template `frame.html` in this module's folder is the frame of every page.
     """
@@ -189,7 +187,7 @@ def _cell(run: Run) -> tuple[str, str]:
 
 
 def _kpis(runs: Sequence[Run], ended: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
-    """Yield the label, the value and a note for each main figure at the top of the page."""
+    """Yield the label, value and note of each key figure at the top of the page."""
     successful = sum(run.status == "finished" for run in ended)
     seconds = [run.sync.seconds for run in ended if run.sync.seconds is not None]
     rejected = sum(run.sync.rows_rejected + run.sync.values_rejected for run in runs)
@@ -203,14 +201,14 @@ def _kpis(runs: Sequence[Run], ended: Sequence[Run]) -> Iterator[tuple[str, str,
 
 
 def _sentence(text: str) -> str:
-    """Return the text with a capital first letter. Add a final period unless the text already ends like a sentence."""
+    """Return the text with a capital first letter and, unless it ends like a sentence, a final period."""
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "…")) else ".")
 
 
 def _findings(tables: Iterable[TableHealth]) -> list[tuple[Finding, list[str]]]:
-    """Return each distinct finding with the names of the tables that it applies to. Findings about failures come first.
+    """Return each distinct finding with the names of its tables, because one failure often affects all tables.
 
-    Findings are grouped because the same failure often affects all tables.
+    Findings about failures come first.
     """
     tables_of: dict[Finding, list[str]] = {}
     for table in tables:
@@ -237,7 +235,7 @@ def _throughput(run: Run) -> float:
 
 
 def _groups(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """Return the label and the runs of each bar: one run, or all runs of a day if there are more than MAX_BARS runs."""
+    """Return the label and the runs of each bar: one run per bar, or one day if there are more than MAX_BARS runs."""
     if len(runs) <= MAX_BARS:
         return [(run.sync.start_time[:16], [run]) for run in runs]
     days: dict[str, list[Run]] = {}
@@ -268,7 +266,7 @@ def _chart(
 
 
 def chart(title: str, bars: Sequence[Bar], show: Callable[[float], str], unit: str = "", scale: float = 1.0) -> Chart:
-    """Return a bar chart. Its top is a round multiple of `scale`. Bars of values other than 0 are always visible."""
+    """Return a bar chart. The axis ends at a round multiple of `scale`. Bars with values above 0 are always visible."""
     heights = [sum(value for _, value in bar.parts) for bar in bars]
     top = scale * nice(max(heights, default=0.0) / scale)
     wide = 100 / max(1, len(bars))
@@ -309,7 +307,7 @@ def nice(value: float) -> float:
 
 
 def _stages(runs: Sequence[Run]) -> list[tuple[str, float, float, float]]:
-    """Return each stage with its seconds, its CPU seconds in the connector, and its fraction of all stages' seconds."""
+    """Return for each stage of the syncs: name, seconds, CPU seconds in the connector, and fraction of all seconds."""
     seconds: dict[str, list[float]] = {}
     for run in runs:
         for stage in run.sync.stages:
@@ -321,7 +319,7 @@ def _stages(runs: Sequence[Run]) -> list[tuple[str, float, float, float]]:
 
 
 def _streams(lines: Iterable[ReportLine]) -> list[dict[str, Any]]:
-    """Return the tables in descending order of rows, each with its totals and its rows per sync as SVG points."""
+    """Return the totals of each table and its rows per sync as SVG points, in descending order of rows."""
     tables: dict[str, list[ReportLine]] = {}
     for line in lines:
         tables.setdefault(line.table, []).append(line)
@@ -356,7 +354,7 @@ def _points(values: Sequence[int]) -> str:
 
 
 def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, float]]:
-    """Return the number of rejects for each table, column and reason, and its ratio to the largest of these numbers."""
+    """Return the number of rejects for each table, column and reason, and the number relative to the largest one."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for line in lines:
         for reject in line.rejects:
@@ -366,7 +364,7 @@ def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, floa
 
 
 def _changes(runs: Iterable[Run]) -> list[Change]:
-    """Return the changes to columns, newest first. Changes to one table by the same syncs are combined."""
+    """Return the changes to columns, newest first. Changes that the same syncs made to a table are combined."""
     times: dict[tuple[str, str, str, str], list[str]] = {}
     for run in runs:
         for line in run.streams:
@@ -384,7 +382,7 @@ def _changes(runs: Iterable[Run]) -> list[Change]:
 
 
 def _files(lines: Iterable[ReportLine]) -> list[tuple[str, int, int, int, int, int]]:
-    """Return, for each table, the number and sizes of the files from the last sync that wrote files."""
+    """Return the number and sizes of the files that the last sync with files wrote to each table."""
     entries: dict[str, tuple[str, int, int, int, int, int]] = {}
     for line in lines:
         if line.files and line.table not in entries:

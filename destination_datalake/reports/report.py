@@ -1,4 +1,4 @@
-"""The report of a sync: the lines that it consists of, and the writer that stores the report in S3."""
+"""The report of a sync: its lines, their encoding, and the writer that stores the report in S3."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
-# The report of a sync consists of one line about the sync, and one line about each of its streams.
+# A report consists of one line about the sync, and one line about each of its streams.
 #
-# Where possible, members have the same names and meanings as in Segment's sync reports (Segment data lakes: sync
-# reports). There, a `source` is a sync, and an `event` is a stream. docs/operating/reports.md describes each member.
+# Where possible, members have the names and meanings of Segment's sync reports (Segment data lakes: sync reports),
+# which call a sync a `source` and a stream an `event`. docs/operating/reports.md describes each member.
 # The lines are also rows of a Glue table. Therefore, every line contains all members, and times are in UTC, in the
 # format of Hive's JSON SerDes.
 
 VERSION = 1
-"""The version of the report's schema. The version increases when a member is removed or changes its meaning."""
+"""The version of the report's schema. It increases when a member is removed or changes its meaning."""
 
 Status = Literal["started", "finished", "partial", "failed", "terminated"]
-"""The outcome of a sync. `started` is the status in the object that is written at the start of a sync. `partial` means
-that some streams failed and others did not."""
+"""The status of a sync in its report. `started` is the status in the object that is written at the start of a sync.
+`partial` means that some streams failed and others did not."""
 
 _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""A non-negative number within the range of Glue's bigint. A line with a number outside this range is not valid."""
+"""A number from 0 to the maximum of Glue's bigint. Lines with other numbers are invalid."""
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
@@ -73,10 +73,9 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     type: Literal["source", "event"]
     run_id: str
     connection_id: str
-    """The ID of the connection. Two syncs have the same ID if and only if they have the same streams and the same
-    location."""
+    """The ID of the connection, the same for all syncs with the same streams and the same location of the lake."""
     sync_id: _Number | None = None
-    """The number of Airbyte's job, as in `_airbyte_meta.sync_id`."""
+    """The number of the job in Airbyte, as in `_airbyte_meta.sync_id`."""
     status: Status
     start_time: str
     finish_time: str | None = None
@@ -101,13 +100,13 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rows_rejected: _Count = 0
     """The number of records that were rejected as a whole."""
     rows_skipped: _Count = 0
-    """The number of received records that may not be committed, because their stream failed."""
+    """The number of received records that may be missing in the table, because their stream failed."""
     values_rejected: _Count = 0
     rows_merged: _Count = 0
-    """The number of pending rows (committed, but not yet merged) that were merged into the table, including rows from
-    earlier syncs."""
+    """The number of pending rows (committed, but not yet merged) that the sync merged into the table. They include rows
+    from earlier syncs."""
     rows_deduplicated: _Count = 0
-    """The number of the table's rows that merges replaced."""
+    """The number of rows in the table that merges replaced."""
     rows_deleted: _Count = 0
     bytes_received: _Count = 0
     bytes_written: _Count = 0
@@ -130,8 +129,8 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     peak_memory_bytes: _Count | None = None
     executor_peak_memory_bytes: _Count | None = None
     aws_calls: dict[str, int] = {}
-    """The number of requests to AWS by service and operation, including retries. Requests from executors are included
-    if Spark reported them."""
+    """The number of requests to AWS by service and operation, including retries. Requests from Spark's executors are
+    included if Spark reported them."""
     merges: _Count = 0
     merge_pending_bytes: _Count = 0
     merge_written_bytes: _Count = 0
@@ -160,9 +159,9 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def total_loss(self) -> str | None:
-        """A message that every record of the stream was rejected, or None if this is not the case.
+        """A message if every record of the stream was rejected, or None.
 
-        The value is also None if all rejects were caused by `delete-rows --suppress`.
+        None if the only rejects are records that `delete-rows --suppress` suppressed, because they are no loss.
         """
         reason = next((reject.reason for reject in self.rejects if reject.reason != RECORD_SUPPRESSED), None)
         if not self.rows_received or self.rows_rejected < self.rows_received or reason is None:
@@ -185,7 +184,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def encode(lines: Iterable[ReportLine]) -> bytes:
-    """Return the lines of a report encoded as JSON lines. Replace unpaired surrogates in names by `?`."""
+    """Return the lines of a report as JSON lines in UTF-8. Unpaired surrogates in names become `?`."""
     try:
         return _encoder.encode_lines(lines)
     except UnicodeEncodeError:
@@ -205,10 +204,7 @@ def _encodable(value: Any) -> Any:
 
 
 def decode(content: bytes) -> Iterator[ReportLine]:
-    """Yield the lines in `content`, which consists of one or more reports.
-
-    Lines that are not valid, such as lines of another schema version, are skipped.
-    """
+    """Yield the lines of one or more reports. Skip invalid lines, such as those of another schema version."""
     for line in content.splitlines():
         try:
             decoded = _decoder.decode(line)
@@ -220,9 +216,9 @@ def decode(content: bytes) -> Iterator[ReportLine]:
 
 
 def connection_id(config: Config, streams: Iterable[StreamId]) -> str:
-    """Return the ID of a connection: a hash of the lake's location and of the connection's streams.
+    """Return the ID of a connection: 16 hexadecimal digits of a hash of the lake's location and the streams.
 
-    The order of the streams does not affect the ID.
+    The location consists of bucket, prefix, database and table_prefix. The order of the streams has no effect.
     """
     names = sorted((stream.namespace or "", stream.name) for stream in streams)
     location = (config.bucket_name, config.key(), config.lakeformation_database_name, config.table_prefix)
@@ -230,7 +226,7 @@ def connection_id(config: Config, streams: Iterable[StreamId]) -> str:
 
 
 def sizes_of_files(sizes: Sequence[int]) -> dict[str, int]:
-    """Return the minimum, median, 90th percentile and maximum of file sizes, by their names in a report line.
+    """Return the minimum, median, 90th percentile and maximum of file sizes, by name of the member in a report line.
 
     Returns an empty dict if there are no files.
     """
@@ -243,7 +239,7 @@ def sizes_of_files(sizes: Sequence[int]) -> dict[str, int]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a report line (2020-12)."""
+    """Return the JSON Schema of a report line, in the version 2020-12 of JSON Schema."""
     line_schema = msgspec.json.schema(ReportLine)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -253,7 +249,7 @@ def schema() -> dict[str, Any]:
 
 
 def glue_columns() -> dict[str, str]:
-    """Return the columns of the Glue table of reports, with their types."""
+    """Return the Glue type of each column in the table of reports."""
     from msgspec import inspect
 
     def glue_type(kind: inspect.Type) -> str:
@@ -283,8 +279,8 @@ def glue_columns() -> dict[str, str]:
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
-# Write the report of a sync to S3: one object at the start of the sync, and one at its end. A failed write does not
-# affect the sync.
+# Write the report of a sync to S3: one object at the start of the sync, and one at its end. If a write fails, the sync
+# continues.
 #
 # The name of the first object begins with `_`, so readers of the Glue table ignore it. If only this object exists, the
 # sync has died or is still running.
@@ -293,8 +289,8 @@ def glue_columns() -> dict[str, str]:
 _logger = logging.getLogger(__name__)
 
 SECONDS = 2.0
-"""The maximum time in seconds that a sync waits for the writes of its report: at most half of it at the start, and the
-rest at the end."""
+"""The maximum time in seconds for which a sync waits until its report is written: at most half at the start of the
+sync, and the rest at its end."""
 
 REPORT = "report.jsonl"
 STARTED = "_started.json"
@@ -303,10 +299,10 @@ STARTED = "_started.json"
 class ReportWriter:
     """Writes the two objects of a sync's report on background threads.
 
-    A sync calls `start` and `wait` at its start, and `finish` at its end.
+    A sync calls `start` and `wait` at its start, and `finish` at its end. Failures are only logged.
 
-    `day` is the day on which the sync started, as YYYY-MM-DD. `run` is the ID of the sync. `catalog` contains the table
-    of reports, or is None if there is no such table.
+    `day` is the day on which the sync started, as YYYY-MM-DD. `run` is the ID of the sync. If `catalog` is set, the day
+    is registered as a partition of the table of reports.
     """
 
     def __init__(self, config: Config, access: AwsAccess, catalog: TableCatalog | None, day: str, run: str) -> None:
@@ -323,18 +319,18 @@ class ReportWriter:
         self._remaining = SECONDS
 
     def start(self, lines: Sequence[ReportLine]) -> None:
-        """Start to write the first object of the report in the background."""
+        """Start to write the first object of the report in the background, and return."""
         self._starting = self._in_background(lambda: self._put(STARTED, lines))
 
     def wait(self) -> None:
-        """Wait for at most half of `SECONDS` until the first object is written."""
+        """Wait until the first object is written, for at most half of `SECONDS`."""
         if self._starting is not None:
             self._join(self._starting, SECONDS / 2)
 
     def finish(self, lines: Sequence[ReportLine]) -> None:
         """Write the final object of the report. Only the first call has an effect.
 
-        Returns when the object is written, or when the sync has waited for the report for `SECONDS` in total.
+        Returns when the object is written, or when the sync has waited `SECONDS` in total for both objects.
         """
         with self._lock:
             if self._finished:
@@ -349,7 +345,7 @@ class ReportWriter:
             self._warn(f"was not written within {SECONDS:.0f} s and may be missing", None)
 
     def _join(self, thread: threading.Thread, seconds: float) -> None:
-        """Wait until a thread ends, for at most `seconds`, and without exceeding `SECONDS` in total."""
+        """Wait until a thread ends, for at most `seconds`, and at most `SECONDS` in all calls together."""
         began = time.monotonic()
         thread.join(min(seconds, self._remaining))
         self._remaining = max(0.0, self._remaining - (time.monotonic() - began))
@@ -358,10 +354,7 @@ class ReportWriter:
         put(self._access.client("s3"), f"{self._folder}/{name}", encode(lines))
 
     def _register(self, catalog: TableCatalog) -> None:
-        """Register the day as a partition of the table of reports.
-
-        If the partition is already registered, this requires only one request.
-        """
+        """Register the day as a partition of the table of reports. Sends one request if it is already registered."""
         from destination_datalake.tables.glue.catalog import LinesTable, LinesTableKind
 
         kind = LinesTableKind(REPORTS_TABLE, "reports", _DESCRIPTION, glue_columns(), ("day",), "none")
@@ -400,7 +393,7 @@ _NOT_SENT = "The %s of this sync was not sent (%s). The sync itself is not affec
 def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
     """Run each task on its own thread. Return when all tasks have ended, or after `seconds`.
 
-    Warnings about failures and timeouts name a task by its key in `tasks`.
+    Failures and timeouts are logged as warnings, which name a task by its key in `tasks`.
     """
     deadline = time.monotonic() + seconds
 
