@@ -1,1 +1,1 @@
-"""The minimal IAM policy and the minimal Lake Formation grants that a configuration requires."""
+"""Determines the minimal IAM policy and Lake Formation grants that a configuration requires."""

@@ -41,7 +41,7 @@ The exit code is 0, 1 if the configuration is not valid, and 2 for an invalid co
 
 
 def run_iam_policy(arguments: Sequence[str]) -> int:
-    """Run the command with `arguments`, which exclude the command's name. Return the exit code, 0 or 1.
+    """Run the command `iam-policy` with the given command-line arguments. Return the exit code, 0 or 1.
 
     Raises SystemExit with code 2 for an invalid command line, and with code 0 for `--help`.
     """
@@ -84,9 +84,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print(config: Config, options: argparse.Namespace) -> int:
-    """Print the policy or, with --grants, the grants.
+    """Print the policy or, with --grants, the Lake Formation grants on stdout. Print notes on stderr.
 
-    Print notes on stderr. Without --grants, also print the grants on stderr.
+    If the options govern tables by Lake Formation, the grants are printed on stderr in addition to the policy. Raises
+    ConfigError if the options of the command contradict the configuration.
     """
     scope, principal = _scope(config, options), _principal(config, options)
     policy = statements(config, scope, (*CAPABILITIES, *ERASURE) if options.delete_rows else CAPABILITIES)

@@ -1,4 +1,4 @@
-"""The conditions under which a configuration requires permissions. permissions.toml refers to conditions by name."""
+"""Conditions on the configuration, to which the rules in permissions.toml refer by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from destination_datalake.config.services import LOCATION_PERMISSIONS, GlueRestC
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A condition on the options of a configuration. `options` describes the condition in Markdown."""
+    """A condition on the options of a configuration. `options` describes it in Markdown for the documentation."""
 
     options: str
     holds: Callable[[Config], bool]
@@ -23,7 +23,7 @@ def _tags(config: Config) -> bool:
 
 
 def _opts_in(config: Config) -> bool:
-    """Return whether syncs opt principals in. Opt-ins exist for databases and tables, but not for data locations."""
+    """Return whether syncs opt principals in to Lake Formation: mode hybrid, with grants on databases or tables."""
     granted = {permission for grant in config.lake_formation.grants for permission in grant.permissions}
     return config.lake_formation.mode == "hybrid" and bool(granted - LOCATION_PERMISSIONS)
 

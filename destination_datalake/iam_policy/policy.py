@@ -1,4 +1,4 @@
-"""The permissions that a configuration requires: policy statements within IAM's limits, and Lake Formation grants."""
+"""Generate the IAM policy statements, within IAM's size limits, and the Lake Formation grants for a configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.lake_formation.state import AllTables, Catalog, Database, DataLocation, LfTag, Resource
 
 MANAGED_POLICY_CHARACTERS = 6_144
-"""The maximum number of characters of a managed policy, without white space.
+"""The maximum length of a managed policy in characters, without white space.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
 """
@@ -24,7 +24,7 @@ _SID_ROOM = "0000"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of a policy, which allows actions on resources. `resources` are ARNs or patterns of ARNs."""
+    """A policy statement that allows actions on resources. `resources` are ARNs or ARN patterns."""
 
     sid: str
     actions: tuple[str, ...]
@@ -47,7 +47,7 @@ class Statement:
 
 
 def statements(config: Config, scope: Scope, capabilities: Sequence[Capability] = CAPABILITIES) -> Sequence[Statement]:
-    """Return the policy statements for these capabilities. Omit actions that the configuration does not require."""
+    """Return the policy statements for these capabilities, without actions that the configuration does not require."""
     policy = []
     for capability in capabilities:
         actions = tuple(permission.action for permission in capability.permissions if permission.when.holds(config))
@@ -58,22 +58,21 @@ def statements(config: Config, scope: Scope, capabilities: Sequence[Capability] 
 
 
 def document(policy: Sequence[Statement]) -> dict[str, Any]:
-    """Return the policy document with these statements."""
+    """Return the policy document that consists of these statements, ready for JSON."""
     return {"Version": "2012-10-17", "Statement": [statement.document() for statement in policy]}
 
 
 def characters(policy: Sequence[Statement]) -> int:
-    """Return the length of the policy document without white space, which is how IAM counts it."""
+    """Return the length of the policy document as IAM counts it: in characters, without white space."""
     text = json.dumps(document(policy), ensure_ascii=False, separators=(",", ":"))
     return len("".join(text.split()))
 
 
 def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
-    """Divide a policy into documents that do not exceed the size limit of managed policies. Usually, one is enough.
+    """Divide a policy into documents, usually one, that do not exceed the size limit of managed policies.
 
-    A statement that exceeds the limit is divided into statements with fewer resources. Requests that need several
-    resources are still allowed, because IAM authorizes each resource separately. Raises ValueError if a statement with
-    a single resource exceeds the limit.
+    A statement that exceeds the limit is divided by resources. This does not affect requests for several resources,
+    because IAM authorizes each resource separately. Raises ValueError if a statement with one resource is too long.
     """
     documents: list[list[Statement]] = [[]]
     for statement in (piece for whole in policy for piece in _numbered(whole)):
@@ -84,7 +83,7 @@ def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
 
 
 def _numbered(statement: Statement) -> Sequence[Statement]:
-    """Return the statement, or its pieces if it is too long. Each piece gets its own Sid; Sids must be unique."""
+    """Return the statement or, if it is too long, its pieces. Each piece gets its own Sid, because Sids are unique."""
     pieces = [*_pieces(replace(statement, sid=f"{statement.sid}{_SID_ROOM}"))]
     if len(pieces) == 1:
         return [statement]
@@ -92,7 +91,7 @@ def _numbered(statement: Statement) -> Sequence[Statement]:
 
 
 def _pieces(statement: Statement) -> Iterator[Statement]:
-    """Yield pieces of a statement, each of which is short enough for a document of its own."""
+    """Divide the resources of a statement among several statements, each short enough for its own document."""
     if characters([statement]) <= MANAGED_POLICY_CHARACTERS:
         yield statement
         return
@@ -107,8 +106,7 @@ def _pieces(statement: Statement) -> Iterator[Statement]:
 class LakeFormationGrant:
     """Lake Formation permissions on a resource, and the reason why the connector needs them.
 
-    If `grantable` is true, the permissions include the grant option, which allows the connector to grant them to
-    others.
+    If `grantable` is true, they include the grant option, so that the connector can grant them to others.
     """
 
     permissions: tuple[str, ...]
@@ -126,12 +124,11 @@ _TAGGED = "LF-Tags on databases and tables that others created"
 
 
 def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
-    """Yield the grants that the connector's principal needs if Lake Formation governs its catalog and data location.
+    """Yield the grants that the connector needs if Lake Formation governs its catalog and data location.
 
-    If no LF-Tags are configured, DROP is not required: only `check` drops a table, which it has created, and the
-    creator of a table has all permissions on it
-    (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). For the same reason, LF-Tags that
-    the connector will create need no grants.
+    Resources that the connector creates need no grants, because the creator has all permissions on them
+    (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). This is why DROP is only required
+    with LF-Tags: the connector drops only its own tables, which `check` creates.
     """
     tags = Policy.of(config).location().tag_values.keys()
     yield LakeFormationGrant(("CREATE_DATABASE",), Catalog(), "databases that do not exist")
@@ -170,9 +167,10 @@ def _grantable(permissions: Collection[str], resource: Resource) -> Iterator[Lak
 
 
 def _granted_to_others(config: Config, database: str | None, *, on_tables: bool) -> frozenset[str]:
-    """Return the permissions that the options grant to other principals in a database, or in any database if None.
+    """Return the permissions that `lake_formation.grants` grants to other principals.
 
-    With `on_tables`, return permissions on tables. Otherwise, return permissions on the database or the data location.
+    With `on_tables`, these are permissions on tables, otherwise on the database or the data location. `database` is the
+    database to which they apply, or None for any database.
     """
     return frozenset(
         permission

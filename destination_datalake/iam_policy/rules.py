@@ -1,7 +1,7 @@
-"""The rules from which policies are generated: capabilities with their actions, resources, reasons and conditions.
+"""Load the rules from which policies are generated: capabilities with actions, resources, reasons and conditions.
 
-The rules are in permissions.toml. This module defines the terms that they use. The page docs/permissions.md is
-generated from the rules. Tests compare the rules with the requests that syncs and checks send.
+The rules are in permissions.toml. This module defines the types and terms that they use. The page docs/permissions.md
+is generated from the rules. Tests compare the rules with the requests that syncs and checks send.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _NOT_IN_POLICIES = re.compile(r"[^\x20-\xff]+")
 class Scope:
     """The resources to which a configuration's policy applies.
 
-    `account` is the account that owns the Data Catalog, or ANY_ACCOUNT if the owner is unknown. The first item of
-    `databases` is lakeformation_database_name. `outside` contains the folders of tables outside bucket_prefix, without
-    a trailing slash, and is only used with follow_table_location.
+    `account` is the account that owns the Data Catalog, or ANY_ACCOUNT if the owner is unknown. The first database is
+    lakeformation_database_name. `outside` contains the folders of tables outside bucket_prefix, without a trailing
+    slash. Only configurations with follow_table_location use `outside`.
     """
 
     config: Config
@@ -53,7 +53,7 @@ class Scope:
 
     @classmethod
     def of(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
-        """Return the scope of a configuration, including the databases for the namespaces of `streams`."""
+        """Return the scope of a configuration. `streams` adds the databases for their namespaces."""
         folders = tuple(S3Address(address.bucket, address.key.strip("/")) for address in outside)
         return cls(config, _catalog_account(config), _databases(config, streams), folders)
 
@@ -64,7 +64,7 @@ class Scope:
 
     @property
     def warehouse(self) -> S3Address:
-        """The folder that the options bucket_name and bucket_prefix identify, without a trailing slash."""
+        """The folder bucket_prefix in the bucket bucket_name, without a trailing slash."""
         return S3Address(self.config.bucket_name, self.config.key().rstrip("/"))
 
     @property
@@ -73,13 +73,13 @@ class Scope:
         return (self.warehouse, *self.outside)
 
     def replaced(self) -> tuple[str, ...]:
-        """Return the names of folders and databases in which the policy replaces characters by wildcards."""
+        """Return the folders and databases whose names contain characters that the policy replaces by wildcards."""
         names = (*(folder.key for folder in self.folders), *self.databases)
         return tuple(name for name in names if _in_policy(name) != name)
 
     @property
     def database(self) -> str:
-        """The database that is used for streams without a namespace, for rejects, and by `check`."""
+        """The database for streams without a namespace, for rejects, and for `check`."""
         return self.databases[0]
 
     def objects(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class Scope:
         return tuple(self.s3(f"{address.bucket}/{_under(address)}") for address in self.folders)
 
     def s3(self, name: str) -> str:
-        """Return the ARN of a bucket, of a folder or of objects. `name` starts with the bucket's name."""
+        """Return an S3 ARN. `name` is a bucket, or a bucket followed by a key or a pattern, such as `lake/raw/*`."""
         return _in_policy(f"arn:{self.partition}:s3:::{name}")
 
     def catalog(self, *names: str) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:
 
 
 ANY_ACCOUNT = "*"
-"""The account in ARNs if the account is unknown. The policy then covers the Data Catalogs of all accounts that grant
+"""The wildcard for an unknown account in ARNs. The policy then covers the Data Catalogs of all accounts that grant
 access."""
 
 CHECKED_TABLES = "airbyte_check_*"
@@ -165,7 +165,7 @@ Condition: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 class Need(Enum):
-    """The commands that need an action."""
+    """The commands of the connector that need an action."""
 
     BOTH = "syncs, `check`"
     SYNC = "syncs"
@@ -188,7 +188,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Actions on the same resources. Each capability results in one statement of the policy."""
+    """IAM actions on the same resources. Each capability becomes one statement of the policy."""
 
     sid: str
     permissions: tuple[Permission, ...]

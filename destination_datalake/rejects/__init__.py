@@ -1,1 +1,1 @@
-"""Rejects: records and values that cannot be stored as sent. They are stored as dead letters, each with a reason."""
+"""Rejects: records and values that the destination table cannot store as sent, written to S3 with a reason each."""

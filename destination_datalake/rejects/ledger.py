@@ -1,4 +1,4 @@
-"""The ledger of one sync's rejects, which counts, limits, publishes and registers them."""
+"""Count the rejects of a sync, enforce the reject limits, and publish and register the files with rejects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REJECTS_TABLE = "airbyte_rejects"
 
 
 class Partition(NamedTuple):
-    """The partition keys of the table of rejects. All objects in a folder have the same values for these keys."""
+    """A partition of the table of rejects: the values of its partition keys, which determine the folder in S3."""
 
     reason: str
     stream: str
@@ -49,7 +49,7 @@ class RejectLocation:
         return Partition(reason, f"{self.database}.{self.table}", self.day)
 
     def uri(self, reason: str, attempt: str) -> str:
-        """Return the URI of the object to which `attempt` (at a unit) writes the rejects with this reason."""
+        """Return the S3 URI of the object with the rejects for this reason that one attempt at a task writes."""
         partition = self.partition(reason)
         return f"{self.root}/{reason}/{partition.stream}/dt={partition.dt}/{attempt}.jsonl.gz"
 
@@ -70,12 +70,13 @@ class RejectFile:
 
 @dataclass(frozen=True, slots=True)
 class RejectCounts:
-    """The numbers of received records and of rejects of a stream, a batch or a unit.
+    """Numbers of records and rejects, for a stream, a batch, or the part of a batch that one task encodes.
 
-    `records` is the number of received records, `refused` is the number of records that were not written as rows, and
-    `affected` is the number of records with a reject, including refused records. `reasons` counts the rejects by the
-    source name of the column (None for whole records) and by reason. The counts include rejected values that are not
-    written as a line of their own.
+    - `records`: received records.
+    - `refused`: records that were not written as rows.
+    - `affected`: records with at least one reject, including refused records.
+    - `reasons`: rejects by column (its name in the source, or None for whole records) and reason. They include rejected
+      values that have no line of their own.
     """
 
     records: int = 0
@@ -94,7 +95,7 @@ class RejectCounts:
 
     @classmethod
     def refusing(cls, reason: str, records: int) -> Self:
-        """Return the counts for records that a rule refuses. The reject limits do not apply to such records."""
+        """Return the counts for records that a rule refuses. They are exempt from the reject limits."""
         return cls(records, records, 0, {(None, reason): records} if records else {})
 
     @classmethod
@@ -115,13 +116,13 @@ _MAX_REASONS = 10
 
 @dataclass(frozen=True, slots=True)
 class RejectLimit:
-    """The maximum ratio and, optionally, the maximum number of records with rejects in a stream."""
+    """The limits for a stream: the maximum ratio and, optionally, the maximum number of records with rejects."""
 
     max_ratio: float = 1.0
     max_count: int | None = None
 
     def exceeded(self, counts: RejectCounts) -> str | None:
-        """Return a clause about the exceeded limit and the most frequent reasons, or None if none is exceeded."""
+        """Return None if no limit is exceeded, or else a clause with the limit and the most frequent reasons."""
         if self.max_count is not None and counts.affected > self.max_count:
             limit = f"rejects.max_count {self.max_count}"
         elif counts.records and counts.affected / counts.records > self.max_ratio:
@@ -148,21 +149,21 @@ _logger = logging.getLogger(__name__)
 
 
 class RejectCatalog(Protocol):
-    """A catalog with a table of all rejects."""
+    """The part of a catalog that `RejectLedger` uses: it registers files in the table of rejects."""
 
     def register(self, files: Sequence[RejectFile]) -> None:
-        """Register files of rejects in the table. Not thread-safe. Raises the errors of the catalog's client."""
+        """Register files in the table of rejects. Not thread-safe. Raises the errors of the catalog's client."""
 
 
 class RejectLedger:
-    """The ledger of one sync's rejects, which counts, limits, publishes and registers them. Thread-safe.
+    """Counts the rejects of one sync, enforces the limits, and publishes the files with rejects. Thread-safe.
 
-    Before the commit of each batch, the sync calls `publish` with the batch's rejects, and then `add` with its counts.
-    If `add` returns a message, the batch is not committed, but its rejects remain, because they show the cause. If the
-    batch fails for another reason, the sync calls `delete_uncommitted`.
+    Before the sync commits a batch, it calls `publish` with the batch's reject files, and then `add` with the counts.
+    If `add` returns a message, a limit is exceeded: the sync does not commit the batch, but keeps the published
+    rejects, because they show the cause. If the batch fails for another reason, the sync calls `delete_uncommitted`.
 
     `root`, `run` and `day` have the same meaning as in RejectLocation. If `catalog` is None, rejects are stored in S3,
-    but are not registered in a table.
+    but not registered in a table.
     """
 
     def __init__(
@@ -178,13 +179,14 @@ class RejectLedger:
         self._counts: dict[StreamId, RejectCounts] = {}
 
     def location(self, database: str, table: str) -> RejectLocation:
-        """Return the location for the rejects of the stream that is written to this table."""
+        """Return the location in S3 for the rejects of the stream whose records are written to this table."""
         return RejectLocation(self._root, self._run, self._day, database, table)
 
     def add(self, stream: StreamId, counts: RejectCounts) -> str | None:
-        """Add the counts of a batch to those of the stream. Call `add` before the batch is committed.
+        """Add the counts of a batch to those of the stream, before the batch is committed.
 
-        Returns a message for the user if the stream now exceeds a limit. In this case, do not commit the batch.
+        Returns a user-facing message if the stream now exceeds a limit, or else None. If a message is returned, do not
+        commit the batch.
         """
         with self._lock:
             total = self._counts[stream] = RejectCounts.total([self._counts.get(stream, RejectCounts()), counts])
@@ -196,10 +198,10 @@ class RejectLedger:
         )
 
     def publish(self, files: Sequence[RejectFile]) -> None:
-        """Publish the rejects of a batch, and register them in the catalog. Call this method before the commit.
+        """Make the rejects of a batch visible, and register them in the catalog, before the batch is committed.
 
-        Raises the errors of S3. Errors of the catalog are only logged as warnings, because the objects in S3 can be
-        read without a catalog.
+        Raises S3's errors. The catalog's errors are only logged as warnings, because the objects can be read without a
+        catalog.
         """
         if not files:
             return

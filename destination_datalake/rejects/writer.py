@@ -1,4 +1,4 @@
-"""Write the rejects of one unit (the part of a batch that one task encodes) as JSON lines, on an executor."""
+"""Write the rejects of one unit (the part of a batch that one Spark task encodes) as JSON lines to S3."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 
 # --- Lines ------------------------------------------------------------------------------------------------------------
-# Format a reject as a line of JSON. The fields are those of Firehose's error objects and of RudderStack's discards
-# table.
+# Format a reject as a line of JSON. The fields are those of Firehose's error objects and RudderStack's discards table.
 #
 # docs/rejects.md describes the fields. `tables/glue/lines_table.py` defines the columns for them.
 
@@ -43,11 +42,11 @@ _EPOCH = datetime(1970, 1, 1)
 _CACHED_PATHS = 4096
 
 MAX_VALUES = 100
-"""The maximum number of rejected values per record that are written as lines. Further values are only counted. Their
+"""The maximum number of rejected values per record that get a line of their own. Further values are only counted; their
 originals are in `rawData`."""
 
 MAX_VALUE_BYTES = 64 * 1024
-"""The maximum length of `column_value` in bytes. A longer value is contained only in `rawData`."""
+"""The maximum length of `column_value` in bytes. Longer values are only in `rawData`."""
 
 
 class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -56,10 +55,10 @@ class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class RejectLine(msgspec.Struct, frozen=True, gc=False):
-    """A line that describes one reject. Numeric times are in milliseconds since 1970-01-01 UTC.
+    """A line about one reject. Numeric times are in milliseconds since 1970-01-01 UTC.
 
-    Only the first line for a record contains `raw_data`. In this line, `values_not_listed` is the number of the
-    record's rejected values that have no line of their own.
+    A record with several rejected values has several lines. Only the first of them contains `raw_data` and
+    `values_not_listed`, the number of rejected values without a line of their own.
     """
 
     attempts_made: int = msgspec.field(name="attemptsMade")
@@ -86,7 +85,7 @@ class RejectLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class RowKey(NamedTuple):
-    """The `_airbyte_raw_id` and `_airbyte_extracted_at` (in µs since 1970) of the row of a rejected value."""
+    """Identifies the row with a rejected value by its `_airbyte_raw_id` and `_airbyte_extracted_at` (µs since 1970)."""
 
     id: str
     extracted_at: int
@@ -108,7 +107,10 @@ class RejectFormatter:
         self._records = 0
 
     def value_lines(self, line: bytes, changes: Sequence[ValueChange], row: RowKey) -> Iterator[RejectLine]:
-        """Yield a line for each value of a record that was rejected and therefore changed, up to MAX_VALUES lines."""
+        """Yield a line for each rejected value of a record that was written as `row`, up to MAX_VALUES lines.
+
+        `line` is the original record. `changes` are the values that were changed because they were rejected.
+        """
         self._records += 1
         for number, change in enumerate(changes[:MAX_VALUES]):
             _, type_ = self._describe(change.field or "")
@@ -121,7 +123,7 @@ class RejectFormatter:
         return self._line(line, reason, message, 0, None, None, 0)
 
     def column_of(self, change: ValueChange) -> str:
-        """Return the source's name for the column that contains a changed value."""
+        """Return the name in the source of the column that contains a changed value."""
         return self._describe(change.field or "")[0]
 
     def _line(
@@ -160,9 +162,9 @@ class RejectFormatter:
 
 
 def _text(original: bytes | None) -> str | None:
-    """Return the JSON text of a value, or None if it is too long.
+    """Return the JSON text of a value, or None if it exceeds MAX_VALUE_BYTES.
 
-    Only `rawData` preserves bytes that are not valid UTF-8.
+    Bytes that are not valid UTF-8 are lost, but remain in `rawData`.
     """
     if original is None or len(original) > MAX_VALUE_BYTES:
         return None
@@ -170,10 +172,10 @@ def _text(original: bytes | None) -> str | None:
 
 
 def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
-    """Return the source's name for the column at a path and the type of the value there, or None if no column matches.
+    """Return the name in the source of the column at a path, and the type of the value there. None if none matches.
 
-    The path consists of source keys and list indexes, joined by `.`. Because keys may contain dots, several columns can
-    match. The first match is used.
+    The path consists of source keys and list indexes, joined by dots. Keys may contain dots, so several columns can
+    match; the first match is used.
     """
     for column in columns:
         name = path_step(column.source)
@@ -209,7 +211,7 @@ _MESSAGES = {
 
 
 def _describe(path: str, columns: Sequence[Field]) -> tuple[str, str]:
-    """Return the source's name for the column at a path, and the name of the type that is expected there."""
+    """Return the name in the source of the column at a path, and the name of the type that is expected there."""
     column = column_at(path, columns)
     assert column is not None, "the path of a change is in a column"
     return column[0], glue_type(widest(column[1])).partition("<")[0]
@@ -229,24 +231,25 @@ def _hive_timestamp(microseconds: int) -> str | None:
 
 
 # --- Writer -----------------------------------------------------------------------------------------------------------
-# Write the rejects of one unit to S3 on the executor, before the unit's result is returned.
+# Write the rejects of one unit to S3 on the executor, before the task returns its result.
 #
-# The driver completes the uploads of the attempt whose result it commits. The rejects of other attempts never become
-# visible.
+# Spark may run a task several times. The driver publishes only the uploads of the attempt whose result it commits.
 
 
 BUFFER_BYTES = 1024 * 1024
-"""The number of bytes of text that are buffered before they are compressed. This limits memory for any number of
-rejects."""
+"""The number of bytes of text that are buffered before they are compressed, so that memory is bounded."""
 
 
 class RejectWriter:
-    """Writes the rejects of one unit to S3, in one object per reason."""
+    """Writes the rejects of one unit (the part of a batch that one task encodes) to S3, in one object per reason.
+
+    Call `write` for each group of decoded records, and then `close` or, after an error, `abort`.
+    """
 
     def __init__(self, formatter: RejectFormatter, location: RejectLocation, attempt: str, s3: S3Client) -> None:
         """Create a writer without sending requests.
 
-        `attempt` is part of the objects' names, and is unique to this attempt at the unit.
+        `attempt` is a unique name for this attempt at the unit. It becomes part of the objects' names.
         """
         self._formatter = formatter
         self._location = location
@@ -260,7 +263,7 @@ class RejectWriter:
         self._reasons: Counter[tuple[str | None, str]] = Counter()
 
     def write(self, decoded: Decoded, row_ids: Any) -> None:
-        """Append the rejects among decoded records. `row_ids` contains the raw ID of each row. Raises ObjectFailed."""
+        """Write the rejects in `decoded`. `row_ids` contains the raw ID of each row. Raises ObjectFailed."""
         self._rows += decoded.rows
         self._refused += len(decoded.rejected)
         self._affected += len(decoded.rejected)
@@ -278,7 +281,7 @@ class RejectWriter:
                 self._append(line)
 
     def close(self) -> list[RejectFile]:
-        """Complete the uploads and return the objects, which are durable but not visible yet. Raises ObjectFailed."""
+        """Upload the rest, and return the files. They are invisible until published. Raises ObjectFailed."""
         for reason in [*self._open]:
             upload = self._open[reason].close()
             del self._open[reason]
@@ -294,7 +297,7 @@ class RejectWriter:
                 steps.callback(file.abort)
 
     def counts(self) -> RejectCounts:
-        """Return the counts of the records and rejects that were passed to `write` so far."""
+        """Return the counts of the records and rejects passed to `write` so far."""
         return RejectCounts(self._rows + self._refused, self._refused, self._affected, dict(self._reasons))
 
     def _append(self, line: RejectLine) -> None:

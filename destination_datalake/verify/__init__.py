@@ -1,1 +1,1 @@
-"""The `verify` command: read all rows of tables, and check the result against the tables' metadata."""
+"""The command `verify`: reads all rows of tables, and checks them against the tables' metadata."""

@@ -56,7 +56,7 @@ The exit code is 0, 1 if a table differs from its metadata or cannot be read, 2 
 after SIGTERM."""
 
 _FILES_PER_JOB = 2_000
-"""The maximum number of files per Spark job, which limits the memory of the driver."""
+"""The maximum number of files per Spark job, which bounds the memory of the driver."""
 
 _SECOND = timedelta(seconds=1)
 """The resolution of times in the erasure ledger, which stores whole seconds."""
@@ -71,7 +71,7 @@ _MAX_SHOWN = 100
 class TableResult:
     """The result of verifying one table, as printed by `--json`.
 
-    `notes` contains remarks that are not problems, for example about comparisons that were skipped.
+    `notes` are remarks about skipped comparisons and the like, which are not problems.
     """
 
     table: str
@@ -83,10 +83,10 @@ class TableResult:
 
 
 def run_verify(arguments: Sequence[str], spark: Engine | None = None) -> int:
-    """Run the command with `arguments`, which exclude the command's name. Return the exit code: 0, 1 or 143.
+    """Run the command `verify` with the given command-line arguments. Return the exit code: 0, 1 or 143.
 
-    Uses `spark` if given; otherwise starts an engine when one is needed. Raises SystemExit with code 2 for an invalid
-    command line, and with code 0 for `--help`.
+    If `spark` is None, starts Spark when it is needed. Raises SystemExit with code 2 for an invalid command line, and
+    with code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
         options = _parser().parse_args(arguments)
@@ -158,7 +158,7 @@ def _tables(config: Config, catalog: TableCatalog, options: argparse.Namespace) 
 def _reported(
     reports: Reports, days: int, names: Iterable[TableName], erasures: Sequence[_Erasure]
 ) -> dict[TableName, list[Reported]]:
-    """Return, for each table, the figures that the reports of syncs contain about it, newest first."""
+    """Map each table to the figures about it in the reports of syncs, newest first."""
     tables, now = {str(name): name for name in names}, datetime.now(UTC)
     changes_by_table: dict[TableName, _Changes] = {}
     reported: dict[TableName, list[Reported]] = {}
@@ -198,7 +198,7 @@ def _reported(
 
 @dataclass(slots=True)
 class _Changes:
-    """The changes that a sync and all newer syncs made to a table, collected from report lines."""
+    """The changes that the newest syncs made to a table. `add` the report lines about the table, newest first."""
 
     overwrites: bool = False
     widens: bool = False
@@ -225,10 +225,10 @@ class _Report(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Erasure:
-    """An erasure request of `delete-rows`: its tables, and the time at which it finished.
+    """A request of the command `delete-rows`: its tables, and the time at which it finished, or None.
 
-    `finished` is None if the request is unfinished. `rows` maps the ID of each sync to the number of its rows that were
-    removed, or is None if the request has no report.
+    `rows` maps the ID of each sync to the number of its rows that the request removed. It is None if the request has no
+    report.
     """
 
     tables: Collection[str]
@@ -237,7 +237,10 @@ class _Erasure:
 
 
 def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
-    """Yield the erasure requests in the ledger at `folder`, an S3 URI. Raises AWS errors and ValueError."""
+    """Yield the requests in the ledger of `delete-rows` at the S3 URI `folder`.
+
+    Raises AWS errors, and ValueError if the ledger is invalid.
+    """
     for request in requests(folder, s3):
         finished = None if request.finished is None else datetime.fromisoformat(request.finished) + _SECOND
         content = get_or_none(s3, f"{folder}/{request.id}/{ERASURE_REPORT}")
@@ -260,10 +263,11 @@ def verify_table(
     *,
     lists_folder: bool,
 ) -> TableResult:
-    """Verify a table and return the result. If the table cannot be read, the result contains a problem.
+    """Read all files of a table, compare them with its metadata and `reported`, and return the result.
 
-    If problems were found and another writer has changed the table since, verify the objects with problems again.
-    Raises the error if a resource of this machine is exhausted.
+    If there are problems and another writer has changed the table in the meantime, reads the files with problems again.
+    If the table cannot be read, the result contains a problem. Raises errors only if a resource of this machine, such
+    as disk space, is exhausted.
     """
     first = TableResult(str(name))
     suspects: set[str] | None = None
@@ -290,7 +294,7 @@ def verify_table(
         first.problems = result.problems
         if not changed:
             break
-        # Files are immutable, so only files with problems are read again.
+        # Files are immutable, so only files with problems must be read again.
         suspects = {finding.where for finding in result.problems}
     return first
 
@@ -302,7 +306,10 @@ def _read_files(
     engine: Callable[[], Engine],
     access: AwsAccess,
 ) -> dict[str, Total]:
-    """Read all files of the table, or only the URIs in `suspects`. Return the totals of each group of files."""
+    """Read all files of the table, or only the URIs in `suspects` if it is not None.
+
+    Adds problems, notes and totals to `result`. Returns the totals of each group of files.
+    """
     totals: dict[str, Total] = {}
     files = (file for file in table.expected_files() if suspects is None or file.source.uri in suspects)
     without_duckdb = 0
