@@ -1,4 +1,4 @@
-"""The account of the tests' AWS as its administrator sees it: users and roles with policies of a test's choice."""
+"""The emulated AWS account from the administrator's view: creates users and roles with policies chosen by a test."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,36 +14,39 @@ from integration_tests.aws.requests.log import RequestLog
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 
 Document = Mapping[str, Any]
-"""A policy document."""
+"""A policy document, or a statement of one, as JSON."""
 
 
 def allow(*actions: str, resource: str | Sequence[str] = "*", condition: Document | None = None) -> Document:
-    """Return a statement that allows these actions."""
+    """Return a policy statement that allows these actions."""
     return _statement("Allow", actions, resource, condition)
 
 
 def deny(*actions: str, resource: str | Sequence[str] = "*", condition: Document | None = None) -> Document:
-    """Return a statement that denies these actions."""
+    """Return a policy statement that denies these actions."""
     return _statement("Deny", actions, resource, condition)
 
 
 def policy(*statements: Document) -> str:
-    """Return a policy of these statements."""
+    """Return a policy document with these statements, as JSON text."""
     return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
 
 
 def trust(principal: str, external_id: str | None = None) -> str:
-    """Return the policy of a role that this principal may assume, with this external id if any."""
+    """Return the trust policy that lets a principal assume a role, as JSON text.
+
+    If `external_id` is set, the principal must present this external ID.
+    """
     condition = {} if external_id is None else {"Condition": {"StringEquals": {"sts:ExternalId": external_id}}}
     return policy({"Effect": "Allow", "Principal": {"AWS": principal}, "Action": "sts:AssumeRole", **condition})
 
 
 @dataclass(frozen=True)
 class Member:
-    """A user or a role of the account.
+    """A user or a role in the account.
 
-    `credentials` is the connector's option. `environment` has the variables that AWS's default chain reads: for a role
-    they are those of a user who may assume it and nothing else.
+    `credentials` is the value of the connector's option `credentials`. `environment` contains the variables of AWS's
+    default credential chain. For a role, the variables belong to a user whose only permission is to assume the role.
     """
 
     arn: str
@@ -53,13 +56,13 @@ class Member:
 
 
 class Account:
-    """Creates users and roles; names are new each time."""
+    """Creates users and roles with unique names in the emulated AWS account."""
 
     def __init__(self, endpoint_url: str) -> None:
         self.endpoint_url = endpoint_url
 
     def user(self, *statements: Document) -> Member:
-        """Create a user with an access key, allowed what the statements say."""
+        """Create a user with an access key, and with a policy that consists of these statements."""
         name = _new("user")
         arn = self.client("iam").create_user(UserName=name)["User"]["Arn"]
         self.permit_user(name, *statements)
@@ -75,9 +78,10 @@ class Account:
     def role(
         self, *statements: Document, external_id: str | None = None, trusted: str | None = None, max_seconds: int = 3600
     ) -> Member:
-        """Create a role that is allowed what the statements say.
+        """Create a role with a policy that consists of these statements.
 
-        Whoever is `trusted` may assume it (the account, if nobody is named), for `max_seconds` at most.
+        The principal `trusted` may assume the role, or by default any principal of the account. A session lasts at most
+        `max_seconds` seconds.
         """
         name = _new("role")
         role = self.client("iam").create_role(
@@ -93,17 +97,17 @@ class Account:
         return Member(role["Arn"], name, option, holder.environment)
 
     def permit_user(self, name: str, *statements: Document) -> None:
-        """Let a user be allowed what the statements say, and no longer what it was."""
+        """Replace the policy of a user by one with these statements. Do nothing if there are none."""
         if statements:
             self.client("iam").put_user_policy(UserName=name, PolicyName="test", PolicyDocument=policy(*statements))
 
     def permit_role(self, name: str, *statements: Document) -> None:
-        """Let a role be allowed what the statements say, and no longer what it was."""
+        """Replace the policy of a role by one with these statements. Do nothing if there are none."""
         if statements:
             self.client("iam").put_role_policy(RoleName=name, PolicyName="test", PolicyDocument=policy(*statements))
 
     def governed_database(self, name: str) -> None:
-        """Create a database of which Lake Formation and not IAM alone decides: nobody has it, or a table in it."""
+        """Create a database that Lake Formation governs: no principal has permissions on it or on its new tables."""
         self.client("glue").create_database(DatabaseInput={"Name": name, "CreateTableDefaultPermissions": []})
         self.client("lakeformation").revoke_permissions(
             Principal={"DataLakePrincipalIdentifier": "IAM_ALLOWED_PRINCIPALS"},
@@ -112,14 +116,17 @@ class Account:
         )
 
     def client(self, service: str, member: Member | None = None, region: str = REGION) -> Any:
-        """Return a client of a member's, or of the administrator's."""
+        """Return a boto3 client with the credentials of `member`, or of the administrator if it is None.
+
+        For a role, assumes the role first.
+        """
         keys = member.environment if member is not None else _ADMINISTRATOR
         if member is not None and "role_arn" in member.credentials:
             keys = self.session(member)
         return _client(service, self.endpoint_url, region, **keys)
 
     def session(self, role: Member) -> Mapping[str, str]:
-        """Assume a role; return the variables of the environment that have its credentials."""
+        """Assume a role, and return the environment variables with the credentials of the session."""
         option = role.credentials
         given: Any = {"ExternalId": option["external_id"]} if "external_id" in option else {}
         sts = _client("sts", self.endpoint_url, REGION, **role.environment)
@@ -128,9 +135,10 @@ class Account:
 
     @contextmanager
     def governed(self, *administrators: Member, region: str = REGION) -> Iterator[None]:
-        """Let Lake Formation decide about databases and tables that are created meanwhile, and not IAM alone.
+        """Let Lake Formation govern databases and tables that are created within the `with` block.
 
-        Nobody may create databases but these data lake administrators, and whom they grant it to.
+        Only `administrators` (data lake administrators), and principals to whom they grant it, may create databases.
+        Restores the previous settings at the end.
         """
         lake_formation = self.client("lakeformation", region=region)
         before = lake_formation.get_data_lake_settings()["DataLakeSettings"]
@@ -154,13 +162,13 @@ class Account:
             lake_formation.put_data_lake_settings(DataLakeSettings=before)
 
     def grant(self, member: Member, resource: Document, *permissions: str, region: str = REGION) -> None:
-        """Grant Lake Formation's permissions on a resource, as its API writes resources."""
+        """Grant Lake Formation permissions on a resource, given in the form of Lake Formation's API."""
         self.client("lakeformation", region=region).grant_permissions(
             Principal={"DataLakePrincipalIdentifier": member.arn}, Resource=resource, Permissions=list(permissions)
         )
 
     def log(self) -> RequestLog:
-        """Return the log of what is asked of the account from now on."""
+        """Return a log of all requests to the account from now on."""
         return RequestLog(self.endpoint_url)
 
 
@@ -171,7 +179,7 @@ _ADMINISTRATOR = {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": S
 
 @cache
 def _boto3() -> Any:
-    """Return the session that all clients come from: each session reads botocore's models anew."""
+    """Return the session for all clients. A shared session loads botocore's service models only once."""
     return boto3.Session()
 
 

@@ -1,4 +1,4 @@
-"""An AWS that fails chosen requests."""
+"""Proxies in front of the emulated AWS that make chosen requests fail, or kill the process that sends them."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from integration_tests.harness.loopback import Answer, Request
 
 @dataclass(frozen=True)
 class Fault:
-    """The answer to the first `times` requests that `meets` accepts."""
+    """An error response. The first `times` requests for which `meets` returns True get this response."""
 
     meets: Callable[[Request], bool]
     status: int
@@ -22,19 +22,19 @@ class Fault:
 
 
 def throttled_glue(operation: str, times: int) -> Fault:
-    """Glue is asked too often, says AWS (Glue API: ThrottlingException)."""
+    """Return a fault in which Glue throttles an operation (Glue API: ThrottlingException)."""
     body = b'{"__type":"ThrottlingException","message":"Rate exceeded"}'
     return Fault(lambda request: request.operation == operation, 400, body, times)
 
 
 def slow_down(method: str, times: int) -> Fault:
-    """S3 is asked too often, says AWS (S3 API: error code SlowDown)."""
+    """Return a fault in which S3 throttles requests with an HTTP method (S3 API: error code SlowDown)."""
     body = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
     return Fault(lambda request: request.method == method and not request.operation, 503, body, times)
 
 
 def denied_uploads() -> Fault:
-    """S3 denies writes (S3 API: error code AccessDenied)."""
+    """Return a fault in which S3 denies all writes (S3 API: error code AccessDenied)."""
     body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 
     def is_upload(request: Request) -> bool:
@@ -44,7 +44,7 @@ def denied_uploads() -> Fault:
 
 
 def denied_under(folder: str) -> Fault:
-    """S3 denies writes and deletes under this folder (S3 API: error code AccessDenied)."""
+    """Return a fault in which S3 denies writes and deletes in a folder (S3 API: error code AccessDenied)."""
     body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 
     def is_there(request: Request) -> bool:
@@ -54,7 +54,7 @@ def denied_under(folder: str) -> Fault:
 
 
 def denied_deletes() -> Fault:
-    """S3 denies deletes (S3 API: error code AccessDenied)."""
+    """Return a fault in which S3 denies deletes, but not aborts of uploads (S3 API: error code AccessDenied)."""
     body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 
     def is_delete(request: Request) -> bool:
@@ -64,7 +64,10 @@ def denied_deletes() -> Fault:
 
 
 def denied_parts(folder: str) -> Fault:
-    """S3 takes no part of an upload under this folder, and lets none be aborted (S3 API: error code AccessDenied)."""
+    """Return a fault in which S3 denies uploads of parts, and aborts of uploads, in a folder.
+
+    S3 API: error code AccessDenied.
+    """
     body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 
     def is_part(request: Request) -> bool:
@@ -74,13 +77,13 @@ def denied_parts(folder: str) -> Fault:
 
 
 def denied_glue(operation: str) -> Fault:
-    """Glue does not allow this (Glue API: AccessDeniedException)."""
+    """Return a fault in which Glue denies an operation (Glue API: AccessDeniedException)."""
     body = b'{"__type":"AccessDeniedException","message":"not authorized"}'
     return Fault(lambda request: request.operation == operation, 400, body, 1_000_000)
 
 
 class FaultyAws(AwsProxy):
-    """The account with a fault. `refused` counts what was not passed on."""
+    """A proxy that answers some requests with a fault. `refused` is the number of requests that got the fault."""
 
     def __init__(self, endpoint_url: str, fault: Fault) -> None:
         super().__init__(endpoint_url)
@@ -96,7 +99,10 @@ class FaultyAws(AwsProxy):
 
 
 class MurderousAws(AwsProxy):
-    """The account, which kills each Python worker that writes a data file under a folder, the first `times` times."""
+    """A proxy that kills Spark's Python worker when it writes a data file in `folder`, at most `times` times.
+
+    `killed` is the number of killed workers.
+    """
 
     def __init__(self, endpoint_url: str, folder: str, times: int) -> None:
         super().__init__(endpoint_url)
@@ -118,7 +124,7 @@ class MurderousAws(AwsProxy):
 
 
 def _worker_at(port: int) -> psutil.Process | None:
-    """The Python worker of Spark's whose end of a connection is at this port, if it is one's."""
+    """Return the Python worker of Spark that uses a local port, or None if another process uses it."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if any(argument.endswith("runs.worker_daemon") for argument in process.cmdline()) and any(

@@ -1,10 +1,10 @@
-"""Types of the Glue Data Catalog, as DuckDB calls them."""
+"""Convert types of the Glue Data Catalog to types of DuckDB."""
 
 from collections.abc import Mapping, Sequence
 
 
 def duckdb_type(glue_type: str) -> str:
-    """Return DuckDB's name of a Glue (Hive) type, for example `array<struct<a:int>>` → `STRUCT("a" INTEGER)[]`."""
+    """Return the DuckDB type for a Glue (Hive) type: `array<struct<a:int>>` becomes `STRUCT("a" INTEGER)[]`."""
     outer, _, inner = glue_type.strip().partition("<")
     if not inner:
         return _PRIMITIVES.get(outer, outer)
@@ -22,11 +22,11 @@ def duckdb_type(glue_type: str) -> str:
 
 
 _PRIMITIVES: Mapping[str, str] = {"string": "VARCHAR", "binary": "BLOB", "int": "INTEGER"}
-"""Only the names that DuckDB does not share with Hive."""
+"""Maps the Glue types whose names differ from DuckDB's to DuckDB's names."""
 
 
 def split(types: str) -> Sequence[str]:
-    """Split at the commas that are in no bracket: `a:decimal(1,2),b:array<c>` has two parts."""
+    """Split a text at the commas outside brackets: `a:decimal(1,2),b:array<c>` has two parts."""
     parts, depth = [""], 0
     for character in types:
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
@@ -38,5 +38,5 @@ def split(types: str) -> Sequence[str]:
 
 
 def quoted(name: str) -> str:
-    """Return a name as an identifier of SQL."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,7 +1,7 @@
-"""The lake as its readers see it: the tables in S3 and Glue, read independently of the connector.
+"""Read the lake's tables in S3 and Glue, independently of the connector's code.
 
-DuckDB reads the data files. Those of Iceberg tables are named by PyIceberg's scan of the current snapshot and read by
-field id; those of Hive tables are found through Glue's locations, as Athena finds them.
+DuckDB reads the data files. For an Iceberg table, PyIceberg's scan of the current snapshot lists the files, and columns
+are identified by field ID. For a Hive table, the files are in the locations that Glue contains, as for Athena.
 """
 
 import re
@@ -35,17 +35,18 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
 PREFIX = "lake"
-"""The folder of the bucket that the connector's configuration names."""
+"""The connector's `bucket_prefix` in tests: the folder of the lake in the bucket."""
 
 
 class Lake:
-    """A bucket and a database of its own, in an AWS account shared with other lakes.
+    """A bucket and a database for one test, in an AWS account that several lakes share.
 
-    `database` is where streams without a namespace go. `name("x")` gives namespaces that no other lake uses.
+    `database` contains the tables of streams without a namespace. `name("x")` returns a namespace that no other lake
+    uses.
     """
 
     def __init__(self, endpoint_url: str) -> None:
-        """Create the bucket; the databases are the connector's to create."""
+        """Create the bucket. The connector creates the databases."""
         self.endpoint_url = endpoint_url
         self._token = uuid4().hex[:10]
         self.bucket = f"lake-{self._token}"
@@ -53,11 +54,11 @@ class Lake:
         self.s3.create_bucket(Bucket=self.bucket)
 
     def name(self, word: str) -> str:
-        """Return a name that no other lake in this account has, valid as a namespace and as a Glue database."""
+        """Return a name that no other lake in the account uses, valid as a namespace and as a Glue database."""
         return f"{word}_x{self._token}"
 
     def config(self, **overrides: object) -> dict[str, object]:
-        """Return a configuration of the connector for this lake, with these options set or replaced."""
+        """Return the connector's configuration for this lake. `overrides` sets or replaces options."""
         return {
             "aws_account_id": ACCOUNT_ID,
             "credentials": {
@@ -75,21 +76,21 @@ class Lake:
     # What a reader sees
 
     def read(self, database: str, table: str) -> pa.Table:
-        """Return every row of a table, its columns in the catalog's order; timestamps with a zone are in UTC.
+        """Return all rows of a table, with columns in the catalog's order. Timestamps with a zone are in UTC.
 
-        Partition columns of Hive tables, which stand in paths and not in files, are left out.
+        Partition keys of Hive tables are omitted, because paths contain their values instead of files.
         """
         entry = self.glue_table(database, table)
         return self._read_iceberg(database, table) if _is_iceberg(entry) else self._read_hive(entry)
 
     def rows(self, database: str, table: str) -> list[dict[str, Any]]:
-        """Return every row of a table as a dictionary, in no order that a reader may rely on."""
+        """Return all rows of a table as dictionaries, in arbitrary order."""
         return self.read(database, table).to_pylist()
 
     def rejects(self) -> list[dict[str, Any]]:
-        """Return every reject that the catalog's table of them leads to, in the order of its records.
+        """Return all rejects in the Glue table of rejects, in the order of the rejected records.
 
-        Columns have the catalog's names and partition keys are columns, as a SerDe without regard to case has them.
+        Columns have the catalog's lower-case names, as with a case-insensitive SerDe. Partition keys are columns too.
         """
         rejects = []
         entry = self.glue_table(self.database, "airbyte_rejects")
@@ -110,20 +111,20 @@ class Lake:
         return sorted(rejects, key=lambda row: (row["sequencenumber"], row["subsequencenumber"]))
 
     def glue_table(self, database: str, table: str) -> "TableTypeDef":
-        """Return the Glue catalog's entry; raises EntityNotFoundException when there is none."""
+        """Return a table's entry in Glue. Raises EntityNotFoundException if the table does not exist."""
         return self.glue.get_table(DatabaseName=database, Name=table)["Table"]
 
     def columns(self, database: str, table: str) -> dict[str, str]:
-        """Return the Glue types of a table's columns by name, in order, partition columns last."""
+        """Map the names of a table's columns to their Glue types, in order, with partition keys last."""
         entry = self.glue_table(database, table)
         return _types([*entry["StorageDescriptor"]["Columns"], *entry.get("PartitionKeys", [])])
 
     def tables(self) -> list[tuple[str, str]]:
-        """Return (database, table) of every table in this lake's bucket but that of reports, sorted."""
+        """Return (database, table) for every table in this lake's bucket, sorted. The table of reports is omitted."""
         names = []
         for databases in self.glue.get_paginator("get_databases").paginate():
             for database in databases["DatabaseList"]:
-                # The account has hundreds of databases that name another lake.
+                # The account contains hundreds of databases of other lakes.
                 if not {self._token}.issuperset(_TOKEN.findall(database["Name"])):
                     continue
                 for tables in self.glue.get_paginator("get_tables").paginate(DatabaseName=database["Name"]):
@@ -136,17 +137,17 @@ class Lake:
         return sorted(names)
 
     def iceberg_table(self, database: str, table: str) -> "IcebergTable":
-        """Return an Iceberg table, for a test that writes to it as another engine would."""
+        """Return an Iceberg table as PyIceberg's object, so that a test can write to it like another engine."""
         return self._iceberg.load_table((database, table))
 
     def drop_table(self, database: str, table: str) -> None:
-        """Take a table out of the catalog; its objects stay."""
+        """Remove a table from the catalog. Its objects in S3 remain."""
         self.glue.delete_table(DatabaseName=database, Name=table)
 
     def create_iceberg_table(
         self, database: str, table: str, schema: Schema, order: SortOrder, properties: Mapping[str, str]
     ) -> "IcebergTable":
-        """Create an Iceberg table in this lake's bucket as another engine would."""
+        """Create an Iceberg table in this lake's bucket with PyIceberg, like another engine."""
         return self._iceberg.create_table(
             (database, table),
             schema,
@@ -156,7 +157,7 @@ class Lake:
         )
 
     def put_foreign_table(self, name: str) -> None:
-        """Put a table into the catalog, in a new database, that no kind of ours can write: a view."""
+        """Create a view in a new database of the catalog. The connector cannot write to a table of this type."""
         self.glue.create_database(DatabaseInput={"Name": self.database})
         self.glue.create_table(
             DatabaseName=self.database,
@@ -169,7 +170,7 @@ class Lake:
         )
 
     def data_files(self, database: str, table: str) -> dict[str, int]:
-        """Return the sizes in bytes, by key, of the objects that hold the rows a reader sees now."""
+        """Map the keys of the objects that contain the table's current rows to their sizes in bytes."""
         entry = self.glue_table(database, table)
         if _is_iceberg(entry):
             tasks = self.iceberg_table(database, table).scan().plan_files()
@@ -179,14 +180,14 @@ class Lake:
     # What lies in the bucket
 
     def objects(self, prefix: str = "") -> dict[str, int]:
-        """Return the sizes in bytes, by key, of every object under the prefix, visible to readers or not.
+        """Map the keys of all objects under a prefix to their sizes in bytes, including objects that readers ignore.
 
-        Reports of syncs are in `reports` alone.
+        The objects of sync reports are omitted; `reports` returns them.
         """
         return {key: size for key, size in self._objects(prefix) if "/_reports/" not in key}
 
     def reports(self) -> dict[str, int]:
-        """Return the sizes in bytes, by key, of the objects of reports."""
+        """Map the keys of the objects of sync reports to their sizes in bytes."""
         return {key: size for key, size in self._objects("") if "/_reports/" in key}
 
     def _objects(self, prefix: str) -> Iterator[tuple[str, int]]:
@@ -201,19 +202,19 @@ class Lake:
 
     @property
     def s3(self) -> "S3Client":
-        """A client for this account's S3."""
+        """A boto3 client for S3 in this account."""
         client: S3Client = _client("s3", self.endpoint_url)
         return client
 
     @property
     def glue(self) -> "GlueClient":
-        """A client for this account's Glue Data Catalog."""
+        """A boto3 client for the Glue Data Catalog of this account."""
         client: GlueClient = _client("glue", self.endpoint_url)
         return client
 
     @property
     def s3_properties(self) -> dict[str, str]:
-        """What a catalog of PyIceberg reads and writes files in this S3 with."""
+        """The properties with which a PyIceberg catalog accesses S3 in this account."""
         return {
             "s3.endpoint": self.endpoint_url,
             "s3.access-key-id": ACCESS_KEY_ID,
@@ -228,9 +229,10 @@ class Lake:
     # Reading data files
 
     def _read_iceberg(self, database: str, table: str) -> pa.Table:
-        """Read by field id, as Iceberg asks for, and let PyIceberg's own reader confirm the shape.
+        """Return the rows of an Iceberg table, read by DuckDB and identified by field ID.
 
-        Its rows are not taken: it reads a null list of structs as an empty one (apache/iceberg-python#3833).
+        PyIceberg's reader only confirms the columns. Its rows are not used, because it reads a null list of structs as
+        an empty list (apache/iceberg-python#3833).
         """
         scan = self.iceberg_table(database, table).scan()
         confirmed = scan.to_arrow()
@@ -257,7 +259,7 @@ class Lake:
         return rows
 
     def _dead_rows(self, deletes: Collection["IcebergFile"]) -> Mapping[str, Sequence[int]]:
-        """Return the positions of the rows that files of position deletes name, by the data files' URIs."""
+        """Map the URI of each data file to the positions of the rows that position delete files delete."""
         kinds = {file.content for file in deletes}
         assert kinds <= {DataFileContent.POSITION_DELETES}, "this reader does not apply equality deletes"
         if not deletes:
@@ -270,7 +272,7 @@ class Lake:
         return self.read_hive_files([*self._hive_files(entry)], entry["StorageDescriptor"])
 
     def read_hive_files(self, keys: Sequence[str], descriptor: "StorageDescriptorOutputTypeDef") -> pa.Table:
-        """Return the rows of these objects, read as a table's or a partition's storage descriptor says."""
+        """Return the rows of these objects, read according to the storage descriptor of a table or a partition."""
         glue_types = _types(descriptor["Columns"])
         columns = {name: duckdb_type(glue_type) for name, glue_type in glue_types.items()}
         is_json = "json" in descriptor["SerdeInfo"]["SerializationLibrary"].lower()
@@ -282,7 +284,7 @@ class Lake:
                 rows = engine.read_json(f"{folder}/*", format="newline_delimited", columns=columns)
             else:
                 rows = engine.read_parquet(f"{folder}/*", union_by_name=True)
-            # A column that the catalog has and no file has reads as null; a column of the files alone is not there.
+            # A column of the catalog that no file contains reads as null. Columns that only files contain are omitted.
             present = {name.lower(): name for name in rows.columns}
             selected = ", ".join(
                 f"{quoted(present[name])} AS {quoted(name)}" if name in present else f"NULL::{kind} AS {quoted(name)}"
@@ -292,7 +294,10 @@ class Lake:
 
     @contextmanager
     def _files(self, keys: Sequence[str]) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
-        """Lend an engine and a folder with copies of these objects, their names' endings kept."""
+        """Download objects to a temporary folder, and yield a DuckDB connection and the folder.
+
+        The copies keep the suffixes of the objects' names.
+        """
         with tempfile.TemporaryDirectory() as folder, duckdb.connect() as engine:
             engine.execute("SET TimeZone = 'UTC'")
             for number, key in enumerate(keys):
@@ -300,7 +305,11 @@ class Lake:
             yield engine, folder
 
     def _hive_files(self, entry: "TableTypeDef") -> dict[str, int]:
-        """Return the files that Athena finds: in projected partitions, else in registered ones, else in the table."""
+        """Map the keys of the files that Athena would read to their sizes.
+
+        These are the files in the projected partitions. Without projection, they are those in the registered partitions
+        or, for an unpartitioned table, in the table's location.
+        """
         location = entry["StorageDescriptor"]["Location"]
         if not entry.get("PartitionKeys"):
             return dict(self.visible(location))
@@ -314,16 +323,16 @@ class Lake:
         )
         partitions = [partition["StorageDescriptor"]["Location"] for page in pages for partition in page["Partitions"]]
         folders = {_key(location).rstrip("/") for location in partitions}
-        # One listing for all: there may be hundreds.
+        # One list request for all partitions, because there may be hundreds.
         visible = self.visible(commonpath([*folders])) if folders else iter(())
         return {key: size for key, size in visible if not folders.isdisjoint(_folders_around(key))}
 
     def visible(self, location: str) -> Iterator[tuple[str, int]]:
-        """Yield key and size of every object below a location that Hive does not take for hidden."""
+        """Yield the key and size of every object below a location that Hive does not treat as hidden."""
         folder = _key(location).rstrip("/") + "/"
         for key, size in self.objects(folder).items():
             hidden = any(part.startswith(("_", ".")) for part in key.removeprefix(folder).split("/"))
-            # Hive keeps empty objects named as folders; they hold no rows.
+            # Hive ignores empty objects whose names end like folders.
             if not hidden and not key.endswith("/"):
                 yield key, size
 
@@ -333,7 +342,7 @@ class Lake:
 
 @cache
 def _client(service: Literal["s3", "glue"], endpoint_url: str) -> Any:
-    """Return the client that all lakes of an account share: making one takes as long as a small sync."""
+    """Return a client that all lakes of an account share, because creating one takes as long as a small sync."""
     session = boto3.Session(
         aws_access_key_id=ACCESS_KEY_ID, aws_secret_access_key=SECRET_ACCESS_KEY, region_name=REGION
     )
@@ -341,7 +350,7 @@ def _client(service: Literal["s3", "glue"], endpoint_url: str) -> Any:
 
 
 _TOKEN = re.compile(r"_x([0-9a-f]{10})")
-"""What `name` adds to the names of a lake."""
+"""The unique suffix that `name` appends to names."""
 
 
 def _arrow(relation: duckdb.DuckDBPyRelation) -> pa.Table:

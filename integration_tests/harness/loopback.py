@@ -1,4 +1,4 @@
-"""A server of a test's own on the loopback interface, in the test's process: a proxy of AWS's, or a catalog."""
+"""An HTTP server on the loopback interface, in the process of the test: the base of AWS proxies and of catalogs."""
 
 import socket
 import struct
@@ -13,9 +13,9 @@ from typing import Self
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asks: the method, the path with its query, the Glue operation if it is one, and the rest.
+    """A request of a client: method, path with query, Glue operation (empty for other requests), headers and body.
 
-    `port` is the client's end of the connection.
+    `port` is the port at the client's end of the connection.
     """
 
     method: str
@@ -26,13 +26,13 @@ class Request:
     port: int
 
     def header(self, name: str) -> str:
-        """Return a header's value, however its name is spelled; empty if there is none."""
+        """Return the value of a header, or an empty string if it is missing. Names are case-insensitive."""
         return next((value for key, value in self.headers.items() if key.lower() == name.lower()), "")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The response to a request."""
+    """The response to a request: HTTP status, headers and body."""
 
     status: int
     headers: Mapping[str, str]
@@ -40,17 +40,20 @@ class Answer:
 
 
 class HungUp(ConnectionError):
-    """Raised by `answer` where the client's connection is to be reset instead of answered."""
+    """Raised by `answer` to reset the client's connection instead of sending a response."""
 
 
 class LoopbackServer(ABC):
-    """Starts on entering, on a free port; `endpoint_url` says where. What `answer` does is a subclass's matter."""
+    """An HTTP server on a free port, which runs within a `with` block. `endpoint_url` is its address.
+
+    Subclasses implement `answer`.
+    """
 
     endpoint_url: str
 
     @abstractmethod
     def answer(self, request: Request) -> Answer:
-        """Answer a request, on a thread of its own. Raises HungUp."""
+        """Return the response to a request, or raise HungUp. Called on a separate thread per connection."""
 
     def __enter__(self) -> Self:
         handler = type("Handler", (_Handler,), {"answers": self})
@@ -71,7 +74,8 @@ class LoopbackServer(ABC):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Headers and body are two segments: else the second waits 40 ms for the client's acknowledgement of the first.
+    # Disable Nagle's algorithm: headers and body are two segments, and otherwise the second would wait 40 ms for the
+    # client's acknowledgement of the first.
     disable_nagle_algorithm = True
     answers: LoopbackServer
 
@@ -80,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle_one_request()
         except HungUp:
             self.close_connection = True
-            # Closed now, with data or time left or not, the kernel sends RST (socket(7): SO_LINGER).
+            # With SO_LINGER of 0 seconds, closing the socket sends RST, even if data remain (socket(7)).
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except (ConnectionError, TimeoutError):
             self.close_connection = True
@@ -98,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in answer.headers.items():
             if name.lower() not in ("connection", "transfer-encoding", "content-length"):
                 self.send_header(name, value)
-        # The answer to HEAD tells the length of a body that it does not have.
+        # The response to HEAD contains the length of a body, but no body.
         head = self.command == "HEAD"
         length = answer.headers.get("Content-Length") if head else str(len(answer.body))
         if length is not None and answer.status != 204:
@@ -120,4 +124,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass  # noqa: N815
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: a test's output is for what fails."""
+        """Suppress the log, so that a test's output contains only failures."""

@@ -1,4 +1,4 @@
-"""Airbyte messages and configured catalogs, as the platform writes them: one JSON object per line, without newline."""
+"""Build Airbyte messages and configured catalogs as the platform writes them: one JSON object per line, no newline."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,24 +7,27 @@ from typing import Literal
 Json = Mapping[str, object]
 
 EMITTED_AT = 1_700_000_000_000
-"""The extraction time of a record that does not say its own: 2023-11-14T22:13:20Z in epoch milliseconds."""
+"""The default `emitted_at` of records, in milliseconds since 1970: 2023-11-14T22:13:20Z."""
 
 
 def record(stream: str, data: Json, *, namespace: str | None = None, emitted_at: float = EMITTED_AT) -> bytes:
-    """Return a RECORD line; `emitted_at` in epoch milliseconds; the namespace is left out when it is None."""
+    """Return a RECORD message. `emitted_at` is in milliseconds since 1970. A namespace of None is omitted."""
     body: dict[str, object] = {"stream": stream, "data": data, "emitted_at": emitted_at}
     return _line("RECORD", "record", _with_namespace(body, namespace))
 
 
 def state(stream: str, cursor: object, *, namespace: str | None = None, **extra: object) -> bytes:
-    """Return a STREAM STATE line whose `stream_state` is `{"cursor": cursor}`; `extra` goes beside `type` (as `id`)."""
+    """Return a STATE message for one stream with the state `{"cursor": cursor}`.
+
+    `extra` adds members beside `type`, such as `id`.
+    """
     descriptor = _with_namespace({"name": stream}, namespace)
     body = {"type": "STREAM", "stream": {"stream_descriptor": descriptor, "stream_state": {"cursor": cursor}}}
     return _line("STATE", "state", {**body, **extra})
 
 
 def global_state(cursor: object, streams: Sequence[tuple[str | None, str]] = (), **extra: object) -> bytes:
-    """Return a GLOBAL STATE line with one stream state per (namespace, name)."""
+    """Return a GLOBAL STATE message with a stream state for each (namespace, name) in `streams`."""
     stream_states = [
         {"stream_descriptor": _with_namespace({"name": name}, namespace), "stream_state": {"cursor": cursor}}
         for namespace, name in streams
@@ -36,7 +39,7 @@ def global_state(cursor: object, streams: Sequence[tuple[str | None, str]] = (),
 def status(
     stream: str, status: Literal["STARTED", "RUNNING", "COMPLETE", "INCOMPLETE"], *, namespace: str | None = None
 ) -> bytes:
-    """Return a TRACE line with the stream's status."""
+    """Return a TRACE message with the status of a stream."""
     body = {
         "type": "STREAM_STATUS",
         "emitted_at": EMITTED_AT,
@@ -57,11 +60,11 @@ def configured_stream(
     primary_key: Sequence[str] = (),
     cursor: str | None = None,
 ) -> dict[str, object]:
-    """Return one stream of a configured catalog.
+    """Return a stream of a configured catalog.
 
-    A truncate refresh, which is how the platform asks for an overwrite, is `mode="append"` with `generation` and
-    `minimum` equal and above zero. None for the three ids leaves them out, as platforms without refreshes do.
-    `primary_key` and `cursor` are fields of the records.
+    An ID of None is omitted, as on platforms without refreshes. For a truncate refresh, which the platform uses to
+    request an overwrite, set `mode` to "append", and `generation` and `minimum` to the same number above 0.
+    `primary_key` and `cursor` are names of fields.
     """
     stream: dict[str, object] = {
         "name": name,
@@ -80,7 +83,7 @@ def configured_stream(
 
 
 def configured_catalog(*streams: Json) -> dict[str, object]:
-    """Return a configured catalog of these streams."""
+    """Return a configured catalog with these streams."""
     return {"streams": list(streams)}
 
 

@@ -1,4 +1,4 @@
-"""A lake whose Iceberg tables are in a REST catalog, and nothing in Glue."""
+"""A lake whose Iceberg tables are in a REST catalog instead of Glue."""
 
 import gzip
 import json
@@ -25,7 +25,10 @@ REALM = {"Polaris-Realm": "TEST"}
 
 
 class RestLake(Lake):
-    """Its catalog, which asks for OAuth2, a realm and a warehouse, is served from entering to leaving."""
+    """A lake with its own REST catalog, which requires OAuth2, a realm and a warehouse.
+
+    The catalog's server runs within a `with` block.
+    """
 
     def __init__(self, endpoint_url: str, behaviour: Behaviour | None = None) -> None:
         super().__init__(endpoint_url)
@@ -43,7 +46,7 @@ class RestLake(Lake):
 
     @property
     def catalog(self) -> dict[str, object]:
-        """The option `catalog`."""
+        """The value of the connector's option `catalog` for this lake."""
         return {
             "type": "rest",
             "uri": self.server.endpoint_url,
@@ -56,12 +59,18 @@ class RestLake(Lake):
         }
 
     def config(self, **overrides: object) -> dict[str, object]:
-        """Return a configuration of the connector for this lake, with these options set or replaced."""
+        """Return the connector's configuration for this lake. `overrides` sets or replaces options.
+
+        Hive tables are configured in Glue.
+        """
         in_glue = overrides.get("table_type") == "HIVE"
         return super().config(**{**({} if in_glue else {"catalog": self.catalog}), **overrides})
 
     def glue_table(self, database: str, table: str) -> "TableTypeDef":
-        """Return what Glue would have of a table. Raises EntityNotFoundException if there is none."""
+        """Return a table in the form of a Glue entry, so that tests can treat both catalogs alike.
+
+        Raises EntityNotFoundException if the table does not exist.
+        """
         try:
             loaded = self._iceberg.load_table((database, table))
         except NoSuchTableError as error:
@@ -80,17 +89,17 @@ class RestLake(Lake):
         return cast("TableTypeDef", entry)
 
     def drop_table(self, database: str, table: str) -> None:
-        """Take a table out of the catalog; its objects stay."""
+        """Remove a table from the catalog. Its objects in S3 remain."""
         self._iceberg.drop_table((database, table))
 
     def put_foreign_table(self, name: str) -> None:
-        """Put a table into the catalog, in a new database, that lies where ours may not lie."""
+        """Create a table in a new namespace of the catalog, at a location outside bucket_prefix."""
         self._iceberg.create_namespace(self.database)
         location = f"s3://{self.bucket}/elsewhere/{name}"
         self._iceberg.create_table((self.database, name), Schema(NestedField(1, "id", LongType())), location)
 
     def rejects(self) -> list[dict[str, Any]]:
-        """Return every reject, which has no table here, from its object, in the order of its records."""
+        """Return all rejects, read from S3 in the order of the records. This catalog has no table of rejects."""
         rejects = []
         for key in self.objects(f"{PREFIX}/_errors/"):
             reason, stream, day, _ = key.removeprefix(f"{PREFIX}/_errors/").split("/")
@@ -101,7 +110,7 @@ class RestLake(Lake):
         return sorted(rejects, key=lambda row: (row["sequencenumber"], row["subsequencenumber"]))
 
     def tables(self) -> list[tuple[str, str]]:
-        """Return (database, table) of every table in the catalog, sorted."""
+        """Return (database, table) for every table in the catalog, sorted."""
         databases = [identifier[0] for identifier in self._iceberg.list_namespaces()]
         return sorted(
             (identifier[0], identifier[1])

@@ -1,4 +1,4 @@
-"""A stream whose second sync stored wrong rows, in each mode of sync, and what the page on rollbacks says about it."""
+"""A table whose second sync stored wrong rows, for each sync mode, and the statements of the page on rollbacks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,22 +11,22 @@ from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, obje
 
 PAGE = "docs/how-to/roll-back.md"
 SNAPSHOT, SYNC_ID = "8217318465342345871", "4711"
-"""The snapshot to roll back to and the job of the bad sync, in the statements of the page."""
+"""The snapshot to roll back to, and the ID of the bad sync, as written in the page's statements."""
 
 
 Row = tuple[int, int, str]
-"""`id`, `version` and `name`."""
+"""The fields `id`, `version` and `name` of a record."""
 
 FIRST: Sequence[Row] = [(1, 1, "a"), (2, 1, "b")]
 BAD: Sequence[Row] = [(1, 9, "bad"), (3, 9, "bad")]
 RIGHT: Sequence[Row] = [(1, 2, "right"), (4, 2, "right")]
 LATER: Sequence[Row] = [(3, 1, "later"), (4, 3, "later")]
-"""The rows of four syncs; the second is rolled back. Its versions are higher than those of all others."""
+"""The rows of four syncs. The second sync is rolled back. Its versions are the highest."""
 
 
 @dataclass(frozen=True)
 class SyncMode:
-    """A mode of sync, and the names by ID that a table has after the first, the third and the fourth sync."""
+    """A sync mode, and the table's rows (ID and name) after the first, the third and the fourth sync."""
 
     name: str
     destination: Literal["append", "overwrite", "append_dedup"]
@@ -36,7 +36,10 @@ class SyncMode:
     options: Mapping[str, object] = field(default_factory=dict)
 
     def stream(self, number: int) -> Json:
-        """Return the stream of a sync, by its number from 1. A mode that replaces rows has a generation each time."""
+        """Return the configured stream of a sync, whose number counts from 1.
+
+        If the mode replaces rows, every sync has a new generation.
+        """
         generation, minimum = (number, number) if self.replaces else (1, 0)
         return configured_stream(
             "orders",
@@ -67,39 +70,39 @@ SYNC_MODES = (
 
 @dataclass(frozen=True)
 class RolledBack:
-    """The table `orders` of one mode of sync."""
+    """The table `orders` in one sync mode. The second of its syncs is rolled back."""
 
     warehouse: Warehouse
     mode: SyncMode
 
     @property
     def lake(self) -> Lake:
-        """The lake of the table."""
+        """The lake that contains the table."""
         return self.warehouse.lake
 
     def sync(self, number: int, rows: Sequence[Row]) -> None:
-        """Run a sync of these rows, by its number from 1."""
+        """Run a sync of these rows. Its number counts from 1."""
         lines = [record("orders", {"id": id_, "version": version, "name": name}) for id_, version, name in rows]
         end = [state("orders", number), status("orders", "COMPLETE")]
         self.warehouse.sync([self.mode.stream(number)], [*lines, *end], **self.mode.options)
 
     def names(self) -> list[tuple[int, str]]:
-        """Return the ID and the name of each row."""
+        """Return the ID and name of each row, sorted."""
         return sorted((row["id"], row["name"]) for row in self.warehouse.whole_rows("orders"))
 
     def snapshot(self) -> int:
-        """Return the current snapshot."""
+        """Return the ID of the table's current snapshot."""
         snapshot = self.lake.iceberg_table(self.lake.database, "orders").metadata.current_snapshot_id
         assert snapshot is not None
         return snapshot
 
     def block(self, language: str, number: int = 0, *, snapshot: int | None = None) -> str:
-        """Return a block of the page, with this table and snapshot in place of those of the page."""
+        """Return a code block of the page, with this table and this snapshot in place of those on the page."""
         block = blocks(PAGE, language=language)[number].body.replace("shop.orders", f"{self.lake.database}.orders")
         return block if snapshot is None else block.replace(SNAPSHOT, str(snapshot))
 
     def reported(self) -> list[dict[str, Any]]:
-        """Return what the page's query on the table of reports finds, newest first, asked of DuckDB."""
+        """Run the page's query over the table of reports in DuckDB, and return the result, newest first."""
         import duckdb
 
         query = self.block("sql").replace("'shop'", f"'{self.lake.database}'")

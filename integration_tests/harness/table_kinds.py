@@ -1,4 +1,4 @@
-"""The kinds of table that a sync can end in."""
+"""The kinds of tables that a sync can write."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,16 +6,19 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class TableKind:
-    """A kind of table: the options that choose it, and what it can do. Tests ask what it can, never which it is."""
+    """A kind of table: the options that select it, and its capabilities.
+
+    Tests must check capabilities, never the name of a kind.
+    """
 
     name: str
     options: Mapping[str, object]
     promotes_in_place: bool
-    """A wider integer type for a column is a change of the catalog alone."""
+    """Whether an integer column can be widened by changing only the catalog."""
     keeps_zones: bool
-    """A reader can tell a timestamp with a zone from one without."""
+    """Whether readers can distinguish timestamps with and without a zone."""
     is_typed: bool
-    """The data files carry types of their own."""
+    """Whether data files contain the types of columns."""
 
 
 TABLE_KINDS = (
@@ -56,4 +59,4 @@ PARTITIONED_KINDS = (
         options={**_HIVE_PARQUET.options, "partitioning": "YEAR/MONTH/DAY", "partition_source": "extracted_at"},
     ),
 )
-"""Partitioned by what every stream has."""
+"""Kinds that are partitioned by a column that every stream has."""

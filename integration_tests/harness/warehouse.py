@@ -1,4 +1,4 @@
-"""A lake of one kind of table and the platform that syncs into it, in the words of the scenarios."""
+"""A lake with one kind of table, and the platform that syncs into it: the operations that test scenarios use."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,38 +18,38 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Warehouse:
-    """Where the syncs of one scenario go."""
+    """The lake, the kind of table and the platform of one test scenario."""
 
     lake: Lake
     platform: Platform
     kind: TableKind
 
     def config(self, **options: object) -> dict[str, object]:
-        """Return the configuration for this kind of table, with these options set or replaced."""
+        """Return the connector's configuration for this kind of table. `options` sets or replaces options."""
         return self.lake.config(**{**self.kind.options, **options})
 
     def sync(self, streams: Sequence[Json], lines: Iterable[bytes], **options: object) -> Run:
-        """Run a sync that must succeed."""
+        """Run a sync to its end. Fails the test if the sync fails."""
         run = self.attempt(streams, lines, **options)
         assert run.exit_code == 0, run.report()
         assert run.errors == []
         return run
 
     def attempt(self, streams: Sequence[Json], lines: Iterable[bytes], **options: object) -> Run:
-        """Run a sync, however it ends."""
+        """Run a sync to its end, and return its outcome, successful or not."""
         return self.platform.write(self.config(**options), configured_catalog(*streams), lines)
 
     def start(self, streams: Sequence[Json], **options: object) -> Running:
-        """Start a sync and leave the conversation to the caller."""
+        """Start a sync. The caller sends its input and ends it."""
         return self.platform.start(self.config(**options), configured_catalog(*streams))
 
     def rows(self, table: str, database: str | None = None) -> list[dict[str, Any]]:
-        """Return a table's rows without the connector's own columns, in the order of `id` where there is one."""
+        """Return a table's rows without the columns that the connector adds, sorted by `id` if this column exists."""
         rows = [{key: row[key] for key in row if key not in META} for row in self.whole_rows(table, database)]
         return sorted(rows, key=lambda row: str(row.get("id")))
 
     def whole_rows(self, table: str, database: str | None = None) -> list[dict[str, Any]]:
-        """Return a table's rows with all their columns."""
+        """Return a table's rows with all columns, including those that the connector adds."""
         return self.lake.rows(database or self.lake.database, table)
 
     def ids(self, table: str, database: str | None = None) -> list[int]:
@@ -57,18 +57,18 @@ class Warehouse:
         return sorted(row["id"] for row in self.whole_rows(table, database))
 
     def row(self, table: str, database: str | None = None) -> dict[str, Any]:
-        """Return the table's only row."""
+        """Return the only row of a table. Fails if there are none or several."""
         (row,) = self.whole_rows(table, database)
         return row
 
     def columns(self, table: str) -> dict[str, str]:
-        """Return the Glue types of a table's columns by name, in order, without partition keys."""
+        """Map the names of a table's columns to their Glue types, in order, without partition keys."""
         keys = {key["Name"] for key in self.lake.glue_table(self.lake.database, table).get("PartitionKeys", ())}
         types = self.lake.columns(self.lake.database, table)
         return {name: type_ for name, type_ in types.items() if name not in keys}
 
     def exists(self, table: str, database: str | None = None) -> bool:
-        """Tell whether the catalog has the table."""
+        """Return whether the catalog contains the table."""
         return (database or self.lake.database, table) in self.lake.tables()
 
 

@@ -1,4 +1,4 @@
-"""A Hive table through exactly the partitions that the Glue catalog has, as Athena and Trino read it."""
+"""Read a Hive table through the partitions that are registered in Glue, as Athena and Trino do."""
 
 import gzip
 import json
@@ -20,20 +20,21 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RegisteredPartition:
-    """One partition of the catalog: its values by key, as text, and the objects below its location."""
+    """A partition in the catalog: its values by key, as texts, and the objects below its location."""
 
     values: Mapping[str, str]
     location: str
     objects: Sequence[str]
     rows: Sequence[Row]
-    """The rows of the objects, read by the partition's own descriptor, with the keys' values of their types."""
+    """The rows of the objects, read according to the partition's descriptor. Partition keys have the values of their
+    types."""
 
 
 def registered(lake: Lake, table: str, database: str | None = None) -> list[RegisteredPartition]:
-    """Return the partitions of a table in the order of their values.
+    """Return the registered partitions of a table, sorted by their values.
 
-    Asserts what engines take for granted: values are unique, no object belongs to two partitions, and columns are
-    those of the table (Athena: HIVE_PARTITION_SCHEMA_MISMATCH).
+    Asserts what query engines assume: values are unique, no object belongs to two partitions, and the columns are those
+    of the table (Athena: HIVE_PARTITION_SCHEMA_MISMATCH).
     """
     database = database or lake.database
     entry = lake.glue_table(database, table)
@@ -63,7 +64,7 @@ def registered(lake: Lake, table: str, database: str | None = None) -> list[Regi
 
 
 def rows_of(partitions: Sequence[RegisteredPartition], *columns: str) -> list[Row]:
-    """Return the rows of all partitions, in the order of `id`; with `columns`, only these."""
+    """Return the rows of all partitions, sorted by `id`. If `columns` are given, return only these columns."""
     rows = [row for partition in partitions for row in partition.rows]
     chosen = [{name: row[name] for name in columns} if columns else row for row in rows]
     return sorted(chosen, key=lambda row: str(row.get("id")))
@@ -92,7 +93,10 @@ def _rows(lake: Lake, objects: Sequence[str], descriptor: "StorageDescriptorOutp
 
 
 def _openx(kind: str, value: Any) -> Any:
-    """Return a value as the OpenX SerDe reads it: timestamps are text, or epoch milliseconds of 13 digits and more."""
+    """Return a value as the OpenX SerDe reads it.
+
+    The SerDe reads timestamps from text, or from milliseconds since 1970 with at least 13 digits.
+    """
     if value is None or kind not in ("timestamp", "date"):
         return value
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""DuckDB over a folder of Parquet files, which finds partitions in paths (hive_partitioning)."""
+"""Read a folder of Parquet files with DuckDB, which finds partitions in paths (hive_partitioning)."""
 
 import json
 import tempfile
@@ -15,7 +15,10 @@ from integration_tests.harness.lake import Lake
 
 @contextmanager
 def downloaded(lake: Lake, prefix: str) -> Iterator[Path]:
-    """Lend a folder with copies of all objects below a prefix of the lake's bucket, under their names below it."""
+    """Download all objects below a prefix of the lake's bucket to a temporary folder, and yield the folder.
+
+    The names of the copies are relative to the prefix.
+    """
     prefix = prefix.rstrip("/") + "/"
     with tempfile.TemporaryDirectory() as folder:
         for key in lake.objects(prefix):
@@ -28,7 +31,7 @@ def downloaded(lake: Lake, prefix: str) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a query has read."""
+    """The result of a query: its rows, the number of files that were opened, and the number of all files."""
 
     rows: list[dict[str, Any]]
     files: int
@@ -36,9 +39,9 @@ class Scan:
 
 
 def scan(folder: Path, where: str = "true", types: Mapping[str, str] | None = None) -> Scan:
-    """Return the rows that satisfy a condition, and of how many files how many were opened.
+    """Return the rows that satisfy the SQL condition `where`, and the number of opened files and of all files.
 
-    `types` are the types of partition keys; without it DuckDB decides by the values.
+    `types` maps partition keys to their types. Without it, DuckDB infers the types from the values.
     """
     pattern = str(folder / "**" / "*.parquet").replace("'", "''")
     options = ["hive_partitioning = true", "union_by_name = true", "filename = false"]

@@ -1,7 +1,8 @@
-"""Partition projection as Athena reads it from a table's parameters.
+"""Evaluate Athena's partition projection from a table's parameters.
 
-https://docs.aws.amazon.com/athena/latest/ug/partition-projection-supported-types.html. Athena computes every location
-that the parameters mean; here each object is asked whether it lies in one, which comes to the same.
+Athena computes every location that the parameters describe. This module instead checks for a given object whether it is
+in such a location, which has the same result.
+https://docs.aws.amazon.com/athena/latest/ug/partition-projection-supported-types.html.
 """
 
 import re
@@ -14,20 +15,21 @@ if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import TableTypeDef
 
 _UNITS = {"YEAR": 366, "MONTH": 31, "WEEK": 7, "DAY": 1, "HOUR": 1 / 24, "MINUTE": 1 / 1440, "SECOND": 1 / 86400}
-"""Days in the units of a range: a bound such as NOW+1YEARS; no test stands so near to one that a day matters."""
+"""The length in days of each unit in a bound such as NOW+1YEARS. An approximation is enough, because no test depends on
+a single day."""
 
 _JAVA = {"yyyy": ("%Y", r"\d{4}"), "MM": ("%m", r"\d\d"), "dd": ("%d", r"\d\d"), "HH": ("%H", r"\d\d")}
-"""Letters of a date format in Java: as strptime has them, and what they match."""
+"""Maps Java's date format letters to those of strptime and to a regular expression."""
 
 
 def is_projected(entry: "TableTypeDef") -> bool:
-    """Tell whether Athena ignores the table's registered partitions."""
+    """Return whether partition projection is enabled, so that Athena ignores the registered partitions."""
     return entry.get("Parameters", {}).get("projection.enabled", "").lower() == "true"
 
 
 @dataclass(frozen=True)
 class Projection:
-    """The projected partitions of a table."""
+    """The partition projection of a table: its parameters, keys and location template."""
 
     parameters: Mapping[str, str]
     keys: tuple[str, ...]
@@ -35,7 +37,7 @@ class Projection:
 
     @classmethod
     def from_entry(cls, entry: "TableTypeDef") -> "Projection":
-        """Read a table's parameters."""
+        """Read the projection from the table's entry in Glue."""
         parameters = entry["Parameters"]
         keys = tuple(key["Name"] for key in entry["PartitionKeys"])
         location = entry["StorageDescriptor"]["Location"].rstrip("/")
@@ -45,7 +47,7 @@ class Projection:
         return cls(parameters, keys, template)
 
     def values(self, uri: str) -> dict[str, str] | None:
-        """Return the values of the partition in whose location an object lies; None if it lies in none."""
+        """Return the values of the partition whose location contains the object `uri`, or None if no partition does."""
         parts = re.split(r"\$\{(.+?)\}", self.template)
         pattern, seen = "", set[str]()
         for number, part in enumerate(parts):

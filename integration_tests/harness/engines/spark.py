@@ -1,4 +1,4 @@
-"""Spark's own reader of Parquet over a folder, which finds partitions in paths (partition discovery)."""
+"""Read a folder of Parquet files with Spark, which finds partitions in paths (partition discovery)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ _SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions"
 
 @dataclass(frozen=True)
 class SparkReader:
-    """A Spark that is up; its SQL session is its own."""
+    """Reads files with the running Spark, in a SQL session of its own."""
 
     context: "SparkContext"
 
     def scan(self, folder: Path, where: str = "true", options: Mapping[str, str] | None = None) -> Scan:
-        """Return the rows that satisfy a condition, and of how many files how many were opened."""
+        """Return the rows that satisfy the SQL condition `where`, and the number of opened files and of all files."""
         from pyspark.sql import SparkSession
 
-        # With adaptive execution a plan has its metrics elsewhere.
+        # Adaptive execution must be off, because it stores the metrics of a plan elsewhere.
         session = SparkSession(self.context, options=_SETTINGS | {"spark.sql.adaptive.enabled": "false"})
         frame = session.read.options(mergeSchema="true", **(options or {})).parquet(str(folder)).where(where)
         rows: list[dict[str, Any]] = [row.asDict(recursive=True) for row in frame.collect()]
@@ -32,7 +32,7 @@ class SparkReader:
         return Scan(rows, plan.metrics().get("numFiles").get().value(), sum(1 for _ in folder.rglob("*.parquet")))
 
     def run(self, statements: str) -> list[dict[str, Any]]:
-        """Run statements that end in semicolons; return the rows of the last one. Their tables are dropped."""
+        """Run SQL statements that end in semicolons, drop the tables they create, and return the last one's rows."""
         from pyspark.sql import SparkSession
 
         session = SparkSession(self.context, options=_SETTINGS)

@@ -1,4 +1,4 @@
-"""The commands that people run, each run in a folder of its own."""
+"""Run the connector's commands for users, each in a folder of its own."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from integration_tests.harness.runs.warm import WarmLaunch
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run of a command left to see. `tmp` was its folder for temporary files."""
+    """The outcome of a command: exit code, stdout and stderr. `tmp` was its folder for temporary files."""
 
     exit_code: int
     lines: list[str]
@@ -32,7 +32,10 @@ def ran(
     killed_at: KillPoint | None = None,
     killed_after: float | None = None,
 ) -> Ran:
-    """Run a command in a folder below `folder` to its end, or to the point or for the seconds at which it is killed."""
+    """Run a command with a configuration, and return its outcome.
+
+    Creates a working folder in `folder`. The command is killed at `killed_at`, or after `killed_after` seconds, if set.
+    """
     workdir = Path(tempfile.mkdtemp(dir=folder))
     path, tmp, errors = workdir / "config.json", workdir / "tmp", workdir / "stderr"
     tmp.mkdir()

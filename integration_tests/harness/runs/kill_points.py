@@ -1,7 +1,7 @@
-"""Places in a run of the connector at which it can be made to die, as if the machine's power had failed.
+"""Kill a run of the connector at a chosen function call, as if the power of the machine failed.
 
-The connector knows nothing of them: a run that is to die gets the named function replaced by one that kills the process
-before, or after, its n-th call.
+The connector contains no code for this. The function is replaced by one that kills the process before or after its n-th
+call.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class KillPoint:
-    """Before or after the `call`-th call (from 1) of `function`, given as `package.module:Class.method`."""
+    """A point before or after the `call`-th call, counted from 1, of `function` (`package.module:Class.method`)."""
 
     moment: Literal["before", "after"]
     function: str
@@ -28,7 +28,7 @@ class KillPoint:
 
 
 def arm(point: KillPoint) -> None:
-    """Make this process kill itself at the point. Raises AttributeError if there is no such function any more."""
+    """Arrange that this process kills itself at the point. Raises AttributeError if the function does not exist."""
     module, _, path = point.function.partition(":")
     owner: Any = import_module(module)
     *parents, name = path.split(".")

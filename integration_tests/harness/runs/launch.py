@@ -1,4 +1,4 @@
-"""How the connector is started: a command line, an environment, and pipes."""
+"""Start the connector with arguments, an environment and pipes."""
 
 import subprocess
 import sys
@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 COMMAND = str(Path(sys.executable).with_name("destination-datalake"))
-"""The console script, installed beside the interpreter that runs the tests."""
+"""The path of the console script, installed beside the interpreter that runs the tests."""
 
 
 class Process(Protocol):
-    """A connector's process: what the platform needs of `subprocess.Popen`."""
+    """A process of the connector: the part of `subprocess.Popen` that tests use."""
 
     @property
     def pid(self) -> int:
-        """Its id; 0 if it is in this process."""
+        """The process ID, or 0 if the connector runs in this process."""
 
     @property
     def stdin(self) -> IO[bytes] | None: ...
@@ -29,13 +29,13 @@ class Process(Protocol):
 
 
 class Launch(Protocol):
-    """A way to start the connector with these arguments, this environment and this stderr, and pipes for the rest."""
+    """A function that starts the connector with arguments, an environment and a stderr. Stdin and stdout are pipes."""
 
     def __call__(self, arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process: ...
 
 
 def with_variables(launch: Launch, **variables: str) -> Launch:
-    """Return the same way to start the connector, with these variables in its environment too."""
+    """Return a launch that also sets these environment variables."""
 
     def launch_with(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
         return launch(arguments, {**environment, **variables}, stderr)
@@ -44,7 +44,7 @@ def with_variables(launch: Launch, **variables: str) -> Launch:
 
 
 def launch_command(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
-    """Run the console script, as the image's entry point does."""
+    """Start the console script in a new process, like the entry point of the image."""
     return subprocess.Popen(
         [COMMAND, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment
     )

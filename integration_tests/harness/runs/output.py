@@ -1,4 +1,4 @@
-"""What the connector writes to stdout, read as strictly as the platform may read it."""
+"""Parse the connector's stdout, as strictly as the platform may."""
 
 import json
 import re
@@ -13,26 +13,26 @@ _BODIES: Mapping[str, tuple[str, frozenset[str]]] = {
     "STATE": ("state", frozenset()),
     "TRACE": ("trace", frozenset({"type", "emitted_at"})),
 }
-"""What a destination may say: message type → (its member, what that member must hold)."""
+"""Maps each message type that a destination may send to its member, and to the keys that the member must contain."""
 
 
 class ProtocolError(AssertionError):
-    """The connector did what a destination must not do."""
+    """The connector violated the Airbyte protocol."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One line of the connector's stdout."""
+    """A message: one line of the connector's stdout."""
 
     raw: bytes
-    """The line as it was written, without its newline."""
+    """The line as it was written, without the newline."""
     type: str
     body: Mapping[str, Any]
-    """The member that the type names, for example `state` of a STATE."""
+    """The member that belongs to the message's type, such as `state` for STATE."""
 
     @classmethod
     def parse(cls, raw: bytes) -> Self:
-        """Read a line; raises ProtocolError unless it is one of a destination's messages."""
+        """Parse a line of stdout. Raises ProtocolError if it is not a message that a destination may send."""
         try:
             message = json.loads(raw)
             key, required = _BODIES[message["type"]]
@@ -47,7 +47,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of the connector left to see once it has ended."""
+    """The outcome of a run that has ended: exit code, messages, and text on stderr."""
 
     exit_code: int
     messages: Sequence[Message]
@@ -56,7 +56,7 @@ class Run:
 
     @property
     def states(self) -> list[Message]:
-        """The states released, in order."""
+        """The STATE messages, in order."""
         return self._select("STATE")
 
     @property
@@ -66,34 +66,34 @@ class Run:
 
     @property
     def errors(self) -> list[Mapping[str, Any]]:
-        """The `error` bodies of the TRACE messages."""
+        """The member `error` of each TRACE message about an error."""
         return [trace.body["error"] for trace in self._select("TRACE") if trace.body["type"] == "ERROR"]
 
     @property
     def traces(self) -> list[Message]:
-        """The TRACE messages, errors included."""
+        """All TRACE messages, including errors."""
         return self._select("TRACE")
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The one SPEC."""
+        """The body of the only SPEC message."""
         return self._select_one("SPEC")
 
     @property
     def connection_status(self) -> Mapping[str, Any]:
-        """The one CONNECTION_STATUS."""
+        """The body of the only CONNECTION_STATUS message."""
         return self._select_one("CONNECTION_STATUS")
 
     @property
     def refusal(self) -> str:
-        """The message of a check that answered FAILED, which is an answer and not a failure."""
+        """The message of a check with the status FAILED. Such a check is a successful run of the connector."""
         assert self.exit_code == 0, self.report()
         assert self.connection_status["status"] == "FAILED"
         message: str = self.connection_status["message"]
         return message
 
     def report(self) -> str:
-        """Tell what a user would have seen, for a failing assertion."""
+        """Return what a user would have seen, for the message of a failed assertion."""
         errors = "\n".join(json.dumps(error) for error in self.errors)
         logs = "\n".join(self.logs[-30:])
         return f"exit code {self.exit_code}\n{errors}\n{logs}\n--- stderr\n{self.stderr[-6000:]}"
@@ -109,17 +109,17 @@ class Run:
 
 
 def same_text(left: bytes, right: bytes) -> bool:
-    """Tell whether two JSON texts differ in nothing but the white space between their tokens."""
+    """Return whether two JSON texts differ only in the white space between tokens."""
     return _TOKENS.findall(left) == _TOKENS.findall(right)
 
 
 def without_stats(state: bytes) -> bytes:
-    """Return a STATE line without the `destinationStats` that the connector added to it."""
+    """Return a STATE line without the `destinationStats` that the connector added."""
     return _STATS.sub(lambda match: match["comma"] if match["before"] and match["after"] else b"", state, count=1)
 
 
 def record_count(state: Message) -> float:
-    """Return `destinationStats.recordCount`; raises ProtocolError unless it is spelled with a decimal point."""
+    """Return `destinationStats.recordCount`. Raises ProtocolError if it is not written with a decimal point."""
     if not _COUNT.search(state.raw):
         raise ProtocolError(f"a state without a decimal destinationStats.recordCount: {state.raw!r}")
     count: float = state.body["destinationStats"]["recordCount"]

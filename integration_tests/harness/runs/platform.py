@@ -1,4 +1,4 @@
-"""The Airbyte platform, as the connector meets it: a command line, a pipe of messages, signals, and a strict reader."""
+"""Play the Airbyte platform: run the connector's command line, send messages and signals, and parse stdout strictly."""
 
 import json
 import tempfile
@@ -10,39 +10,39 @@ from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.running import Running
 
 _PLACE = 'it\'s "a" place '
-"""Folders of users have spaces and quotes in their names."""
+"""A folder name with spaces and quotes, because users have such folders."""
 
 
 class Platform:
-    """Airbyte, with one folder to keep configurations, catalogs and temporary directories in."""
+    """Plays Airbyte. Configurations, catalogs and temporary files are in one folder."""
 
     def __init__(self, folder: Path, launch: Launch = launch_command) -> None:
-        """Remember the folder, in which each run gets one of its own, and how runs are started."""
+        """Create a platform whose runs get separate folders in `folder`, and are started by `launch`."""
         self._folder = folder
         self._launch = launch
 
     def run(self, *arguments: str) -> Run:
-        """Run the connector with these arguments and no input."""
+        """Run the connector with these arguments and without input."""
         with self._start(arguments, {}) as running:
             return running.close()
 
     def spec(self) -> Run:
-        """Run `spec`."""
+        """Run the command `spec`."""
         return self.run("spec")
 
     def check(self, config: Mapping[str, object]) -> Run:
-        """Run `check`."""
+        """Run the command `check`."""
         with self._start(["check"], {"config": config}) as running:
             return running.close()
 
     def write(self, config: Mapping[str, object], catalog: Mapping[str, object], lines: Iterable[bytes]) -> Run:
-        """Run `write` on these lines from first to last."""
+        """Run the command `write` with all these lines as input."""
         with self.start(config, catalog) as running:
             running.send(lines)
             return running.close()
 
     def start(self, config: Mapping[str, object], catalog: Mapping[str, object]) -> Running:
-        """Start `write` and leave the conversation to the caller; use it as a `with` block."""
+        """Start the command `write`. The caller sends the input. Use the result in a `with` block."""
         return self._start(["write"], {"config": config, "catalog": catalog})
 
     def _start(self, arguments: Sequence[str], files: Mapping[str, Mapping[str, object]]) -> Running:

@@ -1,4 +1,4 @@
-"""What every run of the connector loads sooner or later, loaded once by the process that runs are forked from."""
+"""Import modules that every run of the connector needs, once, in the process from which runs are forked."""
 
 import gc
 from importlib import import_module
@@ -20,12 +20,12 @@ MODULES = (
 
 
 def load() -> None:
-    """Import the modules, and read what botocore needs of each service."""
+    """Import the modules, and load botocore's models of the services."""
     for module in MODULES:
         import_module(module)
     share()
     gc.collect()
-    # Runs share these pages until they write to them, as a garbage collection would.
+    # Freeze the garbage collector's objects, so that forked runs share their memory pages.
     gc.freeze()
 
 

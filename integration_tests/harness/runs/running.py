@@ -1,7 +1,7 @@
 """A run of the connector, from its start to its end.
 
-Every run gets a temporary directory of its own, and after every run three promises are checked: stdout held protocol
-lines only, no process of the run is alive, and (unless it was killed) its temporary directory is empty.
+Every run has its own temporary directory. After a run, three properties are checked: stdout contains only protocol
+messages, no process of the run is alive, and the temporary directory is empty (unless the run was killed).
 """
 
 import os
@@ -21,20 +21,23 @@ from integration_tests.harness.runs.launch import Launch
 from integration_tests.harness.runs.output import Message, ProtocolError, Run
 
 PATIENCE = 180.0
-"""Seconds that anything may take before the platform gives up on the connector."""
+"""The default timeout in seconds for anything that a test waits for."""
 
 _GONE_WITHIN = 5.0
-"""Seconds that the processes of a run may stay after the connector's own has ended."""
+"""The time in seconds for which child processes may outlive the connector's own process."""
 
 
 class Running:
-    """A connector at work: its stdin stays open until `close`, `terminate` or `kill`.
+    """A running connector. Its stdin stays open until `close`, `terminate` or `kill`.
 
-    Leaving the `with` block kills what is still there.
+    At the end of the `with` block, all remaining processes of the run are killed.
     """
 
     def __init__(self, arguments: Sequence[str], workdir: Path, secrets: Sequence[str], launch: Launch) -> None:
-        """Start `destination-datalake` with these arguments; everything it leaves behind is looked for in `workdir`."""
+        """Start `destination-datalake` with these arguments, in the working folder `workdir`.
+
+        The output must not contain any of `secrets`.
+        """
         self._workdir = workdir
         self._secrets = secrets
         self._tmp = workdir / "tmp"
@@ -68,7 +71,7 @@ class Running:
         self._stderr.close()
 
     def send(self, lines: Iterable[bytes]) -> None:
-        """Write lines to the connector's stdin; blocks while it does not read. A connector that is gone is no error."""
+        """Write lines to the connector's stdin. Blocks while the connector does not read. Ignores a broken pipe."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
             for line in lines:
@@ -76,51 +79,51 @@ class Running:
             self.process.stdin.flush()
 
     def wait_for_states(self, count: int, timeout: float = PATIENCE) -> list[Message]:
-        """Wait until the connector has released `count` states in all and return them, in order.
+        """Wait until the connector has emitted at least `count` states, and return all states in order.
 
-        Raises TimeoutError after `timeout` seconds, and ProtocolError when the connector ends before.
+        Raises TimeoutError after `timeout` seconds, and ProtocolError if the connector ends before.
         """
         return self._wait(lambda: [m for m in self._messages if m.type == "STATE"], count, timeout)
 
     def wait_for_state(self, timeout: float = PATIENCE) -> Message:
-        """Wait for the first state and return it."""
+        """Wait for the first state, and return it."""
         return self.wait_for_states(1, timeout)[0]
 
     def wait_for_log(self, text: str, timeout: float = PATIENCE) -> Message:
-        """Wait for a LOG message that contains the text and return it."""
+        """Wait for a LOG message that contains `text`, and return it."""
         return self._wait(
             lambda: [m for m in self._messages if m.type == "LOG" and text in m.body["message"]], 1, timeout
         )[0]
 
     @property
     def ended(self) -> bool:
-        """Whether the connector has ended, however: nothing more will come."""
+        """Whether the connector has ended, so that no more output follows."""
         return not self._reader.is_alive()
 
     def end_input(self) -> None:
-        """Close the connector's stdin and leave it to itself."""
+        """Close the connector's stdin, without waiting for the connector to end."""
         self._close_stdin()
 
     def close(self, timeout: float = PATIENCE) -> Run:
-        """End the input, wait for the connector to end, and check what it left behind."""
+        """Close the connector's stdin, wait for its end, check what it left behind, and return its outcome."""
         self._close_stdin()
         return self._end(timeout)
 
     def terminate(self, timeout: float = 60.0) -> Run:
-        """Send SIGTERM, stdin still open, and wait: the platform's patience is 60 seconds."""
+        """Send SIGTERM while stdin is open, and wait for the end. The platform waits 60 seconds too."""
         self.process.send_signal(signal.SIGTERM)
         return self._end(timeout)
 
     def kill(self) -> Run:
-        """Send SIGKILL, as an out-of-memory killer would. Files that it leaves on disk are not a failure."""
+        """Send SIGKILL, like an out-of-memory killer, and wait for the end. Files left on disk are not an error."""
         self._killed = True
         self.process.kill()
         return self._end(PATIENCE)
 
     def kill_jvm(self) -> None:
-        """Kill the JVM of a connector that has one of its own. Raises ProtocolError if there is none."""
+        """Kill the JVM that the connector started. Raises ProtocolError if there is none."""
         for child in psutil.Process(self.process.pid).children(recursive=True):
-            # Other children may end while they are looked at.
+            # Children may end during the search.
             with suppress(psutil.NoSuchProcess):
                 if child.name() == "java":
                     child.kill()
@@ -128,7 +131,7 @@ class Running:
         raise ProtocolError(f"the connector has no JVM\n{self._tail()}")
 
     def perish(self) -> Run:
-        """End the input of a connector that is to be killed from within, and wait for that, as `kill` does."""
+        """Close stdin of a connector that will kill itself, and wait for its end. Ignores files left on disk."""
         self._killed = True
         self._close_stdin()
         return self._end(PATIENCE)
@@ -168,7 +171,7 @@ class Running:
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            # Python's fault handler tells then what every thread was doing.
+            # On SIGABRT, Python's fault handler prints the stack of every thread.
             self.process.send_signal(signal.SIGABRT)
             time.sleep(1)
             raise TimeoutError(f"the connector did not end within {timeout} s\n{self._tail()}") from None
@@ -194,9 +197,9 @@ class Running:
             raise ProtocolError("a secret of the configuration was written to stdout or stderr")
 
     def _family(self) -> list[psutil.Process]:
-        """Return the run's living processes: those with its temporary directory in their environment.
+        """Return the living processes of the run: those with the run's temporary directory in their environment.
 
-        Children of children that were adopted by init are found too, which a walk down the process tree would miss.
+        This includes orphans that init has adopted, which are not in the tree of child processes.
         """
         family: list[psutil.Process] = []
         if not self.process.pid:
@@ -222,12 +225,12 @@ class Running:
         text = (self._workdir / "stderr").read_text(errors="replace")
         if characters is None:
             return text
-        # Of a crash the first thread is the one that has crashed.
+        # In the fault handler's output, the thread that crashed is the first one.
         crash = text.find("Fatal Python error")
         return text[-characters:] if crash < 0 else text[crash : crash + characters]
 
 
 def _environment(tmp: Path) -> dict[str, str]:
-    """Return the environment of a container: nothing that reaches AWS but the configuration."""
+    """Return an environment like a container's. Removes AWS and Spark settings, so that the configuration decides."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "SPARK_", "PYSPARK_"))}
     return inherited | {"TMPDIR": str(tmp), "AWS_EC2_METADATA_DISABLED": "true", "PYTHONFAULTHANDLER": "1"}

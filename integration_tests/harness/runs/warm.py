@@ -1,9 +1,8 @@
-"""Runs of the connector that cost little: each a process of its own, forked from one that has everything imported.
+"""Start runs of the connector quickly, in processes that are forked from one with all modules imported.
 
-A scenario is about what a sync does, not about how Python and a JVM start. So the connector's console entry runs in a
-fork of a process in which its imports are done (multiprocessing's forkserver), and it finds a Spark that is already
-up: the JVM of the test session, to which any number of drivers can attach. All else is as ever: its own process id,
-arguments, environment, pipes, signals and exit code.
+Tests are about syncs, not about the start of Python and a JVM. A run is therefore a fork of a process that has imported
+the connector (multiprocessing's forkserver). It attaches to the JVM of the test session, which serves any number of
+drivers. A run has its own process ID, arguments, environment, pipes, signals and exit code.
 """
 
 import faulthandler
@@ -36,7 +35,7 @@ _context.set_forkserver_preload(["integration_tests.harness.runs.preloaded"])
 
 @dataclass(frozen=True)
 class Gateway:
-    """Where drivers reach the JVM of the test session; PySpark's own names for its environment."""
+    """The address and secret of the test session's JVM, as the environment variables of PySpark."""
 
     port: int
     secret: str
@@ -49,18 +48,19 @@ _DAEMON = {"spark.python.daemon.module": "integration_tests.harness.runs.worker_
 
 
 class SharedSpark(AbstractContextManager["SharedSpark"]):
-    """A local Spark with the connector's own settings, up from entering to leaving."""
+    """A local Spark with the connector's settings, which runs within a `with` block."""
 
     gateway: Gateway
     context: "SparkContext"
 
     def __enter__(self) -> Self:
-        # Spark's launcher, which any property of SQL asks for, has the jars of SQL: tests read with it.
+        # Any SQL property makes Spark's launcher add the jars of Spark SQL, with which tests read tables.
         self._backend = ClassicBackend(ClassicSettings("local[2]", {**_DAEMON, "spark.sql.session.timeZone": "UTC"}))
         submit_args = os.environ.get("PYSPARK_SUBMIT_ARGS")
         self._backend.start()
         if submit_args is None:
-            # The launcher sets it, and other tests' connectors would take it for a user's.
+            # Remove the variable that the launcher sets, because connectors in other tests would take it for a user's
+            # setting.
             os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
         self.context = self._backend.context
         assert self.context._gateway is not None
@@ -76,15 +76,17 @@ class SharedSpark(AbstractContextManager["SharedSpark"]):
 
 @dataclass(frozen=True)
 class WarmLaunch:
-    """Starts runs of the connector (a `platform.Launch`), which kill themselves at `kill_point` if there is one.
+    """Starts runs of the connector in forked processes (a `Launch`).
 
-    With `file_bytes` the kernel lets no file that they write grow beyond it (setrlimit(2): RLIMIT_FSIZE): a write stops
-    short and the next one fails, as on a full disk, but with EFBIG. A disk that is really full takes root to make.
-    With `stdout` they write to this descriptor, and their `stdout` is an empty pipe.
-    With `descriptors` they begin with this soft and hard limit of open files (RLIMIT_NOFILE); the JVM is not theirs.
-    With `shared_disk` False they take Spark's executors for those of a cluster, which do not see their disk.
-    With `patience` they end so many seconds after SIGTERM, instead of the connector's own `TERMINATION_SECONDS`.
-    With `folder` they work in this folder.
+    - `kill_point`: where runs kill themselves, or None.
+    - `file_bytes`: the maximum size of a file that runs write (setrlimit(2): RLIMIT_FSIZE). Larger writes fail with
+      EFBIG, as an approximation of a full disk, which takes root to make.
+    - `stdout`: a descriptor for the output of runs. Their pipe `stdout` is then empty.
+    - `descriptors`: the soft and hard limit of open files (RLIMIT_NOFILE). The JVM is not affected.
+    - `shared_disk`: if False, runs treat Spark's executors as those of a cluster, which cannot see the connector's
+      disk.
+    - `patience`: the seconds after SIGTERM at which runs end, instead of the connector's `TERMINATION_SECONDS`.
+    - `folder`: the working directory of runs.
     """
 
     gateway: Gateway
@@ -134,7 +136,7 @@ class WarmLaunch:
 
 
 class WarmProcess:
-    """A run that was started so; a `Process`. Leaving the `with` block kills it and closes its pipes."""
+    """A run that `WarmLaunch` started (a `Process`). Leaving the `with` block kills it and closes its pipes."""
 
     def __init__(self, process: ForkServerProcess, stdin: int, stdout: int) -> None:
         assert process.pid is not None
@@ -182,7 +184,7 @@ def _run(
     stdout: Connection,
     stderr: Connection,
 ) -> None:
-    """Be the console script: what follows happens in the forked process."""
+    """Run the console script in the forked process, and exit with its code."""
     for descriptor, pipe in enumerate((stdin, stdout, stderr)):
         os.dup2(pipe.fileno(), descriptor)
         pipe.close()
@@ -213,14 +215,14 @@ def _run(
     except SystemExit:
         raise
     except BaseException:
-        # multiprocessing would print the exception, where the interpreter asks this hook.
+        # Without this, multiprocessing would print the exception instead of calling the hook.
         sys.excepthook(*sys.exc_info())
         code = 1
     sys.exit(code)
 
 
 def _attach(_backend: ClassicBackend) -> "SparkContext":
-    """Take the running JVM's Spark instead of starting one."""
+    """Attach to the Spark of the running JVM, instead of starting one."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -230,14 +232,14 @@ def _attach(_backend: ClassicBackend) -> "SparkContext":
     java = gateway.jvm.org.apache.spark
     context = java.api.java.JavaSparkContext(java.SparkContext.getOrCreate())
     conf = SparkConf(loadDefaults=False, _jvm=gateway.jvm, _jconf=context.getConf())
-    # Workers of a Spark of its own find what the run's environment says of credentials, and the user's files of them.
+    # Pass the run's AWS variables and home folder to the workers, because a Spark of the run's own would inherit them.
     variables = {name: value for name, value in os.environ.items() if name.startswith("AWS_") or name == "HOME"}
     attached = SparkContext(conf=conf, gateway=gateway, jsc=context, environment=variables)
     hand_over_without_files(attached)
-    # An orderly end would stop it for all other runs.
+    # Stopping the context would stop it for all other runs.
     attached.stop = lambda: None  # type: ignore[method-assign]
-    # In a container, workers find the environment's credentials; this JVM's workers have to be told of the run's. They
-    # are started for it, so only runs that need them get their own.
+    # Python workers find credentials in the environment. Workers with other variables are started separately, so only
+    # runs with such credentials get workers of their own.
     if "AWS_ACCESS_KEY_ID" in os.environ:
         attached.environment.update({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
     return attached

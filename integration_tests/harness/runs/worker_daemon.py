@@ -1,4 +1,4 @@
-"""The connector's worker daemon for the Spark of the test session, whose workers serve runs with many credentials."""
+"""The connector's worker daemon for the test session's Spark, whose workers serve runs with several credentials."""
 
 import runpy
 
