@@ -1,1 +1,1 @@
-"""Throughput, start-up time and memory of the connector, beside the machine's limit and the older way."""
+"""Measure the throughput, start-up time and memory of the connector, and compare them with reference systems."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run every system on every workload in turn, print what was reached, save it as JSON."""
+"""`python -m benchmarks`: run every system on every workload, print the results, and save them as JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from benchmarks.workload import FLAT, FLAWED, OPEN, QUOTED, WIDE, WIDE_SHARE, Wo
 SIZES = (1_000_000, 5_000_000)
 QUICK_SIZE = 100_000
 ARCHIVED_RECORDS = 1_000_000
-"""The least that is archived and replayed: with fewer, Spark's start is what is compared."""
+"""The minimum number of records in the benchmark of replays. With fewer records, Spark's start would dominate."""
 
 RESULTS = Path(__file__).with_name("results")
 
@@ -65,21 +65,24 @@ JSON_LINES = Connector("ours, JSON lines", {"table_type": "HIVE", "format": {"fo
 
 @dataclass(frozen=True)
 class Case:
-    """A system and what it is given."""
+    """A system and the workload that it runs."""
 
     system: System
     workload: Workload
 
     @property
     def label(self) -> str:
-        """What `--only` looks at and the progress shows."""
+        """The name of the case in the progress display, to which `--only` refers."""
         return f"{self.system.name}: {self.workload.name} {self.workload.records}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the chosen cases; 0 unless a system failed or lost a row. A missed target is a figure, not a failure."""
+    """Run the selected cases. Return 0, or another exit code if a system failed or lost a row.
+
+    A missed target is only reported, and does not affect the exit code.
+    """
     options = _options(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # like Ctrl-C: what was started is ended, on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: ends started processes
     console = Console() if sys.stdout.isatty() else Console(width=120)
     chosen = [
         case
@@ -177,9 +180,9 @@ def _cases(sizes: Sequence[int], *, spark_merge: bool) -> Iterator[Case]:
 
 
 def _upserts(millions: int, *, spark_merge: bool) -> Iterator[Case]:
-    """Upserts into a table of so many million rows, and into a tenth of them, which must not take less memory.
+    """Yield cases with upserts into a table of `millions` million rows, and into one of a tenth of that size.
 
-    And those of many small batches, beside the same ones in one batch.
+    The memory of both must not differ. Also yields upserts in many small batches, and the same upserts in one batch.
     """
     for pending in (NO_BATCH, ONE_BATCH, MANY_BATCHES):
         yield Case(pending, Workload(ORDERS, 80_000, streams=8))
@@ -197,7 +200,7 @@ def _upserts(millions: int, *, spark_merge: bool) -> Iterator[Case]:
 
 
 def _measure(cases: Sequence[Case], runs: int, console: Console) -> list[Result]:
-    """All cases once, then all of them again, so that a noisy minute of the machine does not fall on one of them."""
+    """Run all cases once, then all again, and so on, so that a noisy minute of the machine affects several cases."""
     costs: list[list[Cost]] = [[] for _ in cases]
     for turn in range(1, runs + 1):
         for case, earlier in zip(cases, costs, strict=True):
@@ -213,7 +216,7 @@ def _measure(cases: Sequence[Case], runs: int, console: Console) -> list[Result]
 
 
 def _run(case: Case) -> Cost:
-    with case.workload.messages().open("rb") as messages:  # into the page cache: the disk is not what is measured
+    with case.workload.messages().open("rb") as messages:  # so that the disk's speed is not measured
         while messages.read(1 << 24):
             pass
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
@@ -221,7 +224,7 @@ def _run(case: Case) -> Cost:
 
 
 def _profile(cases: Sequence[Case], console: Console) -> None:
-    """Each case once under the profiler: CPU by process, where the driver's threads were, what the connector logged."""
+    """Run each case once under the profiler. Print CPU time by process, the driver threads' functions, and the log."""
     for case in cases:
         assert isinstance(case.system, Connector)
         with tempfile.TemporaryDirectory(prefix="benchmark-") as name:

@@ -1,6 +1,6 @@
-"""A moto server in a process of its own: an AWS without a network, empty at each start.
+"""Run a moto server in a separate process: an emulated AWS without network latency, empty at each start.
 
-`python -m benchmarks.cloud` prints the server's URL and serves until its standard input closes.
+`python -m benchmarks.cloud` prints the URL of the server, and serves until standard input is closed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ REGION = "us-east-1"
 KEY, SECRET = "benchmark", "benchmark"
 
 _KEEPS_ITS_MEMORY = {
-    # The server copies each body a few times, in memory that it allocates again and again, and to disk if it is large.
-    # What is measured shares its cores with it: left alone, it spends more of them on the system's clearing of pages
-    # than on answering.
+    # The server copies each body several times in newly allocated memory, and writes large bodies to disk. It shares
+    # the cores with the measured system. Without these settings, it spends more CPU time on clearing pages in the
+    # kernel than on its responses.
     "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(4 << 30),
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
@@ -38,24 +38,24 @@ _KEEPS_ITS_MEMORY = {
 
 @dataclass(frozen=True)
 class Cloud:
-    """One running server; `url` answers for every service."""
+    """A running moto server. `url` is the endpoint of every AWS service."""
 
     url: str
     pid: int
 
     def cpu_seconds(self) -> float:
-        """CPU time of the server so far."""
+        """The CPU time in seconds that the server has used so far."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
     def client(self, service: str) -> Any:
-        """A boto3 client of this server."""
+        """Return a boto3 client for a service of this server."""
         return boto3.client(  # type: ignore[call-overload]
             service, endpoint_url=self.url, region_name=REGION, aws_access_key_id=KEY, aws_secret_access_key=SECRET
         )
 
     def iceberg_table(self, table: str) -> StaticTable | None:
-        """The current state of an Iceberg table; None for a table of another type."""
+        """Return the current state of an Iceberg table, or None for a table of another type."""
         parameters = self.client("glue").get_table(DatabaseName=DATABASE, Name=table)["Table"].get("Parameters", {})
         if parameters.get("table_type", "").upper() != "ICEBERG":
             return None
@@ -68,22 +68,22 @@ class Cloud:
         return StaticTable.from_metadata(parameters["metadata_location"], access)
 
     def rows(self, table: str) -> int:
-        """How many rows a reader of the Glue table finds: Iceberg's own count, Parquet footers, or lines."""
+        """Return the number of rows in a Glue table, from Iceberg's metadata, Parquet footers, or lines."""
         if (iceberg := self.iceberg_table(table)) is not None:
             return iceberg.scan().count()
         glue_table = self.client("glue").get_table(DatabaseName=DATABASE, Name=table)["Table"]
         return self.rows_below(glue_table["StorageDescriptor"]["Location"].removeprefix(f"s3://{BUCKET}/"))
 
     def rows_below(self, prefix: str) -> int:
-        """How many rows the data files below a prefix of the bucket have."""
+        """Return the number of rows in the data files below a prefix of the bucket."""
         return sum(self._rows_of_file(key) for key in self._data_files(prefix))
 
     def file_sizes(self) -> tuple[int, ...]:
-        """Sizes of all data files, in bytes, the largest first."""
+        """Return the sizes of all data files in bytes, largest first."""
         return tuple(sorted(self.files().values(), reverse=True))
 
     def files(self) -> dict[str, int]:
-        """Sizes of all data files by their keys, in bytes."""
+        """Map the keys of all data files to their sizes in bytes."""
         pages = self.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         entries = [entry for page in pages for entry in page.get("Contents", ())]
         sizes = {e["Key"]: e["Size"] for e in entries if e["Key"].endswith((".parquet", ".jsonl", ".jsonl.gz"))}
@@ -99,14 +99,14 @@ class Cloud:
         if key.endswith(".parquet"):
             store = S3FileSystem(endpoint_override=self.url, access_key=KEY, secret_key=SECRET, region=REGION)
             return int(pq.read_metadata(f"{BUCKET}/{key}", filesystem=store).num_rows)
-        # In one request: the server reads a whole object to answer for a part of it.
+        # One request for the whole object, because the server reads all of it even to return a part.
         body = self.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"]
         return sum(chunk.count(b"\n") for chunk in body.iter_chunks(1 << 20))
 
 
 @contextmanager
 def cloud() -> Iterator[Cloud]:
-    """A fresh server with the bucket and the database in it, gone at the end."""
+    """Start a server that contains the bucket and the database. Stop it at the end of the `with` block."""
     command = [sys.executable, "-m", "benchmarks.cloud"]
     with subprocess.Popen(
         command,
@@ -127,7 +127,7 @@ def cloud() -> Iterator[Cloud]:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment without any AWS settings of the person who runs the benchmark."""
+    """Return the environment of this process, without the user's AWS settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
 
 

@@ -1,4 +1,4 @@
-"""The connector with its executors elsewhere: a standalone cluster on this machine that does not see its disk."""
+"""Run the connector on a standalone Spark cluster on this machine, whose executors do not use the connector's disk."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ EXECUTORS = 2
 
 @dataclass(frozen=True)
 class OnCluster:
-    """As `Connector`, on a fresh cluster of two executors with one core each; they are not among what is measured."""
+    """The connector with a new cluster of two executors with one core each.
+
+    The resources of the executors are not measured.
+    """
 
     name: str = f"ours, {EXECUTORS} executors"
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Write the workload; every row must be readable and every state must have come back."""
+        """Write the workload. Raises BenchmarkError unless every row is readable and every state was returned."""
         hidden = sorted({Path("/tmp"), Path(tempfile.gettempdir()).resolve()})
         spark_home = Path(pyspark.__file__).parent
         with Standalone(spark_home, folder, hidden, workers=EXECUTORS, variables=ROLE) as cluster:

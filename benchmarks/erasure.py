@@ -1,8 +1,8 @@
-"""What it costs to erase rows: `delete-rows`, and DuckDB that finds the same rows and rewrites the same files.
+"""Measure the cost of erasing rows with `delete-rows`, and with DuckDB, which rewrites the same files.
 
-DuckDB works on the local disk, keeps no history and commits nothing, and does not look again. So two runs of the
-command are measured, of one table and of a tiny one: their difference is what the rows cost, and the rest what the
-command costs always (Python, the JVM, requests).
+DuckDB works on the local disk, without history, commit and second search. To compare the cost of the rows alone, the
+command is measured on a large and on a tiny table: the difference is the cost of the rows, and the rest is constant
+(Python, the JVM, requests).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.workload import Workload
 
 
 def people(workload: Upserts, filled: Filled) -> list[str]:
-    """Return the ids that are erased: the keys of the rows that the workload would update."""
+    """Return the IDs to erase: the keys of the rows that the workload would update."""
     numbers = np.sort([number for number in workload.numbers() if number < workload.table_rows])
     keys = pa.concat_tables([pq.read_table(path, columns=[workload.key]) for path in filled.paths])[workload.key]
     return [str(key) for key in keys.take(pa.array(numbers, pa.int64())).to_pylist()]
@@ -35,12 +35,12 @@ def people(workload: Upserts, filled: Filled) -> list[str]:
 
 @dataclass(frozen=True)
 class Erasing:
-    """`destination-datalake delete-rows`, Spark's start, the second search and the report included."""
+    """`destination-datalake delete-rows`, including Spark's start, the second search and the report."""
 
     name: str = "ours, delete-rows"
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Erase half as many rows as the workload has records; the others must be there."""
+        """Erase half as many rows as the workload has records. Raises BenchmarkError unless the other rows remain."""
         assert isinstance(workload, Upserts)
         with cloud() as lake:
             ids = people(workload, fill(workload, lake))
@@ -59,12 +59,12 @@ class Erasing:
 
 @dataclass(frozen=True)
 class Reference:
-    """DuckDB: an anti join of the table's files and the ids."""
+    """DuckDB: an anti-join of the table's files with the IDs."""
 
     name: str = "DuckDB, anti join"
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Write the files again without the rows."""
+        """Rewrite the files without the erased rows."""
         assert isinstance(workload, Upserts)
         with cloud() as lake:
             filled = fill(workload, lake)
@@ -77,7 +77,7 @@ class Reference:
             text = msgspec.json.encode(asked).decode()
             cost = measured([sys.executable, "-m", "benchmarks.dedup.references", "DuckDB", text], None, folder, {})
         output = json.loads((folder / "stdout").read_text())
-        if output["rows"] != workload.table_rows:  # The ids are counted, too.
+        if output["rows"] != workload.table_rows:  # The file with the IDs counts too.
             raise BenchmarkError(f"{self.name}: {output['rows']} rows")
         return replace(cost, file_bytes=(output["bytes"],))
 

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.latency`: what a sync costs if every call of AWS takes longer, with one stream and with many.
+"""`python -m benchmarks.latency`: measure syncs with one and with many streams while each AWS request takes longer.
 
-Each system is run twice, into new tables and into the same tables again, behind a proxy that delays each answer.
+Each sync is run twice: into new tables, and again into the existing tables. A proxy delays each response.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from integration_tests.harness.loopback import Answer, Request
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 
 SIZES = ((1, 1_000), (100, 10), (300, 10))
-"""Streams, and records of each."""
+"""Pairs of the number of streams and the number of records per stream."""
 
 DELAYS = (0, 50, 100)
-"""Milliseconds that each call takes longer."""
+"""The delays per request in milliseconds."""
 
 _SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
 
 
 class SlowAws(AwsProxy):
-    """Delays each answer by `seconds`; `calls` has the start and the end of each call, in seconds."""
+    """A proxy that delays each response by `seconds`.
+
+    `calls` contains the start and the end of each request in seconds.
+    """
 
     def __init__(self, endpoint_url: str, seconds: float) -> None:
         super().__init__(endpoint_url)
@@ -42,7 +45,7 @@ class SlowAws(AwsProxy):
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Answer:
-        """Answer a request, later."""
+        """Wait, and return the response of the emulated AWS."""
         started = time.monotonic()
         time.sleep(self._seconds)
         answer = self.pass_on(request)
@@ -52,10 +55,10 @@ class SlowAws(AwsProxy):
 
 
 def longest_chain(calls: Sequence[tuple[float, float]]) -> int:
-    """Return the length of the longest chain of calls, each of which began after the one before it had ended."""
+    """Return the length of the longest chain of requests in which each began after the previous one had ended."""
     events = [(started, 1, number) for number, (started, _) in enumerate(calls)]
     events += [(ended, 0, number) for number, (_, ended) in enumerate(calls)]
-    longest, chains = 0, dict[int, int]()  # The longest chain that has ended; by call, the one that it ends.
+    longest, chains = 0, dict[int, int]()  # the longest chain so far, and the longest by last request
     for _, begins, number in sorted(events):
         if begins:
             chains[number] = longest + 1
@@ -66,7 +69,7 @@ def longest_chain(calls: Sequence[tuple[float, float]]) -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """A sync: its seconds, the calls of AWS, and the longest chain of them."""
+    """The cost of a sync: seconds, number of AWS requests, and the longest chain of sequential requests."""
 
     seconds: float
     calls: int
@@ -74,7 +77,7 @@ class Measured:
 
 
 def run(streams: int, records: int, delay: int, options: dict[str, object], folder: Path) -> tuple[Measured, Measured]:
-    """Sync twice into tables of a new lake; return the costs of new tables, and of tables that exist."""
+    """Sync twice to a new lake. Return the costs of the sync into new tables, and of the sync into existing tables."""
     with cloud() as lake:
         first, second = (_sync(streams, records, delay, options, folder, lake, number) for number in (1, 2))
         for name in _names(streams):
@@ -111,7 +114,7 @@ def _names(streams: int) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every size with every delay, and print a table."""
+    """Measure every size with every delay, and print a table. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
     parser.add_argument("--streams", type=int, action="append", help="measure this size (can be repeated; default all)")
     parser.add_argument("--table-type", choices=("ICEBERG", "HIVE"), default="ICEBERG")

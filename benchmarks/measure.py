@@ -1,4 +1,4 @@
-"""Run a command and say what it cost: wall time, CPU time and peak memory with all its processes. Linux only."""
+"""Run a command and measure wall time, CPU time and peak memory, including child processes. Linux only."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command cost from its start to its exit.
+    """The cost of a command from its start to its exit.
 
-    `cpu_seconds` is the larger of what the kernel counted for reaped processes and the sum of the samples; the samples
-    also tell it apart by kind of process: the first one, JVMs, all others. `peak_bytes` is the largest sum of all
-    processes' proportional set sizes (memory shared among them counts once) in any sample, two of them a second.
+    - `cpu_seconds`: the larger of the kernel's count for reaped processes and the sum of the samples.
+    - `cpu_by_process`: the sampled CPU seconds of the first process, of JVMs, and of all other processes.
+    - `peak_bytes`: the maximum of all processes' proportional set sizes together, in two samples per second. Shared
+      memory counts once.
+    - `load`: the number of other processes that wanted a core in the minute before. Above 0, the machine was shared.
+    - `growth`: ratios between the end and the start of a run, or between two runs.
     """
 
     seconds: float
@@ -38,9 +41,9 @@ class Cost:
 
 
 def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr: Path, env: Mapping[str, str]) -> Cost:
-    """Run `command` to its end, its input a file if there is one; what it leaves behind is killed.
+    """Run `command` to its end, and return its cost. Kills processes that it leaves behind.
 
-    Every system reads the file itself: the process that fills a pipe, a source or the platform, runs on other machines.
+    The command reads its input from a file, not a pipe, because on the platform the source of the data runs elsewhere.
     """
     with stdout.open("wb") as out, stderr.open("wb") as err, (stdin or Path(os.devnull)).open("rb") as source:
         load = os.getloadavg()[0]
@@ -73,7 +76,7 @@ def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr:
 
 @dataclass(frozen=True)
 class _Process:
-    """A line of /proc/PID/stat. `started` distinguishes a process from a later one with the same id."""
+    """The figures of a process in /proc/PID/stat. `started` distinguishes it from a later process with the same ID."""
 
     pid: int
     name: str
@@ -84,7 +87,7 @@ class _Process:
 
 
 class _ProcessTree:
-    """A process, its descendants and everything else in its session, orphans included."""
+    """A process, its descendants, and all other processes in its session, including orphans."""
 
     def __init__(self, root: int) -> None:
         self.peak_bytes = self.worker_peak_bytes = 0
@@ -112,7 +115,7 @@ class _ProcessTree:
 
     def kill(self) -> None:
         for process in self._members():
-            with suppress(ProcessLookupError):  # It has ended meanwhile.
+            with suppress(ProcessLookupError):  # The process has ended since it was listed.
                 os.kill(process.pid, signal.SIGKILL)
 
     def _members(self) -> list[_Process]:

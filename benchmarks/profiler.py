@@ -1,7 +1,7 @@
-"""Where the driver's time goes: `python -m benchmarks.profiler REPORT ARGUMENTS…` runs the connector and looks on.
+"""Profile the driver: `python -m benchmarks.profiler REPORT ARGUMENTS…` runs the connector with a sampling profiler.
 
-A hundred times a second every thread's stack is noted; the report lists, per thread, the innermost functions of the
-connector and what they were doing or waiting for. cProfile would see one thread only and slow it down.
+The profiler samples the stack of every thread 100 times per second. The report lists, for each thread, the innermost
+functions of the connector and what they called or waited for. cProfile would see only one thread, and slow it down.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PACKAGE = "destination_datalake"
 
 
 def main(report: Path) -> int:
-    """Run the connector's command line under the sampler, return its exit code; the report is written in any case."""
+    """Run the connector's command line under the profiler, and return its exit code. Always writes the report."""
     started = time.perf_counter()
     places: dict[str, Counter[str]] = {}
     finished = threading.Event()
@@ -48,7 +48,10 @@ def _look(places: dict[str, Counter[str]], finished: threading.Event) -> None:
 
 
 def _place(frame: FrameType) -> str | None:
-    """The innermost function of the connector and what it called; None where the thread is not in the connector."""
+    """Return the innermost function of the connector on a stack and the function that it called.
+
+    Returns None if the thread runs no code of the connector.
+    """
     outer: FrameType | None = frame
     while outer is not None and PACKAGE not in outer.f_globals.get("__name__", ""):
         outer = outer.f_back

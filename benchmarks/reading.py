@@ -1,4 +1,4 @@
-"""What it costs to read the reports of many syncs: the first time, request by request, and then by day."""
+"""Measure the time to read the reports of many syncs: one request per report, and later one request per day."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from destination_datalake.reports.report import REPORT, ReportLine, Status, enco
 STREAMS = 3
 DAYS = 90
 WITHIN = {"seconds": 5, "MiB": 300}
-"""What reading all reports again may take at most."""
+"""The maximum cost of reading all reports for the second time."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A command that reads as many reports as the workload has records, of syncs of three streams within 90 days.
+    """A command that reads the reports of as many syncs as the workload has records.
 
-    Its cost is that of the second reading. Its `growth` has what the first one took, as a ratio of it: that one reads
-    each report by a request of its own, and puts those of a day together.
+    The syncs have three streams each, and are from 90 days. The cost is that of the second reading. `growth` is the
+    cost of the first reading divided by that of the second. The first reading sends a request for each report, and
+    combines the reports of each day into one object.
     """
 
     command: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """How the tables call it."""
+        """The name of the system in tables."""
         return f"ours, {self.command[0]}"
 
     def run(self, workload: Workload, folder: Path) -> Cost:
@@ -49,7 +50,7 @@ class Reading:
 
 
 def fill(number: int, lake: Cloud) -> None:
-    """Write the reports of so many good syncs, one after the other until now."""
+    """Write the reports of `number` successful syncs, spread evenly over the days until now."""
     s3, now = lake.client("s3"), datetime.now(UTC)
 
     def write(sync: int) -> None:
@@ -62,7 +63,7 @@ def fill(number: int, lake: Cloud) -> None:
 
 
 def lines(sync: int, began: datetime) -> list[ReportLine]:
-    """Return the lines of a good sync."""
+    """Return the report lines of a successful sync."""
     finished: Status = "finished"
     common = {
         "run_id": f"{sync:012x}",

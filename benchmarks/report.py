@@ -1,4 +1,4 @@
-"""What the figures mean: the targets beside what was reached, then the absolute figures."""
+"""Compare the results with the project's targets, and print them as tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANCESTOR_MEASURED = 1_800  # records/s of the ancestor itself, with its states e
 
 @dataclass(frozen=True)
 class Result:
-    """All runs of one system on one workload. Times are medians of the runs, memory is the worst of them."""
+    """All runs of one system on one workload. Times are medians of the runs, and memory is the maximum."""
 
     system: str
     workload: Workload
@@ -37,37 +37,37 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Median wall time."""
+        """The median wall time in seconds."""
         return median(cost.seconds for cost in self.costs)
 
     @property
     def records_per_second(self) -> float:
-        """Records sent ÷ median wall time."""
+        """The number of sent records per second of median wall time."""
         return self.workload.records / self.seconds
 
     @property
     def bytes_per_second(self) -> float:
-        """Bytes of messages sent ÷ median wall time."""
+        """The number of bytes of messages per second of median wall time."""
         return self.message_bytes / self.seconds
 
     @property
     def cpu_seconds(self) -> float:
-        """Median CPU time of all the system's processes."""
+        """The median CPU time of all the system's processes, in seconds."""
         return median(cost.cpu_seconds for cost in self.costs)
 
     @property
     def cloud_cpu_seconds(self) -> float:
-        """Median CPU time the moto server took from the same cores."""
+        """The median CPU time of the moto server, which shares the cores with the system, in seconds."""
         return median(cost.cloud_cpu_seconds for cost in self.costs)
 
     @property
     def peak_bytes(self) -> int:
-        """Most memory of all the system's processes together."""
+        """The maximum memory of all the system's processes together, in bytes."""
         return max(cost.peak_bytes for cost in self.costs)
 
     @property
     def near_target(self) -> float:
-        """Least share, of all runs, of the bytes that lie in files within half of the default target size."""
+        """The minimum ratio, over all runs, of bytes in files whose size is within half of the default target size."""
         shares = []
         for cost in self.costs:
             near = (size for size in cost.file_bytes if TARGET_BYTES / 2 <= size <= TARGET_BYTES * 3 / 2)
@@ -75,16 +75,16 @@ class Result:
         return min(shares)
 
     def growth(self, metric: str) -> float:
-        """Median of a ratio of `Cost.growth`."""
+        """The median of one ratio in `Cost.growth`."""
         return median(cost.growth[metric] for cost in self.costs)
 
     @property
     def files(self) -> int:
-        """Most data files of any run."""
+        """The maximum number of data files of a run."""
         return max(len(cost.file_bytes) for cost in self.costs)
 
     def document(self) -> dict[str, object]:
-        """Everything, for JSON."""
+        """Return all figures as an object for JSON."""
         return {
             "system": self.system,
             "workload": self.workload.name,
@@ -102,7 +102,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Target:
-    """One figure to reach; `value` is None when what it needs was not measured."""
+    """A target and the value that was reached. `value` is None if the necessary systems were not measured."""
 
     title: str
     wanted: str
@@ -111,7 +111,7 @@ class Target:
 
 
 def targets(results: Iterable[Result]) -> Iterator[Target]:
-    """The project's targets, in the order of their importance."""
+    """Yield the project's targets, most important first."""
     results_by_case = {(result.system, result.workload.name, result.workload.records): result for result in results}
 
     def result_of(system: str, workload: str, records: int) -> Result | None:
@@ -287,7 +287,7 @@ def _target(title: str, value: float | None, relation: str, bound: float) -> Tar
 
 
 def targets_table(reached: Iterable[Target]) -> Table:
-    """Targets beside what was reached."""
+    """Return a table with each target and the value that was reached."""
     table = Table(title="Targets", title_justify="left")
     table.add_column("target")
     for heading in ("wanted", "reached", ""):
@@ -299,7 +299,7 @@ def targets_table(reached: Iterable[Target]) -> Table:
 
 
 def figures_table(results: Iterable[Result]) -> Table:
-    """The absolute figures: medians, and the worst peak."""
+    """Return a table with the absolute figures: medians, and the maximum of memory."""
     table = Table(title="Figures (medians; peak: worst run)", title_justify="left")
     table.add_column("system")
     table.add_column("workload")

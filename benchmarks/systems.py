@@ -1,4 +1,4 @@
-"""What is measured: the connector through its command line, the limit, and the ancestor's way."""
+"""The systems that are measured: the connector, the limit of the libraries, and other tools."""
 
 from __future__ import annotations
 
@@ -29,28 +29,31 @@ WITHOUT_ARCHIVE = {ARCHIVE_VARIABLE: str(ARCHIVE.with_name("none"))}
 
 
 class BenchmarkError(Exception):
-    """A system failed, or what it left in the lake is not what was sent."""
+    """A system failed, or the lake does not contain what was sent."""
 
 
 class System(Protocol):
-    """Something whose cost can be measured; `folder` is private to one run."""
+    """A system whose cost can be measured."""
 
     @property
     def name(self) -> str:
-        """How the tables call it."""
+        """The name of the system in tables."""
         ...
 
     def run(self, workload: Workload, folder: Path, /) -> Cost:
-        """Do the work once, on a fresh cloud, and fail unless all of it was done."""
+        """Run the workload on a new emulated AWS, with temporary files in `folder`, and return the cost.
+
+        Raises BenchmarkError if the system fails or loses data.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Connector:
-    """`destination-datalake write … < messages` from the start of the process to its exit.
+    """`destination-datalake write`, measured from the start of the process to its exit.
 
-    The JVM's class-data archive is there, as it is in the image, unless `env` says otherwise. `of_streams` are options
-    that each stream gets in `streams`.
+    As in the image, the JVM uses a class-data archive, unless `env` disables this. `of_streams` are options that apply
+    to each stream.
     """
 
     name: str
@@ -60,12 +63,12 @@ class Connector:
     command: tuple[str, ...] = CONNECTOR
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Write the workload; every row must be readable and every state must have come back."""
+        """Write the workload. Raises BenchmarkError unless every row is readable and every state was returned."""
         with cloud() as lake:
             return self.write(workload, lake, folder)
 
     def write(self, workload: Workload, lake: Cloud, folder: Path) -> Cost:
-        """As `run`, into this lake; leaves the configuration in `config.json` of the folder."""
+        """Do the same as `run`, with the given lake. Leaves the configuration in `config.json` in the folder."""
         catalog = saved(folder / "catalog.json", workload.catalog())
         streams = [{"stream": name, **self.of_streams} for name in workload.stream_names if self.of_streams]
         options = saved(folder / "config.json", config(lake, {**self.options, "streams": streams}))
@@ -81,16 +84,16 @@ class Connector:
 
 @dataclass(frozen=True)
 class Replay:
-    """`destination-datalake replay` of what `sync` has archived, into another table, Spark's start included.
+    """`destination-datalake replay` of a sync's archive into another table, including Spark's start.
 
-    Its `growth` has what it took as a ratio of what the sync took that wrote the archive, just before.
+    `growth` is the cost of the replay divided by that of the sync `sync`, which wrote the archive just before.
     """
 
     sync: Connector
     name: str = "ours, replay"
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Archive the workload and replay it; every row must be readable."""
+        """Archive the workload, and replay the archive. Raises BenchmarkError unless every row is readable."""
         [table] = workload.stream_names
         with cloud() as lake:
             written = self.sync.write(workload, lake, folder)
@@ -106,12 +109,12 @@ class Replay:
 
 @dataclass(frozen=True)
 class Command:
-    """`spec` or `check`: no messages, only an answer."""
+    """The command `spec` or `check`, which reads no messages and prints one result."""
 
     name: str
 
     def run(self, _workload: Workload, folder: Path) -> Cost:
-        """Ask; the workload plays no part."""
+        """Run the command. The workload is not used."""
         with cloud() as lake:
             arguments = ["--config", saved(folder / "config.json", config(lake, {}))] if self.name == "check" else []
             cost = measured([*CONNECTOR, self.name, *arguments], None, folder, {})
@@ -122,13 +125,13 @@ class Command:
 
 @dataclass(frozen=True)
 class LocalReference:
-    """A module of benchmarks/references/ that writes Parquet files to the local disk. It does not upload or commit."""
+    """A module in benchmarks/references/ that writes Parquet files to the local disk, without upload and commit."""
 
     name: str
     module: str
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Encode the workload; every record must be in a file."""
+        """Encode the workload. Raises BenchmarkError unless the files contain every record."""
         catalog = saved(folder / "catalog.json", workload.catalog())
         files = folder / "files"
         files.mkdir()
@@ -142,12 +145,12 @@ class LocalReference:
 
 @dataclass(frozen=True)
 class Ancestor:
-    """benchmarks/references/ancestor.py: CDK, pandas, awswrangler."""
+    """benchmarks/references/ancestor.py: the same work with Airbyte's CDK, pandas and awswrangler."""
 
     name: str = "ancestor's way"
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Write the workload; every row must be readable, and every state must have come back."""
+        """Write the workload. Raises BenchmarkError unless every row is readable and every state was returned."""
         catalog = saved(folder / "catalog.json", workload.catalog())
         module = "benchmarks.references.ancestor"
         with cloud() as lake:
@@ -163,12 +166,12 @@ class Ancestor:
 
 @dataclass(frozen=True)
 class Dlt:
-    """benchmarks/references/dlt_pipeline.py, in an environment of its own: Parquet files in S3, without a catalog."""
+    """benchmarks/references/dlt_pipeline.py in its own environment: dlt, which writes Parquet files to S3 only."""
 
     name: str = "dlt"
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Load the workload; every record must be in a file."""
+        """Load the workload. Raises BenchmarkError unless the files contain every record."""
         catalog = saved(folder / "catalog.json", workload.catalog())
         script = Path(__file__).with_name("references") / "dlt_pipeline.py"
         with cloud() as lake:
@@ -182,7 +185,7 @@ class Dlt:
 
 
 LIMIT = LocalReference("limit", "limit")
-"""What the machine and pyarrow can do at best."""
+"""The upper limit: what pyarrow reaches on this machine."""
 DUCKDB_COPY = LocalReference("DuckDB COPY", "duckdb_copy")
 
 OURS = Connector("ours")
@@ -194,9 +197,9 @@ UNREPORTED = Connector("ours, no report", {"sync_reports": False})
 
 @dataclass(frozen=True)
 class Partitioned:
-    """What partitions, or an order of rows, cost: `system` beside `plain`, both on records of one shape.
+    """A comparison of a table with partitions or a sort order (`system`) with a plain table (`plain`).
 
-    `share` of the plain speed is wanted.
+    Both write records of the same shape. The target is the fraction `share` of the plain table's speed.
     """
 
     system: Connector
@@ -206,7 +209,7 @@ class Partitioned:
 
     @property
     def systems(self) -> tuple[Connector, Connector]:
-        """What is compared with, and what is compared."""
+        """The two systems to compare, the plain one first."""
         return self.plain, self.system
 
 
@@ -226,14 +229,14 @@ def _partitioned() -> Iterator[Partitioned]:
 PARTITIONED = tuple(_partitioned())
 
 FILLING = ((OURS, FLAT), (Connector("ours, by day", {"partitioning": "DATE"}), DAYS))
-"""What fills files of the target size when it is large enough."""
+"""The systems whose files must reach a large target size."""
 
 
 def build_archive() -> None:
-    """Make what the image has for a quick start: byte code, and the class-data archive. Takes some ten seconds.
+    """Create byte code and the JVM's class-data archive, as in the image, for a fast start. Takes about ten seconds.
 
-    Where Python is told not to write byte code (PYTHONDONTWRITEBYTECODE), it would compile the package at each start of
-    the connector, and of its workers.
+    Without it, if PYTHONDONTWRITEBYTECODE is set, Python would compile the package at each start of the connector and
+    of its workers.
     """
     compile_dir(Path(destination_datalake.__file__).parent, quiet=1)
     command = [sys.executable, "-m", "destination_datalake.spark.classic.jvm_archive"]
@@ -241,7 +244,7 @@ def build_archive() -> None:
 
 
 def config(lake: Cloud, options: Mapping[str, object]) -> dict[str, object]:
-    """Return a configuration for this lake, with these options."""
+    """Return the connector's configuration for this lake with these options."""
     credentials = {
         "credentials_title": "IAM User",
         "aws_access_key_id": KEY,
@@ -259,18 +262,21 @@ def config(lake: Cloud, options: Mapping[str, object]) -> dict[str, object]:
 
 
 def saved(path: Path, document: Mapping[str, object]) -> str:
-    """Write a document as JSON; return the path."""
+    """Write a document as JSON to a file, and return the file's path."""
     path.write_text(json.dumps(document))
     return str(path)
 
 
 def own_environment(folder: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of what is measured: temporary files go into `folder`."""
+    """Return the environment for a measured process: `env`, with temporary files in `folder`."""
     return environment() | {"TMPDIR": str(folder)} | dict(env)
 
 
 def measured(command: list[str], messages: Path | None, folder: Path, env: Mapping[str, str]) -> Cost:
-    """Run a command to its end, what it says in files of `folder`; raise BenchmarkError if it fails."""
+    """Run a command to its end, with its output in files in `folder`, and return the cost.
+
+    Raises BenchmarkError if the command fails.
+    """
     stdout, stderr = folder / "stdout", folder / "stderr"
     cost = measure(command, stdin=messages, stdout=stdout, stderr=stderr, env=own_environment(folder, env))
     if cost.exit_code != 0:

@@ -1,4 +1,4 @@
-"""What is sent: deterministic Airbyte message files, generated once and kept in the temporary directory."""
+"""Generate deterministic files of Airbyte messages. Each file is generated once and kept in the temporary directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CURSOR = "updated_at"
 WIDE_SHARE = 16  # a wide record weighs as much as 16 to 18 flat ones: about equal bytes for both
 
 MIXING = 0x9E3779B97F4A7C15
-"""An odd factor visits every 64-bit number once: a cheap, repeatable source of values that do not compress."""
+"""An odd factor, which maps the 64-bit numbers one-to-one: a fast, repeatable source of values that do not compress."""
 
 Properties = Mapping[str, Mapping[str, object]]
 
@@ -40,24 +40,24 @@ _HEAD: Properties = {"id": _INTEGER, "ref": _STRING, "email": _STRING, "score": 
 
 @dataclass(frozen=True)
 class Dates:
-    """Instants spread evenly over `days` days from 2024-01-01: in the order of the records, or in none."""
+    """Times spread evenly over `days` days from 2024-01-01, in the order of the records or in random order."""
 
     days: int
     ordered: bool = False
 
     def instant(self, number: int, records: int, mixed: int) -> str:
-        """Return the date-time of record `number` of `records`; `mixed` is a 64-bit number that is the record's own."""
+        """Return the time of record `number` of `records`. `mixed` is a 64-bit number that is unique to the record."""
         share = number / records if self.ordered else mixed / (1 << 64)
         return (_FIRST_DAY + timedelta(days=self.days * share)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The columns of a stream, and one random record's share of them that comes from the pool.
+    """The columns of a stream, and the part of a record that is taken from a pool of random records.
 
-    `quoted` numbers are sent as strings, as version 1 of the protocol does. Of every `flawed_every` records one has a
-    text where a number belongs. With `dates` each record has a cursor, `updated_at`, and the records of a workload are
-    read within 90 minutes, however many they are.
+    - `quoted`: numbers are sent as strings, as in version 1 of the protocol.
+    - `flawed_every`: one of this many records contains a text instead of a number.
+    - `dates`: each record has a cursor, `updated_at`. All records of a workload are read within 90 minutes.
     """
 
     name: str
@@ -70,7 +70,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Workload:
-    """`records` records of one shape, dealt in turn to `streams` streams; a state every 10,000 and at the end."""
+    """`records` records of one shape, distributed to `streams` streams in turn.
+
+    There is a state after every 10,000 records and at the end.
+    """
 
     shape: Shape
     records: int
@@ -78,31 +81,31 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """The shape's name, or the number of streams where that is the point."""
+        """The name of the shape or, for workloads with many streams, the number of streams."""
         return self.shape.name if self.streams == 1 else f"{self.streams} streams"
 
     @property
     def stream_names(self) -> tuple[str, ...]:
-        """Names that are the same as identifiers in a catalog."""
+        """The names of the streams, which are also valid as identifiers in a catalog."""
         if self.streams == 1:
             return (self.shape.name.replace(" ", "_"),)
         return tuple(f"{self.shape.name}_{number:03d}" for number in range(self.streams))
 
     def records_of(self, stream: int) -> int:
-        """How many of the records the stream at this position gets."""
+        """Return the number of records of the stream at this position."""
         return len(range(stream, self.records, self.streams))
 
     @property
     def states(self) -> int:
-        """How many states the message file holds."""
+        """The number of states in the message file."""
         return self.streams if self.streams > 1 else -(-self.records // STATE_EVERY)
 
     def catalog(self) -> dict[str, object]:
-        """The configured catalog: every stream appends, in generation 1 of sync 1."""
+        """The configured catalog: every stream is appended, with generation ID 1 and sync ID 1."""
         return {"streams": [self._configured(name) for name in self.stream_names]}
 
     def messages(self) -> Path:
-        """The message file, written at the first call; a change of this module's text makes a new one."""
+        """Return the path of the message file. Writes the file if it is missing or this module has changed."""
         folder = cache_folder()
         stem = f"{self.name.replace(' ', '_')}-{self.streams}x{self.records}"
         path = folder / f"{stem}-{zlib.crc32(Path(__file__).read_bytes()):08x}.jsonl"
@@ -116,11 +119,11 @@ class Workload:
         return path
 
     def numbers(self) -> Iterator[int]:
-        """Yield the numbers of the records, from which all else of them follows, in the order of the records."""
+        """Yield a number for each record, in the order of the records. The number determines the record."""
         return iter(range(self.records))
 
     def cursor(self, _position: int, number: int, mixed: int) -> str:
-        """Return the cursor of the record at this position; `mixed` is as in `Dates.instant`."""
+        """Return the cursor of a record. `mixed` has the same meaning as in `Dates.instant`."""
         assert self.shape.dates is not None
         return self.shape.dates.instant(number, self.records, mixed)
 
@@ -170,7 +173,7 @@ class Workload:
 
 
 def cache_folder() -> Path:
-    """Where things are kept that take long to make and are the same for every run."""
+    """Return the folder for files that take long to create and are the same for every run."""
     folder = Path(tempfile.gettempdir()) / "destination-datalake-benchmarks"
     folder.mkdir(exist_ok=True)
     return folder

@@ -1,1 +1,1 @@
-"""What a commit costs when a table has had many."""
+"""Measure the cost of a commit to a table that has had many commits."""

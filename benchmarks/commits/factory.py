@@ -1,4 +1,4 @@
-"""The connector's table classes, without a sync around them."""
+"""Create the connector's table classes, without a sync."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from destination_datalake.tables.table import Table, TableName
 
 
 def table_catalog(access: AwsAccess) -> GlueTableCatalog:
-    """Return the catalog of the tables, without Lake Formation."""
+    """Return the Glue catalog of tables, without Lake Formation."""
     return GlueTableCatalog(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
 
 
 def opened(stream: Stream, table: str, access: AwsAccess, url: str, options: Mapping[str, object]) -> Table:
-    """Return a stream's table in the lake at this URL, with these options. Nothing that it does asks for jobs."""
+    """Return the table of a stream in the lake at `url`, opened with these options. It must not need Spark jobs."""
     config = Config.parse(
         {
             "credentials": {

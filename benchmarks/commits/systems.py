@@ -1,4 +1,4 @@
-"""What commits cost after many of them: to one table, and in a sync that never ends."""
+"""Measure the cost of many commits: to one table, and in a long sync."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from benchmarks.workload import Workload
 
 @dataclass(frozen=True)
 class Commits:
-    """As many commits to a table as the workload has records: benchmarks/commits/one_table.py.
+    """As many commits to a table as the workload has records (benchmarks/commits/one_table.py).
 
-    `Cost.growth` has the last commits' cost divided by that of the first ones, of a table of the same age of process.
+    `Cost.growth` is the cost of the last commits divided by that of the first commits to a new table. Both are measured
+    at the same time, so that the age of the process has no effect.
     """
 
     name: str
     table_type: str
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Make the commits."""
+        """Make the commits, and return their cost."""
         with cloud() as lake:
             command = [sys.executable, "-m", "benchmarks.commits.one_table"]
             cost = measured([*command, lake.url, self.table_type, str(workload.records)], None, folder, {})
@@ -42,17 +43,17 @@ class Commits:
 
 @dataclass(frozen=True)
 class Steady:
-    """A sync of several streams that commits each of them about every second, for as many seconds as there are records.
+    """A sync that commits each of several streams about once per second, for as many seconds as there are records.
 
-    `Cost.growth` is what its processes hold at the end divided by what they held after a third of the time. The
-    connector is asked through its command line; records and states come as fast as they are needed.
+    Uses the connector's command line. Records and states are sent as fast as needed. `Cost.growth` is the resources
+    that the processes hold at the end divided by those after a third of the time.
     """
 
     name: str = "a sync without end"
     options: Mapping[str, object] = field(default_factory=lambda: {"flush_interval_seconds": 1})
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Feed records and states; all states must come back, and what is held be the same at the end."""
+        """Send records and states. Raises BenchmarkError unless all states are returned."""
         catalog = saved(folder / "catalog.json", workload.catalog())
         stdout, started = folder / "stdout", time.perf_counter()
         with cloud() as lake:
@@ -77,11 +78,15 @@ class Steady:
 COMMITS = (Commits("commits to an Iceberg table", "ICEBERG"), Commits("commits to a Hive table", "HIVE"))
 STEADY = Steady()
 STEADY_WITHIN = {"driver_bytes": 1.1, "threads": 1.05, "descriptors": 1.05}
-"""How much more a sync may hold at the end than after a third of the time. Of memory the JVM takes what it is given."""
+"""The maximum growth of a sync's resources between a third of the time and the end. The JVM is left out of
+`driver_bytes`, because it uses all the memory that it is given."""
 
 
 def _feed(connector: subprocess.Popen[bytes], workload: Workload) -> tuple[list[dict[str, int]], int]:
-    """Send a record and a state of each stream twice a second; return what was held, and the number of states."""
+    """Send a record and a state of each stream twice per second.
+
+    Returns the resources that the processes held after a third of the time and at the end, and the number of states.
+    """
     assert connector.stdin is not None
     seconds, sent, held = workload.records, 0, []
     started = time.monotonic()
@@ -114,7 +119,7 @@ def _running(command: list[str], stdout: int, env: Mapping[str, str]) -> Iterato
 
 
 def _held(pid: int) -> dict[str, int]:
-    """Return what a process and its descendants hold; "driver_bytes" is the process's own memory."""
+    """Return the resources of a process and its descendants. `driver_bytes` is the memory of the process alone."""
     first = psutil.Process(pid)
     family = [first, *first.children(recursive=True)]
     return {

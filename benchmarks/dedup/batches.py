@@ -1,4 +1,4 @@
-"""What the merge costs of rows that came in many small batches, beside that of the same rows in one."""
+"""Compare merging rows that were committed in many small batches with merging the same rows from one batch."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 KEY = "id"
 STREAMS = 2
-"""So many of the workload's streams are deduplicated. The others have a record each, for which Spark has to start."""
+"""The number of streams with deduplication. The others get one record each, for which Spark must start."""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A sync that merges what another one has committed and not merged, in so many batches of each stream.
+    """A sync that merges rows that an earlier sync committed in a number of batches per stream, but did not merge.
 
-    Every second record updates an earlier one. With no batch there is nothing to merge: what a merge costs is the
-    difference.
+    Every second record updates an earlier one. Without batches, there is nothing to merge; the difference is the cost
+    of the merge.
     """
 
     name: str
     batches: int
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Merge; every key must be in its table once."""
+        """Merge the rows. Raises BenchmarkError unless the table contains every key once."""
         configured = cast("list[dict[str, Any]]", workload.catalog()["streams"])
         merged, appended = configured[:STREAMS], workload.stream_names[STREAMS:]
         document = {"streams": [*(deduplicated(stream, KEY) for stream in merged), *configured[STREAMS:]]}
@@ -64,7 +64,7 @@ class Pending:
             return replace(cost, file_bytes=tuple(sorted(written, reverse=True)))
 
     def _land(self, stream: Stream, numbers: Any, workload: Workload, lake: Cloud, folder: Path) -> None:
-        """Commit the rows of these numbers, as a sync does that is killed before it merges them."""
+        """Commit the rows of these numbers, like a sync that is killed before the merge."""
         access = access_of(lake)
         table = opened(stream, stream.id.name, access, lake.url, OPTIONS)
         table.prepare()
@@ -83,7 +83,7 @@ class Pending:
 
 
 def _numbers(records: int) -> Any:
-    """Return the numbers of the records of a stream: half of them are there twice, far apart."""
+    """Return the numbers of a stream's records. Half of them occur twice, far apart."""
     return np.concatenate([np.arange(records // 2), np.random.default_rng(records).permutation(records // 2)])
 
 

@@ -1,7 +1,7 @@
 """Aggregate all rows of an Iceberg table with DuckDB, in the environment of `unit_tests/laws/dedup/extension`.
 
-Arguments: the folder with a copy of S3, the URI of the metadata file, and the number of reads. Prints the median of the
-CPU seconds.
+Arguments: the folder with a copy of the bucket, the URI of the metadata file, and the number of reads. Prints the
+median CPU time in seconds.
 """
 
 import statistics
@@ -12,7 +12,7 @@ from unit_tests.laws.dedup.extension.scan import connect
 
 
 def main(metadata: str, reads: int) -> None:
-    """Read the table."""
+    """Read the table `reads` times, and print the median CPU time in seconds."""
     engine, seconds = connect(), []
     for _ in range(reads):
         started = time.process_time()

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.dedup.hourly`: many small syncs of upserts of random keys, and what reading costs afterwards.
+"""`python -m benchmarks.dedup.hourly`: measure many small syncs of upserts with random keys, and later reads.
 
-Each sync sends as many updates as new rows. The table is then read by DuckDB and Spark, and compared with a table that
-has the same number of rows in files without deleted rows. Needs the environments that `make test-all` and
-`make bench ARGS=--spark-merge` download.
+Each sync sends as many updates as new rows. DuckDB and Spark then read the table, and a table with the same number of
+rows but without deleted rows in its files. Requires the environments that `make test-all` and `make bench
+ARGS=--spark-merge` download.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from benchmarks.systems import CONNECTOR, WITH_ARCHIVE, BenchmarkError, config, 
 from unit_tests.laws.dedup.extension.environment import PYTHON
 
 READS = 3
-"""The number of times that DuckDB reads a table; the median counts."""
+"""How often DuckDB reads a table. The median is reported."""
 
 
 @dataclass(frozen=True)
 class HourlyUpserts(Upserts):
-    """The upserts of one sync: half of them update rows at random, half are new."""
+    """The upserts of one sync: half of them update random rows, half are new rows."""
 
     sync: int = 0
 
     @property
     def name(self) -> str:
-        """The table and the sync: messages of different syncs differ."""
+        """The size of the table and the number of the sync, because each sync has its own messages."""
         return f"upserts {self.sync} of {self.table_rows}"
 
     def numbers(self) -> Iterator[int]:
-        """Yield the numbers of the rows that are upserted."""
+        """Yield the numbers of the rows to upsert."""
         updates = self.records // 2
         first = self.table_rows + self.sync * (self.records - updates)
         random = np.random.default_rng(self.sync)
@@ -55,7 +55,7 @@ class HourlyUpserts(Upserts):
 
 @dataclass(frozen=True)
 class Reading:
-    """The CPU seconds of an aggregation over all rows in two engines, and the files that they read."""
+    """The CPU seconds of two engines for an aggregation over all rows, and the number of files that they read."""
 
     duckdb: float
     spark: float
@@ -65,7 +65,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Hourly:
-    """The costs of all syncs. `written` has the bytes of data files and delete files."""
+    """The costs of all syncs. `written` contains the bytes of data files and of delete files."""
 
     seconds: float
     cpu_seconds: float
@@ -74,7 +74,7 @@ class Hourly:
 
 
 def run(rows: int, syncs: int, upserts: int, deletes: str, maintenance: str) -> tuple[Hourly, Reading]:
-    """Sync into a new lake; return the costs, and those of reading the table before the first sync."""
+    """Run the syncs in a new lake. Return their costs, and the cost of reading the table before the first sync."""
     workload = HourlyUpserts(records=upserts, table_rows=rows)
     [name] = workload.stream_names
     with cloud() as lake, tempfile.TemporaryDirectory() as directory:
@@ -103,13 +103,13 @@ def _read(lake: Cloud, name: str, folder: Path) -> Reading:
     files = [*table.scan().plan_files()]
     deletes = {delete.file_path for file in files for delete in file.delete_files}
     read = f"SELECT count(*), sum(score), max(ref) FROM glue.{DATABASE}.{name}"
-    # The first read loads and compiles Spark's classes.
+    # Read once before measuring, because the first read loads and compiles Spark's classes.
     spark = spark_sql(lake, folder, read, read).cpu_seconds
     return Reading(_duckdb(lake, table.metadata_location, folder), spark, len(files), len(deletes))
 
 
 def _duckdb(lake: Cloud, location: str, folder: Path) -> float:
-    """Return the CPU seconds of DuckDB, which reads a copy of the bucket."""
+    """Return the CPU seconds of DuckDB for reading a copy of the bucket."""
     copy = folder / "copy"
     s3 = lake.client("s3")
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
@@ -125,7 +125,7 @@ def _duckdb(lake: Cloud, location: str, folder: Path) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure each way to remove replaced rows, and print a table."""
+    """Measure each option for deleting replaced rows, and print a table. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dedup.hourly", description=__doc__)
     parser.add_argument("--rows", type=int, default=TABLE_ROWS, help="rows of the table (default 10 million)")
     parser.add_argument("--syncs", type=int, default=50)

@@ -1,8 +1,7 @@
-"""The same upserts by others: `python -m benchmarks.dedup.references CONTENDER JSON`.
+"""Run the same upserts with other tools: `python -m benchmarks.dedup.references CONTENDER JSON`.
 
-DuckDB rewrites the table's files without the rows that are replaced, from the local disk to it, and commits nothing.
-PyIceberg's `Table.upsert` runs on the emulated AWS. Prints one JSON document: the rows that are left, and the bytes
-that were written.
+DuckDB rewrites the table's files on the local disk without the replaced rows, and commits nothing. PyIceberg's
+`Table.upsert` uses the emulated AWS. Prints a JSON document with the number of remaining rows and of written bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from benchmarks.cloud import DATABASE, KEY, REGION, SECRET
 
 
 class Asked(msgspec.Struct):
-    """What a contender is asked: files on the disk, and the names of tables in the lake at `url`."""
+    """The input of a contender: files on the disk, and the names of tables in the lake at `url`."""
 
     key: str
     table_files: tuple[str, ...]
@@ -31,7 +30,7 @@ class Asked(msgspec.Struct):
 
 
 def main(contender: str, asked: Asked) -> None:
-    """Do it, and print what it came to."""
+    """Run a contender, and print the result as JSON."""
     print(json.dumps(CONTENDERS[contender](asked)))
 
 

@@ -1,4 +1,4 @@
-"""Rows as the records of a workload become, made without records: tables and references begin with millions of them."""
+"""Create the rows for records of a workload directly, because tables start with millions of rows."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FIRST_CURSOR = 1_704_067_200_000_000
-"""2024-01-01 in microseconds: the table's rows are of this day."""
+"""2024-01-01 in microseconds since 1970: the day of the table's rows."""
 
 DAY = 86_400_000_000
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 
 
 def rows(shape: Shape, numbers: NDArray[np.int64], cursors: NDArray[np.int64], schema: pa.Schema) -> pa.Table:
-    """Return the rows of records of these numbers, in the columns of `schema`.
+    """Return the rows for the records with these numbers, in the columns of `schema`.
 
-    They have these cursors, in microseconds, and were extracted a day before the first record of a workload.
+    `cursors` are the rows' cursors in microseconds. The rows were extracted a day before the workload's first record.
     """
     mixed = numbers.astype(np.uint64) * np.uint64(MIXING)
     columns: dict[str, Any] = {
@@ -46,7 +46,7 @@ def rows(shape: Shape, numbers: NDArray[np.int64], cursors: NDArray[np.int64], s
 
 
 def references(numbers: NDArray[np.int64]) -> pa.StringArray:
-    """Return the values of `ref` of records of these numbers: "%016x%016x"."""
+    """Return the values of the field `ref` for the records with these numbers, in the form "%016x%016x"."""
     high = numbers.astype(np.uint64) * np.uint64(MIXING)
     low = high ^ (numbers.astype(np.uint64) << np.uint64(20))
     octets = np.stack([high, low], axis=1).astype(">u8").view(np.uint8)

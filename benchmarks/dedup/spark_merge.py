@@ -1,7 +1,7 @@
-"""MERGE in Spark with the Iceberg runtime: a script for an environment of its own, which has another PySpark.
+"""Run MERGE in Spark with the Iceberg runtime. This script needs its own environment, with another PySpark.
 
-Arguments: SQL statements. Prints the seconds and CPU seconds that the last of them took, without Spark's start. The
-environment variables of AWS have the keys, and ENDPOINT the emulated AWS.
+Arguments: SQL statements. Prints the seconds and CPU seconds of the last statement, without Spark's start. AWS's
+environment variables contain the keys, and ENDPOINT the URL of the emulated AWS.
 """
 
 import json
@@ -17,7 +17,7 @@ PACKAGES = (
 
 
 def main(statements: list[str]) -> None:
-    """Run the statements, on all cores."""
+    """Run the statements on all cores, and print the cost of the last one."""
     from pyspark.sql import SparkSession
 
     endpoint = os.environ["ENDPOINT"]
@@ -48,7 +48,7 @@ def main(statements: list[str]) -> None:
 
 
 def _cpu_seconds() -> float:
-    """Return the CPU time of the JVM so far: it is the child of this process."""
+    """Return the CPU time of the JVM, which is the child of this process, in seconds."""
     ticks = 0
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():

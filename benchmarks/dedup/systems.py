@@ -1,4 +1,4 @@
-"""What upserts cost: the connector's syncs, and others that do the same."""
+"""The systems that upsert: the connector, and other tools that do the same work."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Merging:
-    """A sync of the connector to a table that is there already.
+    """A sync of the connector to an existing table.
 
-    Without `merges` the records are appended: what the merge alone costs is the difference.
+    If `merges` is false, the records are appended. The difference is the cost of the merge.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Merging:
     merges: bool = True
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Write the workload; every key must be in the table once."""
+        """Write the workload. Raises BenchmarkError unless the table contains every key once."""
         assert isinstance(workload, Upserts)
         with cloud() as lake:
             filled = fill(workload, lake)
@@ -57,12 +57,12 @@ class Merging:
 
 @dataclass(frozen=True)
 class Reference:
-    """A contender of benchmarks/dedup/references.py."""
+    """A contender in benchmarks/dedup/references.py."""
 
     name: str
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Apply the upserts; as many keys must be left as there are."""
+        """Apply the upserts. Raises BenchmarkError if the number of keys is wrong."""
         assert isinstance(workload, Upserts)
         with cloud() as lake:
             filled, upserts = fill(workload, lake), fill_with_upserts(workload, lake, UPSERTS)
@@ -86,7 +86,7 @@ class Reference:
 
 
 def spark_sql(lake: Cloud, folder: Path, *statements: str) -> Cost:
-    """Run statements in Spark with Iceberg. The cost is that of the last one, without the start of Spark."""
+    """Run SQL statements in Spark with Iceberg. Return the cost of the last one, without Spark's start."""
     uv = [str(ROOT / ".uv/bin/uv"), "run", "--no-project", "--isolated", "--with", "pyspark==4.1.*", "python"]
     command = [*uv, str(Path(__file__).with_name("spark_merge.py")), *statements]
     keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
@@ -97,20 +97,20 @@ def spark_sql(lake: Cloud, folder: Path, *statements: str) -> Cost:
 
 @dataclass(frozen=True)
 class SparkMerge:
-    """MERGE in Spark with the Iceberg runtime, which is downloaded; `mode` is copy-on-write or merge-on-read.
+    """MERGE in Spark with the Iceberg runtime, which is downloaded. `mode` is copy-on-write or merge-on-read.
 
-    Start-up is left out of its seconds and CPU seconds.
+    Seconds and CPU seconds exclude Spark's start.
     """
 
     mode: str
 
     @property
     def name(self) -> str:
-        """How the tables call it."""
+        """The name of the system in tables."""
         return f"Spark MERGE, {self.mode}"
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Apply the upserts; as many keys must be left as there are."""
+        """Apply the upserts. Raises BenchmarkError if the number of keys is wrong."""
         assert isinstance(workload, Upserts)
         with cloud() as lake:
             fill(workload, lake)

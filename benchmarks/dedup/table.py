@@ -1,4 +1,4 @@
-"""The table that is merged into: its files are made once, kept in the temporary directory, and put into each lake."""
+"""Create the table for upserts. Its files are created once, cached on disk, and copied to each lake."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 FILE_ROWS = 1_000_000
 
 OPTIONS = {"numeric_types": "bigint/double"}
-"""Of all syncs to the table: no column becomes wider."""
+"""The options of all syncs to the table. With them, no column is widened."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A table in a lake: its data files, and copies of them on the local disk, in the same order."""
+    """A table in a lake: its data files, and copies of them on the local disk in the same order."""
 
     uris: tuple[str, ...]
     paths: tuple[Path, ...]
 
 
 def fill(workload: Upserts, lake: Cloud) -> Filled:
-    """Create the workload's table with its rows, unique by its key."""
+    """Create the workload's table with its rows, each of which has a unique key."""
     numbers = np.arange(workload.table_rows)
     cursors = FIRST_CURSOR + numbers * DAY // workload.table_rows
     [name] = workload.stream_names
@@ -64,14 +64,14 @@ def fill(workload: Upserts, lake: Cloud) -> Filled:
 
 
 def fill_with_upserts(workload: Upserts, lake: Cloud, name: str) -> Filled:
-    """Create a table of the workload's records."""
+    """Create a table that contains the records of the workload."""
     numbers = np.fromiter(workload.numbers(), np.int64)
     cursors = FIRST_CURSOR + DAY + np.arange(len(numbers)) * DAY // len(numbers)
     return _filled(name, workload, numbers, cursors, lake)
 
 
 def touched_bytes(workload: Upserts, filled: Filled) -> int:
-    """Return the size of the table's files that have a row which is updated."""
+    """Return the total size in bytes of the table's files with at least one row to update."""
     first_rows = np.cumsum([0, *(pq.read_metadata(path).num_rows for path in filled.paths)])
     numbers = np.fromiter(workload.numbers(), np.int64)
     per_file, _ = np.histogram(numbers, first_rows - 0.5)
@@ -79,7 +79,7 @@ def touched_bytes(workload: Upserts, filled: Filled) -> int:
 
 
 def access_of(lake: Cloud) -> AwsAccess:
-    """Return the connector's access to a lake."""
+    """Return the connector's access to the emulated AWS of a lake."""
     return AwsAccess(REGION, AccessKeys(KEY, SECRET), lake.url)
 
 
@@ -112,13 +112,13 @@ def _declare_unique(table: TableName, key: str, access: AwsAccess) -> None:
 def _kept(
     name: str, workload: Upserts, numbers: NDArray[np.int64], cursors: NDArray[np.int64], schema: pa.Schema
 ) -> tuple[Path, ...]:
-    """Return files with rows of these numbers, as the connector writes them, made at the first call."""
+    """Return files with the rows of these numbers, as the connector writes them. The first call creates the files."""
     text = schema.to_string(show_field_metadata=True).encode()
     sources = [Path(__file__), Path(__file__).with_name("rows.py"), Path(__file__).with_name("workload.py")]
     version = zlib.crc32(text + numbers.data + b"".join(path.read_bytes() for path in sources))
     folder = cache_folder() / f"{name.replace(' ', '_')}-{version:08x}"
     folder.mkdir(exist_ok=True)
-    per_file = min(FILE_ROWS, -(-len(numbers) // 3))  # As many files as tasks at a time, with 2 cores.
+    per_file = min(FILE_ROWS, -(-len(numbers) // 3))  # At least 3 files: as many as tasks run at a time on 2 cores.
     paths = []
     for begin in range(0, len(numbers), per_file):
         path = folder / f"{begin // per_file:05}.parquet"
@@ -136,13 +136,13 @@ def _kept(
 
 
 def schema_of(plan: FilePlan) -> pa.Schema:
-    """Return the columns of the files of a plan, with field ids."""
+    """Return the columns of a plan's files as an Arrow schema with field IDs."""
     fields = [arrow_field(field) for field in (*METADATA_COLUMNS, *plan.columns)]
     return with_field_ids(pa.schema(fields), plan.field_ids)
 
 
 def uploaded(path: Path, plan: FilePlan, access: AwsAccess) -> DataFile:
-    """Put a file into the table's folder; return it as executors do."""
+    """Upload a file to the table's folder, and return it in the form that executors return."""
     bucket, _, folder = plan.folder.removeprefix("s3://").partition("/")
     key = f"{folder}/{path.name}"
     access.client("s3").put_object(Bucket=bucket, Key=key, Body=path.read_bytes())
@@ -153,5 +153,5 @@ def uploaded(path: Path, plan: FilePlan, access: AwsAccess) -> DataFile:
 
 
 def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-    """Fail: no column becomes wider."""
+    """Raise an error, because the table's columns must not be widened."""
     raise AssertionError("no column becomes wider")

@@ -1,4 +1,4 @@
-"""Records that update rows of a table, or are new to it."""
+"""Workloads of records that update rows of a table or add new rows."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ ORDERS = Shape(
     lambda dice: {name: value for name, value in FLAT.tail(dice).items() if name in _SENT},
     dates=Dates(1, ordered=True),
 )
-"""Eleven columns, some 65 bytes a row in a file. `ref` is random, 32 characters; `id` counts the rows."""
+"""A stream of 11 columns, about 65 bytes per row in a file. `ref` is random, with 32 characters; `id` counts the
+rows."""
 
 
 @dataclass(frozen=True)
 class Upserts(Workload):
-    """A stream of upserts to a table of `table_rows` rows, whose numbers are from 0 on.
+    """Upserts to a table of `table_rows` rows, which are numbered from 0.
 
-    Half of the records are updates, of rows at random with the key `ref`, and of the last rows with the key `id`.
-    Every key comes once: Spark's MERGE refuses others. All cursors are later than those in the table.
+    Half of the records are updates: of random rows if the key is `ref`, and of the last rows if the key is `id`. No key
+    occurs twice, because Spark's MERGE rejects duplicates. All cursors are later than those in the table.
     """
 
     shape: Shape = ORDERS
@@ -39,16 +40,16 @@ class Upserts(Workload):
 
     @property
     def name(self) -> str:
-        """What is updated."""
+        """The name of the workload, with the key and the size of the table."""
         return f"{'random' if self.key == 'ref' else 'recent'} keys of {self.table_rows}"
 
     @property
     def rows_after(self) -> int:
-        """How many keys the table has afterwards."""
+        """The number of keys in the table after the upserts."""
         return self.table_rows + sum(number >= self.table_rows for number in self.numbers())
 
     def numbers(self) -> Iterator[int]:
-        """Yield the numbers of the rows that are upserted."""
+        """Yield the numbers of the rows to upsert."""
         if self.key == "ref":
             updates = min(self.records // 2, self.table_rows)
             dice = np.random.default_rng(self.records)
@@ -61,21 +62,21 @@ class Upserts(Workload):
         return iter(chosen.tolist())
 
     def cursor(self, position: int, _number: int, _mixed: int) -> str:
-        """Return instants of the day after those in the table."""
+        """Return a time on the day after the times in the table."""
         assert self.shape.dates is not None
         return self.shape.dates.instant(self.records + position, self.records, 0)
 
     def catalog(self) -> dict[str, object]:
-        """The configured catalog: the stream is deduplicated by its key."""
+        """The configured catalog, in which the stream is deduplicated by its key."""
         catalog = super().catalog()
         [stream] = cast("list[dict[str, Any]]", catalog["streams"])
         return {"streams": [deduplicated(stream, self.key)]}
 
     def appended(self) -> dict[str, object]:
-        """The catalog of the same records without deduplication."""
+        """The configured catalog for the same records without deduplication."""
         return super().catalog()
 
 
 def deduplicated(stream: Mapping[str, Any], key: str) -> dict[str, object]:
-    """Return a stream of a configured catalog with deduplication by a key."""
+    """Return a copy of a configured stream with deduplication by the primary key `key`."""
     return {**stream, "sync_mode": "incremental", "destination_sync_mode": "append_dedup", "primary_key": [[key]]}

@@ -1,1 +1,1 @@
-"""What the maintenance of a table costs."""
+"""Measure the cost of maintaining a table."""

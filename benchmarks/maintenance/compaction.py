@@ -1,8 +1,8 @@
-"""Small files become one: `python -m benchmarks.maintenance.compaction CONTENDER URL FOLDER`.
+"""Compact small files into one: `python -m benchmarks.maintenance.compaction CONTENDER URL FOLDER`.
 
-The executors' job, which reads from S3 and writes to it; pyarrow, which reads from S3 and writes to the local disk; and
-DuckDB, which does both on the disk. Each uses one thread. The files are in FOLDER, and in the bucket at URL. Prints one
-JSON document: the rows and bytes that were written, and the seconds that it took.
+The contenders use one thread each. The connector's job for executors reads from S3 and writes to S3. pyarrow reads from
+S3 and writes to the local disk. DuckDB reads from and writes to the local disk. The files are in FOLDER, and in the
+bucket at URL. Prints a JSON document with the rows, bytes and seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PREFIX = "orders/data"
 
 
 def fill(files: int, cloud: Cloud, folder: Path) -> None:
-    """Write so many files of ROWS rows into the folder and the bucket, each with a few rows of all customers."""
+    """Write `files` files of ROWS rows to the folder and the bucket, each with a few rows of every customer."""
     s3 = cloud.client("s3")
     for number in range(files):
         body = io.BytesIO()
@@ -62,7 +62,7 @@ def _table(number: int, rows: int) -> pa.Table:
 
 
 def main(contender: str, url: str, folder: Path) -> None:
-    """Write one file, and print what that took."""
+    """Compact the files with a contender, and print the cost as JSON."""
     pa.set_cpu_count(1)
     work = CONTENDERS[contender](sorted(folder.glob("0*.parquet")), url)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -132,7 +132,8 @@ CONTENDERS = {
     "pyarrow from S3 to disk": _pyarrow,
     "DuckDB from disk to disk": _duckdb,
 }
-"""By name: each is given the files and the URL, and returns the work."""
+"""Maps the name of each contender to a function that takes the files and the URL, and returns the work as a
+function."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What it costs to make one file of many small ones."""
+"""Measure the cost of compacting many small files into one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from benchmarks.workload import Workload
 
 @dataclass(frozen=True)
 class SmallFiles:
-    """As many small files as the workload has records, made one by one thread: benchmarks/maintenance/compaction.py.
+    """The compaction of as many small files as the workload has records, by one thread.
 
-    Start-up is left out of its seconds and CPU seconds, and is in its peak memory.
+    Seconds and CPU seconds exclude the start-up, but the peak memory includes it. See
+    benchmarks/maintenance/compaction.py.
     """
 
     name: str
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Write the files, and have them made one."""
+        """Write the small files, and compact them."""
         with cloud() as lake:
             fill(workload.records, lake, folder)
             before = lake.cpu_seconds()

@@ -1,1 +1,1 @@
-"""What the connector is compared with: the limit, and the way of its ancestor."""
+"""The systems with which the connector is compared."""

@@ -1,8 +1,8 @@
-"""The ancestor's way (destination-aws-datalake): the CDK's parser → 25,000 dicts → a pandas DataFrame → awswrangler.
+"""The ancestor (destination-aws-datalake): the CDK's parser, 25,000 dicts, a pandas DataFrame, and awswrangler.
 
-`python -m benchmarks.references.ancestor MESSAGES CATALOG URL` writes the message file as a dataset of Parquet
-files with a Glue table. Like the ancestor it cleans every record up, key by key, and answers a STATE by writing
-what it has gathered. Casts in Glue's and pandas' terms, tags and nested types are left out, in its favour.
+`python -m benchmarks.references.ancestor MESSAGES CATALOG URL` writes the message file as a dataset of Parquet files
+with a Glue table. Like the ancestor, it cleans every record key by key, and writes the collected records before it
+answers a STATE. Type casts in Glue and pandas, tags and nested types are left out, which favours the ancestor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GLUE = {"integer": "bigint", "number": "double", "boolean": "boolean", "string"
 
 
 class _Ancestor(Destination):
-    """Only there to lend its parser."""
+    """A class that only provides the CDK's parser."""
 
     def check(self, logger: Any, config: Any) -> Any:
         raise NotImplementedError
@@ -39,7 +39,7 @@ class _Ancestor(Destination):
 
 
 def main(messages: Path, catalog: Path, url: str) -> None:
-    """Append the records of the one stream of `catalog` to a Glue table of Parquet files."""
+    """Append the records of the only stream in `catalog` to a Glue table of Parquet files."""
     wr.config.s3_endpoint_url = wr.config.glue_endpoint_url = url
     session = boto3.Session(aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name=REGION)
     stream = json.loads(catalog.read_bytes())["streams"][0]["stream"]
@@ -57,7 +57,7 @@ def main(messages: Path, catalog: Path, url: str) -> None:
 
 
 def _cleaned(data: dict[str, Any], properties: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The record with all declared keys and no others; numbers that are none become null."""
+    """Return the record with exactly the declared keys. Numbers that are invalid become null."""
     cleaned = {name: value for name, value in data.items() if name in properties}
     for name, column in properties.items():
         kind = next(kind for kind in column["type"] if kind != "null")

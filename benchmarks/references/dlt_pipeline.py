@@ -1,7 +1,7 @@
-"""A pipeline of dlt: the records as dicts, in lists of 10,000, to typed Parquet files in S3.
+"""A dlt pipeline: the records as dicts, in lists of 10,000, to typed Parquet files in S3.
 
-`python dlt_pipeline.py MESSAGES CATALOG URL BUCKET KEY SECRET` runs in an environment of its own, see environments.py.
-dlt gets the types of all columns. It extracts, normalizes and loads one after another. It answers no state.
+`python dlt_pipeline.py MESSAGES CATALOG URL BUCKET KEY SECRET` runs in its own environment (environments.py). dlt
+receives the types of all columns. It extracts, normalizes and loads in this order, and returns no states.
 """
 
 import json
@@ -20,7 +20,7 @@ _TYPES = {"integer": "bigint", "number": "double", "boolean": "bool", "string": 
 
 
 def main(messages: Path, catalog: Path, url: str, bucket: str, key: str, secret: str) -> None:
-    """Append the records of the one stream of `catalog` to the dataset `dlt` in the bucket."""
+    """Append the records of the only stream in `catalog` to the dataset `dlt` in the bucket."""
     stream = json.loads(catalog.read_bytes())["streams"][0]["stream"]
     columns = {name: {"data_type": _type(column)} for name, column in stream["json_schema"]["properties"].items()}
     credentials = {"aws_access_key_id": key, "aws_secret_access_key": secret, "endpoint_url": url}

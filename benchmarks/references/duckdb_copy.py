@@ -1,7 +1,7 @@
 """DuckDB's COPY: one statement reads the message file and writes Parquet files to the local disk.
 
 `python -m benchmarks.references.duckdb_copy MESSAGES CATALOG FOLDER` gives DuckDB the types of all columns. DuckDB uses
-all cores. It neither uploads nor commits, answers no state, and stops at the first value that does not fit.
+all cores. It does not upload, commit or return states, and stops at the first invalid value.
 """
 
 import json
@@ -15,7 +15,7 @@ _TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string
 
 
 def main(messages: Path, catalog: Path, folder: Path) -> None:
-    """Copy the records of the one stream of `catalog` into Parquet files in `folder`."""
+    """Copy the records of the only stream in `catalog` to Parquet files in `folder`."""
     properties = json.loads(catalog.read_bytes())["streams"][0]["stream"]["json_schema"]["properties"]
     data = ", ".join(f'"{name}" {_type(column)}' for name, column in properties.items())
     duckdb.execute(

@@ -1,4 +1,4 @@
-"""Environments of references whose requirements contradict the connector's."""
+"""Create environments for references whose requirements conflict with the connector's."""
 
 from functools import cache
 from pathlib import Path
@@ -9,5 +9,5 @@ from unit_tests.repository.files import ROOT
 
 @cache
 def dlt_python() -> Path:
-    """Return the Python that has dlt. The first call downloads what dlt.txt pins."""
+    """Return the path of the Python that has dlt. The first call downloads the packages pinned in dlt.txt."""
     return make(ROOT / ".references" / "dlt", Path(__file__).with_name("dlt.txt"))

@@ -1,10 +1,10 @@
-"""The limit: pyarrow.json → Parquet of the same records to local disk, one process, all cores, no Spark, no commit.
+"""The upper limit: pyarrow parses the records and writes Parquet to the local disk, without Spark and commit.
 
-`python -m benchmarks.references.limit MESSAGES CATALOG FOLDER` reads the message file block by block; each core
-parses its blocks against the stream's explicit schema and writes them to a Parquet file of its own. Memory is
-bounded by the blocks in flight. Nothing is checked, counted per state, coerced or committed: this is what the
-libraries can do at best. Sizes of blocks and row groups, compression level and plain encoding (files of the same
-size in half the time) were found by trying.
+`python -m benchmarks.references.limit MESSAGES CATALOG FOLDER` reads the message file in blocks. In one process, each
+core parses blocks with the stream's schema and writes them to its own Parquet file. The number of blocks in flight
+limits memory. Nothing is validated, converted, counted per state or committed, so this is the maximum that the
+libraries can reach. The sizes of blocks and row groups, the compression level and plain encoding (the same file size in
+half the time) were determined by experiment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROW_GROUP_BYTES = 64 << 20  # of received text
 
 
 def main(messages: Path, catalog: Path, folder: Path) -> None:
-    """Encode the records of the one stream of `catalog` into one Parquet file per core in `folder`."""
+    """Encode the records of the only stream in `catalog` as one Parquet file per core in `folder`."""
     schema = json.loads(catalog.read_bytes())["streams"][0]["stream"]["json_schema"]
     data = pa.struct([(name, _arrow_type(column)) for name, column in schema["properties"].items()])
     with messages.open("rb", buffering=0) as source:
@@ -56,7 +56,7 @@ def _arrow_type(column: Mapping[str, object]) -> pa.DataType:
 
 
 def _blocks(readinto: Callable[[memoryview], int], size: int) -> Iterator[bytes]:
-    """Blocks of whole lines of about `size` bytes."""
+    """Yield blocks of about `size` bytes that consist of whole lines."""
     remainder = b""
     while True:
         buffer = bytearray(size)

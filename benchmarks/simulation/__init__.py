@@ -1,1 +1,1 @@
-"""A model of syncs that are too large for one machine, fed with costs measured on it."""
+"""Simulate syncs that are too large for one machine, with costs that were measured on it."""

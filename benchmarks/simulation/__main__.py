@@ -1,4 +1,4 @@
-"""`python -m benchmarks.simulation RESULTS.json`: large syncs on clusters, by `model` and measured costs."""
+"""`python -m benchmarks.simulation RESULTS.json`: simulate large syncs on clusters from measured costs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORD_BYTES = 430
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Simulate every size on every cluster and print it; 1 if the results lack a figure."""
+    """Simulate every size on every cluster, and print the results. Return 0, or 1 if RESULTS.json lacks a figure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulation", description=__doc__)
     parser.add_argument("results", type=Path, help="a file that `make bench` saved")
     console = Console(width=110)
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def print_simulation(results: Path, console: Console) -> None:
-    """Print the costs of this machine, of the figures in `results`, and every simulated sync. Raises NotMeasured."""
+    """Print the costs of this machine according to `results`, and every simulated sync. Raises NotMeasured."""
     costs = measured(results)
     console.print(_costs_table(costs))
     console.print(_outcomes_table(costs))

@@ -1,4 +1,4 @@
-"""The costs that the model is fed with: from a saved run of `make bench`, and from short measurements."""
+"""Determine the costs for the simulation: from the results of `make bench`, and from short measurements."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from benchmarks.cluster import OnCluster
 from benchmarks.simulation.model import GB, Costs
 
 SMALL, LARGE = 1_000_000, 5_000_000
-"""Sizes whose difference is a cost without start and end."""
+"""Numbers of records. The difference between their costs excludes the start and the end of a sync."""
 
 _TASKS = 1000
 _COMMITS = 60
 
 
 class NotMeasured(Exception):
-    """The results lack a figure. The text names it."""
+    """The results lack a figure. The message names the figure."""
 
 
 def measured(results: Path) -> Costs:
-    """Return the costs of this machine, of the figures in `results`. Raises NotMeasured."""
+    """Return the costs of this machine, from the figures in `results` and short measurements. Raises NotMeasured."""
     figures = json.loads(results.read_text())["figures"]
     local, remote = "ours", OnCluster().name
     read = _per_gb(figures, local, "driver")
@@ -45,7 +45,7 @@ def measured(results: Path) -> Costs:
 
 
 def _per_gb(figures: Iterable[Mapping[str, Any]], system: str, process: str) -> float:
-    """Return the CPU seconds that a kind of process takes for one more gigabyte of messages."""
+    """Return the additional CPU seconds of one kind of process per gigabyte of messages."""
     small, large = (_figure(figures, system, records) for records in (SMALL, LARGE))
     seconds = _cpu(large, process) - _cpu(small, process)
     return float(seconds / (large["message_bytes"] - small["message_bytes"]) * GB)
@@ -63,7 +63,7 @@ def _figure(figures: Iterable[Mapping[str, Any]], system: str, records: int) -> 
 
 
 def _spark() -> tuple[float, float]:
-    """Return the seconds of Spark's scheduler for a task, and for a job of one."""
+    """Return the seconds that Spark's scheduler needs for a task, and for a job with one task."""
     from destination_datalake.spark.classic.backend import ClassicBackend
     from destination_datalake.spark.classic.settings import ClassicSettings
 

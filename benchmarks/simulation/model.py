@@ -1,4 +1,4 @@
-"""What a large sync on a cluster takes, simulated event by event.
+"""Simulate a large sync on a cluster, event by event.
 
 A sync is a chain of stages with queues between them. Each stage is a process of the simulation:
 
@@ -6,13 +6,15 @@ A sync is a chain of stages with queues between them. Each stage is a process of
              1 core   threads   executors' cores
              of the driver
 
-*read*: one core of the driver splits lines into segments and writes them to its disk. *upload*: segments are put to S3
-by several threads, which share the driver's network and its other cores. *encode*: a job takes what is staged, cut into
-tasks by the connector's own rule (`LearnedBatches`); its driver hands tasks out one after the other, and each task
-reads its segments, encodes them on one core, and uploads its file. *commit*: one after the other, into one table.
+- *read*: one core of the driver splits lines into segments and writes them to its disk.
+- *upload*: several threads upload segments to S3. They share the driver's network and its other cores.
+- *encode*: a job reads the staged segments, divided into tasks by the connector's own rule (`LearnedBatches`). The
+  driver schedules tasks one after the other. Each task reads its segments, encodes them on one core, and uploads its
+  file.
+- *commit*: batches are committed one after the other to one table.
 
-Reading waits while what has been read and not committed fills the buffer, or what is staged its bound. Not in the
-model: executors that are lost, S3 that throttles, columns that change, rejects.
+Reading waits while uncommitted data fill the buffer, or staged data reach their limit. Lost executors, throttling by
+S3, changes of columns and rejects are not simulated.
 """
 
 from __future__ import annotations
@@ -41,74 +43,79 @@ _STREAM = StreamId(None, "stream")
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured: CPU seconds of one core for a gigabyte of messages, and seconds of single steps."""
+    """Measured costs: CPU seconds of one core per gigabyte of messages, and seconds of single steps."""
 
     read: float
-    """Driver: from stdin to segments on disk."""
+    """CPU seconds of the driver per gigabyte, from stdin to segments on disk."""
     upload: float
-    """Driver: a segment from disk to S3."""
+    """CPU seconds of the driver per gigabyte, for uploading segments from disk to S3."""
     encode: float
-    """Executor: from a segment in S3 to a data file in S3."""
+    """CPU seconds of an executor per gigabyte, from segments in S3 to data files in S3."""
     job: float
-    """Until the first task of a job runs."""
+    """Seconds until the first task of a job runs."""
     task: float
-    """Of Spark's scheduler for each task, one after the other."""
+    """Seconds of Spark's scheduler per task. Tasks are scheduled one after the other."""
     commit: float
-    """Of a batch, besides waiting for AWS."""
+    """Seconds per commit of a batch, without waiting for AWS."""
     start: float
-    """Until the first job can run."""
+    """Seconds until the first job can run."""
 
 
 @dataclass(frozen=True)
 class S3:
-    """Latency of requests (log-normal) and bandwidth of a connection.
+    """The latency of requests to S3 (log-normal) and the bandwidth of a connection.
 
-    AWS names 100 to 200 ms for the first byte, and 85 to 90 MB/s for a connection.
+    AWS states 100 to 200 ms to the first byte, and 85 to 90 MB/s per connection:
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
     """
 
     median_seconds: float = 0.1
     spread: float = 0.6
-    """Of the latency's logarithm: 0.6 makes every hundredth request take four times the median."""
+    """The standard deviation of the latency's logarithm. With 0.6, one in a hundred requests takes four times the
+    median."""
     connection: float = 85e6
-    """Bytes per second."""
+    """The bandwidth of one connection in bytes per second."""
 
     def seconds(self, size: float, chance: random.Random) -> float:
-        """Return the time of a request for so many bytes."""
+        """Return the seconds that a request for `size` bytes takes."""
         return self.median_seconds * chance.lognormvariate(0, self.spread) + size / self.connection
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is simulated: a sync of `gigabytes` of messages on `cores` of executors."""
+    """The sync to simulate: `gigabytes` of messages on executors with `cores` cores in total."""
 
     gigabytes: float
     cores: int
     driver_cores: int = 4
     driver_network: float = 1.25e9
-    """Bytes per second: ten gigabits."""
+    """The bandwidth of the driver in bytes per second: 10 Gbit/s."""
     uploads: int = CONCURRENT_CALLS
-    """Segments that are uploaded at the same time."""
+    """The number of segments that are uploaded concurrently."""
     requests_of_commit: int = 8
-    """Requests to S3 and Glue for one commit, one after the other."""
+    """The number of sequential requests to S3 and Glue per commit."""
     staged_bytes: int = staged_bytes(4096 * MiB)
-    """The most bytes that are staged in S3 and not committed."""
+    """The maximum number of bytes in S3 that are staged but not committed."""
     target_bytes: int = 128 * MiB
     batch_bytes: int = 256 * MiB
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was simulated: seconds in all, the share of time in which the driver read, and executors worked."""
+    """The result of a simulation.
+
+    `seconds` is the total time. `reading` and `encoding` are the fractions of time in which the driver read and the
+    executors worked.
+    """
 
     seconds: float
     reading: float
     encoding: float
     jobs: int
     tasks: int
-    """Each of them makes a file."""
+    """The number of tasks. Each task writes a file."""
     file_share: float
-    """Bytes of files for a byte of messages, as the connector expects at first."""
+    """The number of bytes in files per byte of messages, as the connector initially assumes."""
 
 
 class _Sync:
@@ -182,7 +189,7 @@ class _Sync:
             self._change()
 
     def _land(self) -> Events:
-        """Run jobs, one after the other, of what is due; three of these processes run at the same time."""
+        """Run jobs for the batches that are due, one after the other. Three of these processes run concurrently."""
         yield self.env.timeout(self.costs.start)
         while True:
             ended = self.uploaded == self.segments
@@ -196,7 +203,7 @@ class _Sync:
                 continue
             tasks = max(1, min(idle, self.staged // share))
             if ended:
-                # The rest is shared by all tasks that can run, as at the connector's end.
+                # Divide the rest among all tasks that can run, as the connector does at the end of a sync.
                 tasks = min(idle, -(-self.staged // SEGMENT_BYTES))
             size = min(self.staged, tasks * (self.sizes.largest_share if ended else share))
             self.staged -= size
@@ -228,5 +235,5 @@ class _Sync:
 
 
 def simulate(setting: Setting, costs: Costs, s3: S3, seed: int = 1) -> Outcome:
-    """Simulate one sync; the same seed gives the same outcome."""
+    """Simulate one sync. The same `seed` leads to the same outcome."""
     return _Sync(setting, costs, s3, seed).run()
