@@ -18,7 +18,7 @@ NATIVE := $(patsubst %,destination_datalake/_native.%.so,x86_64 aarch64)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo docs test test-slow test-all test-unit test-engines test-cluster test-clients test-catalogs test-report conformance chaos fuzz coverage lint types bench archive sbom image-test clean FORCE
+.PHONY: help setup jdk demo docs test test-slow test-all test-unit test-emulator test-engines test-cluster test-clients test-catalogs test-report conformance chaos fuzz coverage lint types bench archive sbom image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ help: ## list the targets
 setup: $(SYNCED) $(NATIVE) ## create .venv: the connector, its console script and the dev tools; compile native/
 
 # The stamp says that .venv is what uv.lock asks for; an environment whose Python has gone is made again.
-$(SYNCED): pyproject.toml uv.lock scripts/setup.sh scripts/uv.txt $(if $(wildcard .venv/bin/python),,FORCE)
+$(SYNCED): pyproject.toml uv.lock emulated_aws/pyproject.toml scripts/setup.sh scripts/uv.txt $(if $(wildcard .venv/bin/python),,FORCE)
 	scripts/setup.sh
 	@touch $@
 
@@ -51,6 +51,9 @@ test-all: jdk setup $(JVM_ARCHIVE) ## run every test, and laws on all examples; 
 
 test-unit: setup ## run all tests that need no Java and no network (WORKERS)
 	$(PYTEST) unit_tests -n $(WORKERS)
+
+test-emulator: setup ## run the tests of the emulated AWS (WORKERS)
+	$(PYTEST) emulated_aws/tests -n $(WORKERS) $(ARGS)
 
 conformance: jdk setup $(JVM_ARCHIVE) ## try what the platform can send, and write build/conformance.md of it
 	mkdir -p build

@@ -12,12 +12,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from emulated_aws.server import AwsServer
+
 from demo.connector import run_connector
 from demo.prompt import prompt
 from demo.replay import replay
 from demo.sample import NAMESPACE, SIZES, write_sample
 from demo.show import console, show_answer, show_config, show_states, show_stderr, show_table
-from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 
 _FORMATS = {"parquet": "Parquet", "jsonl": "JSONL"}

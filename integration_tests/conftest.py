@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from emulated_aws.server import AwsServer
 
 from integration_tests.archive.replays import Replays
-from integration_tests.aws.server import AwsServer
 from integration_tests.harness.engines.spark import SparkReader
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.launch import Launch, launch_command

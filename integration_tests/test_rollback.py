@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.rollback import BAD, FIRST, LATER, RIGHT, SYNC_MODES, RolledBack, SyncMode
 from integration_tests.harness.runs.platform import Platform

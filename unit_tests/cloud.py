@@ -12,6 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
+from emulated_aws.extension import install
 from moto import mock_aws
 from moto.core.botocore_stubber import MockRawResponse
 
@@ -20,7 +21,6 @@ from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
-from integration_tests.aws.extension import install
 
 BUCKET = "lake"
 

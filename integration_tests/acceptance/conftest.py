@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from emulated_aws.server import AwsServer
 
 from integration_tests.acceptance.pairs import Pair, find_pairs
-from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, status
 from integration_tests.harness.runs.output import Run

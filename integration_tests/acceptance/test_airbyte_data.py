@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from emulated_aws.server import AwsServer
 
 from integration_tests.acceptance.conftest import APPEND, ARCHIVED, DESTINATIONS, Landing
 from integration_tests.acceptance.expectation import WRONG_TYPE, Row, columns, identifier
 from integration_tests.acceptance.pairs import Pair, find_pairs, is_record, is_state
 from integration_tests.archive import archived
-from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream
 from integration_tests.harness.runs.output import Run, record_count, same_text, without_stats

@@ -7,7 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import assert_never
 
-from integration_tests.aws.server import ACCESS_KEY_ID
+from emulated_aws.server import ACCESS_KEY_ID
+
 from integration_tests.chaos.aws.adversary import Adversary, Blow, HostileAws
 from integration_tests.chaos.aws.faults import REFUSALS
 from integration_tests.harness.faulty_aws import Fault, FaultyAws

@@ -11,11 +11,11 @@ from typing import Any
 
 import boto3
 import pytest
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 from integration_tests.archive import archived
 from integration_tests.archive.histories import FILL, KILLS
 from integration_tests.archive.replays import ARCHIVE
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.faulty_aws import Fault, FaultyAws
 from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.messages import Json, configured_stream, record, state, status

@@ -12,12 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from emulated_aws.account import Account, allow, policy
+from emulated_aws.controls import end_sessions
+from emulated_aws.server import REGION
 
-from integration_tests.aws.controls import end_sessions
-from integration_tests.aws.server import REGION
 from integration_tests.catalogs.behaviour import OAuth, SigV4
 from integration_tests.catalogs.refusal import Refused
-from integration_tests.harness.account import Account, allow, policy
 from integration_tests.harness.loopback import Answer, Request
 
 _AUTHORIZATION = re.compile(

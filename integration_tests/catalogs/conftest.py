@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import requests
+from emulated_aws.server import AwsServer
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
-from integration_tests.aws.server import AwsServer
 from integration_tests.catalogs.behaviour import Behaviour
 from integration_tests.catalogs.reference.server import ReferenceServer
 from integration_tests.catalogs.server import CatalogServer

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote
 from uuid import UUID, uuid4
 
 import msgspec
+from emulated_aws.account import Account
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.exceptions import ValidationError as InvalidMetadata
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -26,7 +27,6 @@ from integration_tests.catalogs.behaviour import Behaviour, OAuth, SigV4
 from integration_tests.catalogs.interference import Interference
 from integration_tests.catalogs.metadata import require, updated
 from integration_tests.catalogs.refusal import Refused, bad_request
-from integration_tests.harness.account import Account
 from integration_tests.harness.loopback import Answer, LoopbackServer, Request
 
 Name = tuple[str, ...]

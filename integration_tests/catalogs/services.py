@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Self
 
 import pyarrow as pa
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from pyiceberg.catalog.rest import RestCatalog
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.catalogs.behaviour import Behaviour, SigV4
 from integration_tests.catalogs.server import CatalogServer
 from integration_tests.harness.aws_proxy import AwsProxy

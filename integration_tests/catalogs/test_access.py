@@ -6,10 +6,10 @@ import boto3
 import pytest
 import requests
 from botocore.exceptions import ClientError
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from pyiceberg.exceptions import ForbiddenError, OAuthError, UnauthorizedError
 from pyiceberg.table import Table
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.catalogs.behaviour import Behaviour, OAuth, SigV4
 from integration_tests.catalogs.conftest import ROWS, Client, Serve, told
 from integration_tests.catalogs.server import CatalogServer

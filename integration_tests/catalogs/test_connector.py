@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from emulated_aws.account import Account, allow
+from emulated_aws.controls import sessions_lasting
+from emulated_aws.server import AwsServer
 
-from integration_tests.aws.controls import sessions_lasting
-from integration_tests.aws.server import AwsServer
 from integration_tests.catalogs.behaviour import Behaviour, SigV4
 from integration_tests.catalogs.interference import Catalog, Interference, lost, sent_twice, unavailable
-from integration_tests.harness.account import Account, allow
 from integration_tests.harness.loopback import Answer, HungUp, Request
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.rest_lake import CLIENT, RestLake

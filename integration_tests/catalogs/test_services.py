@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from emulated_aws.server import ACCOUNT_ID, REGION, AwsServer
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.services import NO_LIMITS, CatalogLimits, RestCatalogOptions
@@ -14,7 +15,6 @@ from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.rest.catalog import RestTableCatalog
 from destination_datalake.tables.table import TableName
-from integration_tests.aws.server import ACCOUNT_ID, REGION, AwsServer
 from integration_tests.catalogs.behaviour import Behaviour, SigV4, glue, s3_tables
 from integration_tests.catalogs.conftest import Client, Serve
 from integration_tests.catalogs.interference import lost

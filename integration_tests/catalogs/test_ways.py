@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 import requests
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from pyiceberg.exceptions import (
     BadRequestError,
     CommitFailedException,
@@ -12,7 +13,6 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
 )
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.catalogs.behaviour import Behaviour, glue, s3_tables
 from integration_tests.catalogs.conftest import ROWS, Client, Serve
 from integration_tests.catalogs.interference import Interference, after, before, lost, sent_twice, unavailable

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+from emulated_aws.server import AwsServer
 
-from integration_tests.aws.server import AwsServer
 from integration_tests.chaos.aws.adversary import HostileAws
 
 

@@ -13,7 +13,8 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from integration_tests.aws.server import SECRET_ACCESS_KEY, AwsServer
+from emulated_aws.server import SECRET_ACCESS_KEY, AwsServer
+
 from integration_tests.catalogs.behaviour import SigV4, glue
 from integration_tests.catalogs.services import ServiceLake
 from integration_tests.chaos.attempts.attempt import Stage

@@ -7,8 +7,8 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from emulated_aws.server import AwsServer
 
-from integration_tests.aws.server import AwsServer
 from integration_tests.cluster.doors import DOORS, Cluster, Door
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.launch import launch_command

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emulated_aws.account import Account, allow
+from emulated_aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 
 from destination_datalake.tables.glue.catalog import ensure_database
-from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
-from integration_tests.harness.account import Account, allow
 from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.launch import COMMAND, with_variables

@@ -13,6 +13,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from emulated_aws.account import Account, Member
+from emulated_aws.server import ACCOUNT_ID, AwsServer
 
 from destination_datalake.check.connection import STEPS, CheckResult, check_connection, new_context
 from destination_datalake.check.step import run_steps
@@ -20,8 +22,6 @@ from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.policy import LakeFormationGrant, document, lake_formation_grants, statements
 from destination_datalake.iam_policy.rules import Scope
 from destination_datalake.lake_formation.state import Database, to_request
-from integration_tests.aws.server import ACCOUNT_ID, AwsServer
-from integration_tests.harness.account import Account, Member
 from integration_tests.harness.lake import Lake
 from integration_tests.permissions.evaluation import actions, without
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from emulated_aws.server import AwsServer
 
-from integration_tests.aws.server import AwsServer
 from integration_tests.cluster import sample
 from integration_tests.cluster.harness.standalone import CONF, ROLE, Standalone
 from integration_tests.harness.lake import Lake

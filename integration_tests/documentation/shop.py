@@ -8,8 +8,8 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import duckdb
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.documentation.blocks import Block
 from integration_tests.documentation.shell import Shell
 from integration_tests.harness.lake import Lake

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emulated_aws.server import AwsServer
 from pyiceberg.catalog import load_catalog
 
-from integration_tests.aws.server import AwsServer
 from integration_tests.documentation.aws_cli import aws_cli
 from integration_tests.documentation.blocks import Block, block, blocks
 from integration_tests.documentation.commands import answered

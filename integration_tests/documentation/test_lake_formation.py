@@ -6,13 +6,13 @@ from pathlib import Path
 
 import jmespath  # type: ignore[import-untyped]
 import pytest
+from emulated_aws.account import Account
+from emulated_aws.server import REGION, AwsServer
 
-from integration_tests.aws.server import REGION, AwsServer
 from integration_tests.documentation.aws_cli import aws_cli
 from integration_tests.documentation.commands import Call, Command, answered
 from integration_tests.documentation.connector import connector
 from integration_tests.documentation.shell import Shell, steps
-from integration_tests.harness.account import Account
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.infra.stack import Stack
 from integration_tests.infra.template import Template, TemplateError

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.files.rewrite import compact
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactionReport, TableCompaction
 from destination_datalake.tables.table import TableName
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.engines.engine import Engine
 from integration_tests.harness.lake import Lake
 from unit_tests.cloud import ungoverned

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.maintenance.cleanup import Expirer, OrphanRemover
 from destination_datalake.tables.table import TableName
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.engines.engine import Engine
 from integration_tests.harness.lake import Lake
 from unit_tests.cloud import ungoverned

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from emulated_aws.server import REGION, AwsServer
 
-from integration_tests.aws.server import REGION, AwsServer
 from integration_tests.catalogs.test_connector import ICEBERG, orders, stream
 from integration_tests.engines.engine import Engine
 from integration_tests.harness.messages import record, state

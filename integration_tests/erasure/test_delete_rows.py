@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from emulated_aws.account import Account
 
 from integration_tests.archive.replays import difference, maintain
 from integration_tests.erasure.deletions import Deleted, Deletions
 from integration_tests.erasure.oracle import objects_with
-from integration_tests.harness.account import Account
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint

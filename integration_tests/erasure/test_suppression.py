@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emulated_aws.account import Account, allow, deny
 
 from integration_tests.archive.replays import ARCHIVE, Replays, difference
 from integration_tests.erasure.deletions import Deletions
@@ -20,7 +21,6 @@ from integration_tests.erasure.test_elsewhere import (
     rows_of_others,
     whole,
 )
-from integration_tests.harness.account import Account, allow, deny
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint

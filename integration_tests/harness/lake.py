@@ -17,13 +17,13 @@ from uuid import uuid4
 import boto3
 import duckdb
 import pyarrow as pa
+from emulated_aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
-from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.engines.projection import Projection, is_projected
 from integration_tests.harness.glue_types import duckdb_type, quoted
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from emulated_aws.account import Account, Member, allow
+from emulated_aws.server import AwsServer
 
-from integration_tests.aws.server import AwsServer
-from integration_tests.harness.account import Account, Member, allow
 from integration_tests.harness.runs.launch import with_variables
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch

@@ -9,10 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+from emulated_aws.account import Account, Member, trust
+from emulated_aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 from pyiceberg.catalog.glue import GlueCatalog
 
-from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
-from integration_tests.harness.account import Account, Member, trust
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.platform import Platform

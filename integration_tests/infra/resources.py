@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from emulated_aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType, StringType, TimestampType
 
-from integration_tests.aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from integration_tests.infra.template import Made
 
 Properties: TypeAlias = dict[str, Any]

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import boto3
 from awscli.clidriver import create_clidriver  # type: ignore[import-untyped]
+from emulated_aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 
-from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.infra.resources import TYPES, Aws
 from integration_tests.infra.template import Made, Resolver, Template
 

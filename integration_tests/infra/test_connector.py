@@ -9,8 +9,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
+from emulated_aws.account import Account
 
-from integration_tests.harness.account import Account
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.infra.conftest import Deploy
 from integration_tests.infra.lake import DeployedLake, ids, sync

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from emulated_aws.account import Account, allow
 
-from integration_tests.harness.account import Account, allow
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.infra.conftest import Deploy
 from integration_tests.infra.lake import DeployedLake, sync

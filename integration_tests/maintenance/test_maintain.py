@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emulated_aws.account import Account
+from emulated_aws.server import ACCOUNT_ID
 
-from integration_tests.aws.server import ACCOUNT_ID
-from integration_tests.harness.account import Account
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.launch import COMMAND, Launch

@@ -1,9 +1,8 @@
 """The platform's workers, whose identity may assume roles and nothing else."""
 
 import pytest
-
-from integration_tests.aws.server import ACCOUNT_ID, AwsServer
-from integration_tests.harness.account import Account, Member, allow
+from emulated_aws.account import Account, Member, allow
+from emulated_aws.server import ACCOUNT_ID, AwsServer
 
 
 @pytest.fixture(scope="session")

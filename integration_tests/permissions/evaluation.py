@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from integration_tests.aws.policies.patterns import resource_matches
-from integration_tests.aws.policies.policy import Decision, decide, parse_policy
-from integration_tests.aws.requests.needs import Need
+from emulated_aws.policies.patterns import resource_matches
+from emulated_aws.policies.policy import Decision, decide, parse_policy
+from emulated_aws.requests.needs import Need
 
 Document = Mapping[str, Any]
 

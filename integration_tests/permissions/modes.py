@@ -6,12 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from emulated_aws.account import Account, Member
+from emulated_aws.server import ACCOUNT_ID
+
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.policy import lake_formation_grants
 from destination_datalake.iam_policy.rules import Scope
 from destination_datalake.lake_formation.state import to_request
-from integration_tests.aws.server import ACCOUNT_ID
-from integration_tests.harness.account import Account, Member
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.table_kinds import TABLE_KINDS
 

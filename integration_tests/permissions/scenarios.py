@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from emulated_aws.account import Account, Member
+from emulated_aws.requests.log import Record
+
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.rules import Scope
 from destination_datalake.protocol.catalog import StreamId
 from integration_tests.archive.replays import Replays
-from integration_tests.aws.requests.log import Record
-from integration_tests.harness.account import Account, Member
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint

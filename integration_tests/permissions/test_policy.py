@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from emulated_aws.account import Member
+from emulated_aws.requests.log import Record
 
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.conditions import ARCHIVED
 from destination_datalake.iam_policy.rules import CAPABILITIES
-from integration_tests.aws.requests.log import Record
-from integration_tests.harness.account import Member
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog
 from integration_tests.harness.runs.platform import Platform

@@ -12,10 +12,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+from emulated_aws.server import ACCESS_KEY_ID
 
 from destination_datalake.reports.report import schema
 from integration_tests.archive.histories import Histories, Sync
-from integration_tests.aws.server import ACCESS_KEY_ID
 from integration_tests.chaos.aws.adversary import Adversary, HostileAws
 from integration_tests.chaos.aws.faults import Fault
 from integration_tests.chaos.aws.faults import draw as faults

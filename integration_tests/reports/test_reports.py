@@ -12,9 +12,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+from emulated_aws.account import Account, allow, deny
 
 from destination_datalake.reports.report import schema
-from integration_tests.harness.account import Account, allow, deny
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.launch import COMMAND

@@ -10,8 +10,7 @@ from types import TracebackType
 from typing import Self
 
 import pyspark
-
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 _SECONDS = 90.0
 _HOME = Path(pyspark.__file__).parent

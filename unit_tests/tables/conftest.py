@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from integration_tests.aws.server import AwsServer
+from emulated_aws.server import AwsServer
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from integration_tests.aws.server import SECRET_ACCESS_KEY
+from emulated_aws.server import SECRET_ACCESS_KEY
+
 from integration_tests.chaos.attempts.source import CONFIDENTIAL, STREAM, Chunk, Sending
 from integration_tests.chaos.attempts.versions import CURSOR, KEY
 from integration_tests.chaos.aws.adversary import Adversary

@@ -20,6 +20,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ConnectionClosedError
 from botocore.retries import standard as retries
+from emulated_aws.server import REGION, SECRET_ACCESS_KEY
 from moto import mock_aws
 from moto.core.botocore_stubber import MockRawResponse
 from moto.core.models import botocore_stubber
@@ -33,7 +34,6 @@ from destination_datalake.spark.backend import JobsProgress, SparkFailed
 from destination_datalake.spark.engine import Engine
 from destination_datalake.sync.conductor import run_sync
 from destination_datalake.termination import Termination
-from integration_tests.aws.server import REGION, SECRET_ACCESS_KEY
 from integration_tests.chaos.aws.adversary import Adversary
 from integration_tests.harness.loopback import Answer, HungUp, Request
 from unit_tests.tables.jobs import InProcess

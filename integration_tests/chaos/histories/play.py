@@ -16,9 +16,9 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from random import Random
 
+from emulated_aws.extension import install
 from moto import mock_aws
 
-from integration_tests.aws.extension import install
 from integration_tests.chaos.attempts.attempt import Stage
 from integration_tests.chaos.aws.adversary import Adversary
 from integration_tests.chaos.histories.account import AccountInside, make_clients

@@ -4,7 +4,8 @@ import re
 import threading
 from dataclasses import replace
 
-from integration_tests.aws.server import ACCESS_KEY_ID
+from emulated_aws.server import ACCESS_KEY_ID
+
 from integration_tests.cluster.doors import Cluster
 from integration_tests.cluster.harness.aws import uploads_data
 from integration_tests.conformance.airbyte.orders import COMPLETE, order, orders

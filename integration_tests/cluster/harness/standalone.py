@@ -9,8 +9,8 @@ from typing import Any, Self
 from urllib.request import urlopen
 
 import psutil
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.cluster.harness.host import LOCALHOST, Host
 
 ROLE: Mapping[str, str] = {

@@ -10,8 +10,8 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
+from emulated_aws.server import AwsServer
 
-from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.runs.output import Run, record_count, same_text

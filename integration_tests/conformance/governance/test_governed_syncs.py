@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from emulated_aws.account import Account, allow, deny
+from emulated_aws.requests.log import RequestLog
+from emulated_aws.server import ACCOUNT_ID
 
-from integration_tests.aws.requests.log import RequestLog
-from integration_tests.aws.server import ACCOUNT_ID
-from integration_tests.harness.account import Account, allow, deny
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.output import Run

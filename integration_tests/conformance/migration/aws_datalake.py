@@ -8,8 +8,8 @@ from typing import Any, Literal
 import awswrangler
 import boto3
 import pandas as pd  # type: ignore[import-untyped]
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import PREFIX, Lake
 
 Format = Literal["Parquet", "JSONL"]

@@ -1,8 +1,8 @@
 """States: every one comes back, byte for byte, in order, and only when it is true."""
 
 import pytest
+from emulated_aws.server import AwsServer
 
-from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.output import Run, record_count, same_text, without_stats

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import boto3
 import pytest
+from emulated_aws.account import Account, allow
+from emulated_aws.requests.log import Record
+from emulated_aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 
-from integration_tests.aws.requests.log import Record
-from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.conformance.security.everything import write_in_every_way
-from integration_tests.harness.account import Account, allow
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch

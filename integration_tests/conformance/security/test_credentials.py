@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from emulated_aws.account import Account, allow
+from emulated_aws.controls import sessions_lasting
+from emulated_aws.server import ACCESS_KEY_ID, ACCOUNT_ID, SECRET_ACCESS_KEY
 
-from integration_tests.aws.controls import sessions_lasting
-from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, SECRET_ACCESS_KEY
 from integration_tests.conformance.security import traces
-from integration_tests.harness.account import Account, allow
 from integration_tests.harness.aws_proxy import AwsProxy
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.loopback import Answer, Request

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from botocore.session import Session
+from emulated_aws.requests.log import RequestLog
+from emulated_aws.server import ACCOUNT_ID, REGION, AwsServer
 
-from integration_tests.aws.requests.log import RequestLog
-from integration_tests.aws.server import ACCOUNT_ID, REGION, AwsServer
 from integration_tests.conformance.security.conftest import GLUE_REGION, Recorded
 from integration_tests.conformance.security.everything import write_in_every_way
 from integration_tests.harness.lake import Lake

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from emulated_aws.account import Account, allow, deny
+from emulated_aws.server import AwsServer
 
-from integration_tests.aws.server import AwsServer
 from integration_tests.conformance.security import traces
-from integration_tests.harness.account import Account, allow, deny
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.platform import Platform

@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from emulated_aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, AwsServer
 from packaging.requirements import Requirement
 
 import destination_datalake
@@ -28,7 +29,6 @@ from destination_datalake.spark.executors.archive import (
     contents,
 )
 from destination_datalake.spark.executors.python import MINOR_VERSION, WORKER_ENVIRONMENT
-from integration_tests.aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, AwsServer
 
 pytestmark = pytest.mark.share(6)
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from emulated_aws.server import AwsServer
 
-from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from unit_tests.tables.behaviour.shop import Shop

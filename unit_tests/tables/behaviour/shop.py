@@ -12,6 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.config.options import Config
@@ -27,7 +28,6 @@ from destination_datalake.tables.factory import open_table
 from destination_datalake.tables.fencing import TOKEN_PROPERTY
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from destination_datalake.tables.table import Committed, Table, TableName
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from unit_tests.cloud import at_the_next_update, during, on_disk

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from unit_tests.tables.iceberg.lake import Lake
 
 

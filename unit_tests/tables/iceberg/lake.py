@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile as IcebergFile
@@ -60,7 +61,6 @@ from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.naming import TableLocation, TableOwner
 from destination_datalake.tables.table import Committed, TableName
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from unit_tests.cloud import at_the_next_update, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.tables.jobs import in_process

@@ -1,0 +1,76 @@
+"""Buckets and KMS keys, and the policies that they and roles have themselves."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from emulated_aws.access.identity import PARTITION, role_of
+from emulated_aws.policies.policy import Policy, parse_policy
+from emulated_aws.requests.needs import key_arn
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePolicy:
+    """A resource's policy, how errors call its kind, and whether nothing is allowed that it does not know of."""
+
+    policy: Policy
+    kind: str
+    decides: bool
+    """If so, it allows an action or leaves that to the account's policies of identities; else they suffice."""
+
+
+def resource_policy(resource: str, account: str) -> ResourcePolicy | None:
+    """Return the policy of a key, of a role, or of the bucket that a resource is or lies in, if it has one.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucket-policies.html,
+    https://docs.aws.amazon.com/kms/latest/developerguide/key-policies.html,
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/id_roles.html#iam-term-trust-policy
+    """
+    if is_of_key(resource):
+        key = find_key(resource, "", account)
+        return None if key is None else ResourcePolicy(parse_policy(key.policy), "resource-based", True)
+    if resource.startswith("arn:aws:s3:::"):
+        bucket = bucket_named(resource.removeprefix("arn:aws:s3:::").partition("/")[0], account)
+        if bucket is None or bucket.policy is None:
+            return None
+        return ResourcePolicy(parse_policy(bucket.policy.decode()), "resource-based", False)
+    if ":role/" in resource:
+        role = role_of(resource, account)
+        return role and ResourcePolicy(parse_policy(role.assume_role_policy_document), "role trust", True)
+    return None
+
+
+def bucket_named(name: str, account: str) -> Any:
+    """Return moto's bucket, or nothing."""
+    from moto.s3.models import s3_backends
+
+    return s3_backends[account][PARTITION].buckets.get(name)
+
+
+def find_key(named: str, region: str, account: str) -> Any:
+    """Return moto's key of this id, alias or ARN, or nothing; an ARN's region and account count."""
+    from moto.kms.models import kms_backends
+
+    _, _, _, region, account, name = key_arn(named, region, account).split(":", 5)
+    if region not in kms_backends[account]:
+        return None
+    backend = kms_backends[account][region]
+    kind, _, key_id = name.partition("/")
+    if kind == "alias":
+        key_id = backend.get_key_id_from_alias(name) or ""
+    return backend.keys.get(key_id)
+
+
+def is_of_key(resource: str) -> bool:
+    """Tell whether an ARN is a KMS key's, or an alias's."""
+    return resource.startswith("arn:aws:kms:")
+
+
+def take_bucket_policies_from_moto() -> None:
+    """Let moto apply no bucket policy: it regards neither conditions nor principals."""
+    from moto.iam.access_control import PermissionResult
+    from moto.s3.models import FakeBucket
+
+    def neutral(_self: FakeBucket, _action: str, _resource: str) -> PermissionResult:
+        return PermissionResult.NEUTRAL
+
+    FakeBucket.get_permission = neutral  # type: ignore[assignment,method-assign]
