@@ -1,4 +1,4 @@
-"""Jobs that run on executors: write records as data files in S3, search data files, and rewrite data files.
+"""Jobs that run on Spark executors: write records as data files in S3, search data files, and rewrite data files.
 
-The jobs do not use a catalog.
+The jobs read and write S3 directly, and do not access a catalog.
 """

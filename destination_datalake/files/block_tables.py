@@ -1,4 +1,4 @@
-"""Convert blocks of decoded records to Arrow tables with all columns of a data file, including metadata columns."""
+"""Convert blocks of decoded records to Arrow tables with the columns of a data file, including metadata columns."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ _META_TYPE = cast("pa.StructType", arrow_type(METADATA_COLUMNS[2].type))
 
 _UUID_LENGTH = 36
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
-"""The two hexadecimal digits of every byte value, each pair as one 16-bit number."""
+"""The two hexadecimal digits of each byte value, stored as one 16-bit number."""
 
 
 def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> list[pa.Array[Any]]:
-    """Return the metadata columns, in the order of `plan.metadata`: raw ID, extraction time, meta and generation ID."""
+    """Return the metadata columns of decoded records: row ID, extraction time, meta and generation ID.
+
+    They have the order and types of `plan.metadata`. `ids` are the row IDs.
+    """
     rows = decoded.rows
     extracted_at: pa.Array[Any] = decoded.extracted_at
     changes = decoded.changes
@@ -43,7 +46,7 @@ def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> l
 
 
 def _without_nulls(changes: Any) -> pa.ListArray[Any]:
-    """Return the changes. Members that the source omitted are replaced by empty texts."""
+    """Return the changes with empty texts in place of members that the source omitted."""
     entries: Any = changes.values
     members = [member.fill_null("") for member in entries.flatten()]
     whole: Any = pa.StructArray.from_arrays(members, fields=list(entries.type))
@@ -54,29 +57,29 @@ class OrderedIds:
     """Row IDs of one unit (the part of a batch for one task): UUIDs of version 7 that ascend in the order of arrival.
 
     The IDs are monotonic (RFC 9562, 6.2, method 2). Neighbouring IDs differ only in their last digits, so they compress
-    to almost nothing. Random IDs would take a sixth of a file. From the most significant bits, an ID consists of
+    to almost nothing. Random IDs would take a sixth of a file. An ID consists of, from the most significant bits:
 
     - the start of the sync in milliseconds, plus the number of the batch;
     - the number of the unit in the batch, in the 12 bits after the version;
     - 30 random bits, which distinguish attempts and syncs;
     - the number of the line in the unit.
 
-    The IDs of all rows of a table are therefore in the order of arrival, regardless of which files contain the rows.
+    All rows of a table therefore have IDs in the order of arrival, regardless of the files that contain the rows.
     """
 
     def __init__(self, first: bytes) -> None:
-        """Use `first`, which has 16 bytes, as the ID of line 0 (see `first_id`)."""
+        """Use `first`, a row ID of 16 bytes, as the ID of line 0 (see `first_id`)."""
         self.first = first
 
     def of(self, lines: LineNumbers) -> pa.StringArray:
-        """Return the row IDs for these line numbers of the unit."""
+        """Return the row IDs, as texts, of the lines with these numbers in the unit."""
         return _ids(self.first, lines)
 
 
 def first_id(ingest_order: IngestOrder) -> bytes:
-    """Return a UUID of version 7 for line 0 of a unit.
+    """Return the row ID of line 0 of a unit: a UUID of version 7, as 16 bytes.
 
-    Its last 32 bits are 0, and the 30 bits before them are random.
+    The last 32 bits are 0, for line numbers. The 30 bits before them are random.
     """
     milliseconds, part = ingest_order
     octets = bytearray(milliseconds.to_bytes(6, "big") + part.to_bytes(2, "big") + os.urandom(4) + bytes(4))
@@ -111,16 +114,19 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileSchema:
-    """A stream's columns with their types in a data file, and the Arrow schema of the file."""
+    """The schema of a data file, as the stream's columns with their types in the file, and as an Arrow schema.
+
+    Only the Arrow schema includes the metadata columns.
+    """
 
     columns: tuple[Field, ...]
     arrow: pa.Schema
 
 
 class BlockTables:
-    """Converts decoded blocks to tables.
+    """Converts decoded blocks to tables of the current schema.
 
-    If a block contains a value that does not fit its column, the column is widened from this block on.
+    If a value of a block does not fit its column, the column is widened for this and all following blocks.
     """
 
     def __init__(self, plan: FilePlan, ids: OrderedIds) -> None:
@@ -131,7 +137,7 @@ class BlockTables:
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:
         """Return the row IDs (`_airbyte_raw_id`) and the table of a block.
 
-        The table has the schema `schema`. If values of the block do not fit, `schema` is widened first.
+        The table has the Arrow schema in `schema`, which is widened first if values of the block do not fit.
         """
         fitting = tuple(
             replace(column, type=narrowest(array, column.type))
@@ -149,7 +155,10 @@ class BlockTables:
 
 
 class WaitingRows:
-    """Rows in memory that are not encoded yet. The schema of a later block may be wider, but never narrower."""
+    """Rows in memory that are not encoded yet.
+
+    Each added block must have the same schema as the previous one, or a wider one.
+    """
 
     def __init__(self, schema: FileSchema) -> None:
         self.schema = schema
@@ -157,13 +166,13 @@ class WaitingRows:
         self._blocks: list[pa.Table] = []
 
     def add(self, table: pa.Table, schema: FileSchema) -> None:
-        """Append the rows of a block."""
+        """Append the rows of a block, whose schema is `schema`."""
         self.schema = schema
         self.bytes += table.nbytes
         self._blocks.append(table)
 
     def take(self) -> pa.Table:
-        """Remove all rows, and return them as one table of `schema` with one chunk per column.
+        """Remove all rows. Return them as one table of `schema`, with one chunk per column.
 
         The blocks are released column by column, so that only one column is in memory twice at any time.
         """

@@ -1,6 +1,6 @@
 """The encode job on executors: read segments (files of record lines), and write data files and rejects.
 
-Records of deduplicated streams are rejected if their key cannot be kept as sent.
+A reject is a dead letter: a record, or a value of a record, that could not be written as sent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ from destination_datalake.schema.types import Field, Float32, Float64
 
 
 def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
-    """Encode each unit of the tasks. Yield one result per unit. A failed unit does not stop the job."""
+    """Encode each unit of the tasks. Yield one result per unit.
+
+    A failed unit yields a NotEncoded and does not stop the job.
+    """
     for task in tasks:
         for unit in task.units:
             result = attempt(partial(_encode, unit, task.access), partial(_problem, unit, task.access))
@@ -106,7 +109,7 @@ def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
 def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEncoded:
     """Return the result of a unit that could not be encoded.
 
-    If the unit ran on another machine, the message names the machine, because its network and its role may differ.
+    If the unit ran on another machine, the message names the machine, because its network and its AWS role may differ.
     """
     if all(isinstance(segment.location, LocalFile) for segment in unit.segments):
         return NotEncoded(failed.failure, unit.stream)
@@ -125,7 +128,10 @@ def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEnco
 
 
 def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
-    """Return the columns of a plan as they must be read, so that different numbers remain different keys."""
+    """Return the plan's columns with the types for decoding: key columns of floats are read exactly.
+
+    Otherwise, different numbers in a key could become equal floats, and their records would replace each other.
+    """
     key = plan.dedup.key if plan.dedup is not None else ()
     return tuple(
         replace(column, type=ExactFloat())
@@ -136,23 +142,26 @@ def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
 
 
 class KeyGuard:
-    """Rejects records if the connector or the source changed a value that deduplication needs.
+    """Rejects records in which the connector or the source changed a value that deduplication needs.
 
-    - Keys: rows with different keys would replace each other if their keys became null, or became equal by truncation.
-      A null that was sent as null is a valid key.
-    - Without its cursor, a record would count as older than all others of its key. A truncated cursor, such as a time
-      with nanoseconds, is kept: truncation keeps the order of cursors or makes them equal.
-    - Without its time of deletion, a record that deletes a row would instead replace the row with nulls.
+    - Key: if keys were nulled, or became equal by truncation, their rows would replace each other. A null that the
+      source sent as null is a valid key.
+    - Cursor: without it, the record would count as older than all others of its key. A truncated cursor, such as a time
+      with nanoseconds, is accepted, because truncation keeps the order of cursors or makes them equal.
+    - Time of deletion: without it, a record that deletes a row would instead replace the row with nulls.
     """
 
     def __init__(self, key: Sequence[str], may_be_truncated: Sequence[str]) -> None:
-        """Guard the values of these fields, which are named as in `ValueChange.field`."""
+        """Guard the values of these fields. `may_be_truncated` are fields whose truncation is accepted.
+
+        Fields are named as in `ValueChange.field`.
+        """
         self._key = pa.array(key, pa.string())
         self._all = pa.array([*key, *may_be_truncated], pa.string())
 
     @classmethod
     def of(cls, plan: FilePlan) -> Self | None:
-        """Return the guard of a plan, or None if its rows are not deduplicated."""
+        """Return the guard for a plan, or None if the plan does not deduplicate rows."""
         dedup = plan.dedup
         if dedup is None:
             return None
@@ -161,7 +170,10 @@ class KeyGuard:
         return cls([fields[name] for name in dedup.key], may_be_truncated)
 
     def refuse(self, decoded: Decoded) -> Decoded:
-        """Return the records that need not be rejected. Add the lines of the other records to the rejected lines."""
+        """Return the records that are not rejected.
+
+        Their `rejected` lines include the lines of the rejected records.
+        """
         if decoded.changes is None:
             return decoded
         rows = self._changed(decoded.changes)

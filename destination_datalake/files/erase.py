@@ -1,8 +1,8 @@
-"""The erasure job on executors: rewrite objects without some of their rows or lines.
+"""The erasure job on executors: rewrite objects in S3 without certain rows or lines.
 
-An object is replaced atomically, and only if it has not changed since it was read. Everything else is kept. Other lines
-keep their bytes and their order. Parquet files keep their columns, row groups, field IDs, compression and metadata.
-Memory is bounded by one row group, plus one byte per row of a Parquet file.
+An object is replaced atomically, and only if it has not changed since it was read. Remaining lines keep their bytes and
+their order. Parquet files keep their columns, row groups, field IDs, compression and metadata. Memory is bounded by one
+row group, plus one byte per row of a Parquet file.
 
 In the archive, an erased line becomes an empty line, because row IDs depend on line numbers.
 """
@@ -55,15 +55,15 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 Content = Literal["archive", "rejects", "rows"]
-"""The content of an object: RECORD lines as received, dead letters, or table rows as Parquet or (gzipped) JSON
-lines."""
+"""The content of an object. "archive": RECORD lines as received. "rejects": dead letters (rejected records). "rows":
+table rows as Parquet or JSON lines, which may be gzipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object in S3, as S3's listing describes it. `size` is in bytes.
+    """An object in S3, with the ETag and size in bytes from S3's listing.
 
-    `version` is the ID of a noncurrent version, or None for the current one.
+    `version` is the ID of a noncurrent version, or None for the current version.
     """
 
     uri: str
@@ -76,10 +76,12 @@ class StoredObject:
 class EraseTask:
     """A task that searches objects in S3 for rows or lines that contain one of the `ids` in a column.
 
-    `columns` are the current and former names and paths of this column: `Field.path` is its path in a record's data or
-    in a row. With `write`, objects with such rows are rewritten without them, except noncurrent versions. A group
-    consists of one object, or of all reject objects of one attempt at a unit, because the lines of one record may be in
-    several reject objects.
+    `columns` are the present and former names of this column. `Field.path` is the column's path in a record's data or
+    in a row. With `write`, the task rewrites objects with matching rows or lines without them; it never rewrites
+    noncurrent versions.
+
+    A group consists of one object. In the rejects, it consists of all objects that one attempt at a unit wrote, because
+    the lines of one record may be in several of them.
     """
 
     groups: tuple[tuple[StoredObject, ...], ...]
@@ -92,12 +94,11 @@ class EraseTask:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The result for one object: the number of matching rows or lines `found` in it.
+    """The result for one object. `found` is the number of matching rows or lines.
 
-    If `was_written`, they were erased.
-
-    `was_removed` means that the object was a data file that contained no other rows, and was deleted. `is_gone` means
-    that another writer has deleted or replaced the object, so that it must be searched again.
+    `was_written` means that these rows or lines were erased. `was_removed` means that the object, a data file without
+    other rows, was deleted. `is_gone` means that another writer has deleted or replaced the object, so that its group
+    must be searched again.
     """
 
     object: StoredObject
@@ -109,7 +110,10 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class NotErased(Failed):
-    """The result for an object that could not be read or rewritten."""
+    """The result for an object whose group could not be searched or rewritten.
+
+    `failure` contains the message for the user.
+    """
 
     object: StoredObject
 
@@ -118,7 +122,10 @@ EraseResult = Erased | NotErased
 
 
 def erase(tasks: Iterable[EraseTask]) -> Iterator[EraseResult]:
-    """Search the objects of each task. Yield one result per object. A failure does not stop the job."""
+    """Search the objects of each task, and rewrite them if the task has `write` set. Yield one result per object.
+
+    If a group of objects fails, yields a NotErased for each of its objects, and continues with the next group.
+    """
     for task in tasks:
         for group in task.groups:
             result = attempt(partial(_erase, group, task), partial(_problem, group, task))
@@ -156,7 +163,7 @@ def _erase(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
 
 
 def _is_gone(error: Exception, stored: StoredObject, s3: S3Client) -> bool:
-    """Return whether the error means that the object, or the requested version of it, no longer exists."""
+    """Return whether an error means that the object, or the requested version of the object, no longer exists."""
     if stored.version is None:
         return is_missing(error, s3, stored.uri)
     return getattr(error, "response", {}).get("Error", {}).get("Code") in ("NoSuchKey", "NoSuchVersion", "404")
@@ -165,11 +172,11 @@ def _is_gone(error: Exception, stored: StoredObject, s3: S3Client) -> bool:
 # --- Lines ----------------------------------------------------------------------------------------------------------
 
 Find = Callable[[bytes], "NDArray[np.bool_]"]
-"""A function that returns a mask of the lines to erase. It is called with whole lines, none of which is blank."""
+"""A function that returns a mask of the lines to erase. Its argument contains whole lines, none of which is blank."""
 
 
 def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find) -> Erased:
-    """Rewrite an object without the lines that `find` selects."""
+    """Count the lines of an object that `find` selects. With `task.write`, rewrite the object without them."""
     pieces = _pieces(stored, s3)
     first = next(pieces, b"")
     is_gzip = first.startswith(b"\x1f\x8b")
@@ -196,16 +203,16 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
 
 
 def _remove(stored: StoredObject, found: int, s3: S3Client) -> Erased:
-    """Delete an object that contains no other rows, if the object has not changed since it was read."""
+    """Delete an object that contains only matching rows, if the object has not changed since it was read."""
     address = S3Address.parse(stored.uri)
     s3.delete_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
     return Erased(stored, found, was_written=True, was_removed=True)
 
 
 def _upload_over(stored: StoredObject, s3: S3Client) -> Upload:
-    """Return an upload that replaces the object if it has not changed since it was read.
+    """Return an upload that replaces the object, and keeps the object's metadata.
 
-    The object's metadata is kept.
+    The upload fails if the object has changed since it was read.
     """
     address = S3Address.parse(stored.uri)
     head = s3.head_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
@@ -226,7 +233,7 @@ def _read(stored: StoredObject, s3: S3Client, start: int, end: int) -> bytes:
 def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, int]:
     """Return the text without the lines that `find` selects, and the number of these lines.
 
-    With `keeps_numbers`, the lines are replaced by empty lines, so that the other lines keep their numbers.
+    With `keeps_numbers`, an empty line replaces each of these lines, so that the other lines keep their numbers.
     """
     lines = text.removesuffix(b"\n").split(b"\n")
     has_text = np.fromiter((bool(line.strip()) for line in lines), np.bool_, len(lines))
@@ -245,7 +252,7 @@ def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, in
 
 
 class _RejectLine(msgspec.Struct, gc=False):
-    """The fields of a dead letter that erasure needs: see `rejects.line.RejectLine`."""
+    """The fields of a dead letter (a rejected record) that erasure reads: see `rejects.line.RejectLine`."""
 
     sequence: str | None = msgspec.field(default=None, name="sequenceNumber")
     raw_data: str | None = msgspec.field(default=None, name="rawData")
@@ -259,8 +266,8 @@ _REJECT = msgspec.json.Decoder(_RejectLine)
 def _erase_rejects(group: Sequence[StoredObject], task: EraseTask, s3: S3Client) -> list[Erased]:
     """Rewrite the reject objects of a group without the lines of matching records.
 
-    A record can have several reject lines, only one of which contains the record's text. The other lines are found by
-    means of this line, so it is erased last. An interrupted erasure can therefore be repeated.
+    A record can have several reject lines, only one of which contains the record's text. This line identifies the other
+    lines, so it is erased last. An interrupted erasure can therefore be repeated.
     """
     dead = _DeadRecords(task)
     for stored in group:
@@ -279,14 +286,18 @@ def _erase_rejects(group: Sequence[StoredObject], task: EraseTask, s3: S3Client)
 
 
 def _reload(stored: StoredObject, s3: S3Client) -> StoredObject:
-    """Return the object as it is now in S3."""
+    """Return the object with its present ETag and size in S3."""
     address = S3Address.parse(stored.uri)
     head = s3.head_object(Bucket=address.bucket, Key=address.key)
     return StoredObject(stored.uri, head["ETag"], head["ContentLength"])
 
 
 class _DeadRecords:
-    """The sequence numbers of the records whose rejects must be erased from a group."""
+    """Finds the reject lines to erase from the objects of a group.
+
+    First, `collect` stores the sequence numbers of the records that contain an ID. Then, `lines` and
+    `lines_without_text` return masks of all lines with these sequence numbers.
+    """
 
     def __init__(self, task: EraseTask) -> None:
         self._search = RecordSearch(task.columns, task.ids)
@@ -295,7 +306,7 @@ class _DeadRecords:
         self.are_found = False
 
     def collect(self, lines: bytes) -> NDArray[np.bool_]:
-        """Collect the matching records in these lines. Return the mask of their lines."""
+        """Store the sequence numbers of the records in these lines that contain an ID. Return a mask of their lines."""
         rejects = self._parse(lines)
         matches = self._matches(rejects)
         self.sequences |= {
@@ -305,12 +316,12 @@ class _DeadRecords:
         return matches
 
     def lines(self, lines: bytes) -> NDArray[np.bool_]:
-        """Return a mask of all lines of the collected records."""
+        """Return a mask of the lines that contain an ID or belong to a collected record."""
         rejects = self._parse(lines)
         return self._matches(rejects) | np.array([reject.sequence in self.sequences for reject in rejects], np.bool_)
 
     def lines_without_text(self, lines: bytes) -> NDArray[np.bool_]:
-        """Return a mask of those lines of the collected records that do not have the record's text."""
+        """Return a mask of the lines that belong to a collected record but do not contain the record's text."""
         rejects = self._parse(lines)
         return np.array([reject.raw_data is None and reject.sequence in self.sequences for reject in rejects], np.bool_)
 
@@ -329,9 +340,9 @@ class _DeadRecords:
         return matches
 
     def _record(self, reject: _RejectLine) -> bytes:
-        """Return the record of a reject.
+        """Return the record of a reject line as a RECORD line, or an empty text if the line contains no searched value.
 
-        If the reject contains only the value of the searched column, return a record with this value.
+        If the reject contains only the value of the searched column, the returned record contains only this value.
         """
         if reject.raw_data is not None:
             return base64.b64decode(reject.raw_data).replace(b"\n", b" ").strip()
@@ -350,7 +361,7 @@ _PARQUET_MAGIC = b"PAR1"
 
 
 def _erase_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
-    """Rewrite a data file of a table without the matching rows."""
+    """Search a data file of a table for matching rows. With `task.write`, rewrite the file without them."""
     start = _read(stored, s3, 0, min(len(_PARQUET_MAGIC), stored.size)) if stored.size else b""
     if start == _PARQUET_MAGIC:
         return _erase_parquet_rows(stored, task, s3)
@@ -358,9 +369,9 @@ def _erase_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
 
 
 class _RowSearch:
-    """Finds rows in JSON lines.
+    """Finds matching rows in JSON lines.
 
-    Ignores the case of keys, as readers do, because other writers may spell keys differently.
+    Ignores the case of keys, as readers do, because writers may spell keys differently.
     """
 
     def __init__(self, task: EraseTask) -> None:
@@ -371,7 +382,7 @@ class _RowSearch:
         self._steps = re.compile(b'"(' + b"|".join(steps) + b')"', re.IGNORECASE)
 
     def found(self, lines: bytes) -> NDArray[np.bool_]:
-        """Return a mask of the matching lines. Raises UnsupportedFile for text that is not JSON."""
+        """Return a mask of the matching lines. Raises UnsupportedFile if the text is not JSON lines."""
         if lines.lstrip()[:1] != b"{":
             raise UnsupportedFile("is neither Parquet nor JSON lines")
         keys = {step.decode() for step in set(self._steps.findall(lines))}
@@ -383,14 +394,14 @@ class _RowSearch:
 
 
 def _spellings(column: Field, keys: Iterable[str]) -> Iterator[Field]:
-    """Yield the column once for each combination of spellings of its path among the keys."""
+    """Yield the column with each spelling of its path that the `keys` allow. Letter case is ignored."""
     spellings_of_steps = [[key for key in keys if key.lower() == step.lower()] for step in column.path]
     for *parents, source in product(*spellings_of_steps):
         yield replace(column, source=source, parents=tuple(parents))
 
 
 def _as_record(data: bytes) -> bytes:
-    """Return a RECORD line whose data is this row."""
+    """Return a RECORD line with this row as the record's data."""
     return b'{"type":"RECORD","record":{"stream":"","emitted_at":0,"data":%b}}' % data
 
 
@@ -413,7 +424,7 @@ def _erase_parquet_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> 
 
 
 def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:
-    """Return a mask of the matching rows of a file."""
+    """Return a mask of the rows of a Parquet file that contain one of the task's IDs."""
     dead = np.zeros(file.row_count, np.bool_)
     for column in task.columns:
         path = _path_in(file.schema, column.path)
@@ -423,7 +434,10 @@ def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:
 
 
 def _path_in(schema: pa.Schema, path: Sequence[str]) -> Sequence[str] | None:
-    """Return a column's path as spelled in a file, or None if the file lacks the column. Names are case-insensitive."""
+    """Return a column's path as spelled in a file's schema, or None if the file lacks the column.
+
+    Names are case-insensitive.
+    """
     names: list[str] = []
     fields: list[pa.Field[Any]] = list(schema)
     for step in path:

@@ -1,4 +1,4 @@
-"""Sets of IDs that jobs search for, as plain values or as salted hashes."""
+"""Sets of IDs that erasure jobs search for: as plain values, or as salted hashes."""
 
 from __future__ import annotations
 
@@ -26,21 +26,24 @@ _Task = TypeVar("_Task", bound="DataclassInstance")
 _Result = TypeVar("_Result")
 
 _MAX_RANGES = 64
-"""Maximum number of value ranges by which files and row groups are excluded. Each of up to 64 IDs has its own range."""
+"""Maximum number of value ranges that are compared with the statistics of files and row groups. Up to 64 IDs get a
+range each; with more IDs, each range covers several IDs."""
 
 
 @dataclass(frozen=True)
 class Ids:
-    """A set of IDs of the Arrow type `type`, as distinct canonical `keys` without nulls.
+    """A set of IDs to search for. `type` is their Arrow type.
 
-    `ranges` are ascending ranges of values that together include all IDs except NaN.
+    `keys` contains the distinct IDs in canonical form (see `canonical_keys`), without nulls. `ranges` are ascending
+    value ranges that together include all IDs except NaN.
     """
 
     type: pa.DataType
     keys: pa.Array[Any] = field(repr=False)
     ranges: tuple[KeyBounds, ...] = field(repr=False)
     matched: BitMap = field(default_factory=BitMap, repr=False, compare=False)
-    """The positions of the IDs that were matched so far, in this process and in the jobs that `search` ran."""
+    """The positions in `keys` of the IDs that have been matched so far, in this process and in the jobs that `search`
+    ran."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -50,19 +53,19 @@ class Ids:
 
     @classmethod
     def of(cls, values: pa.Array[Any]) -> Self:
-        """Return the set of these values. None of them may be null."""
+        """Return the set of these values, which must not contain nulls."""
         distinct = one_array(cast("Any", pc.unique(values)))
         return cls(values.type, canonical_keys(distinct), ranges_of(distinct) if len(distinct) else ())
 
     @cached_property
     def _rows(self) -> dict[Any, int]:
-        """The position of each ID in the set."""
+        """Maps each canonical ID to its position in `keys`."""
         return {key: row for row, key in enumerate(self.keys.to_pylist())}
 
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the values that are in the set. Add these IDs to `matched`.
+        """Return a mask of the values that are in the set, and add the matching IDs to `matched`.
 
-        The values may have a type from which `type` was promoted. Raises TypeError for nested values.
+        The values may have a narrower type from which `type` was promoted. Raises TypeError for nested values.
         """
         column = one_array(values)
         is_id = np.zeros(len(column), np.bool_)
@@ -77,14 +80,14 @@ class Ids:
         return is_id
 
     def matched_texts(self) -> set[str]:
-        """Return the IDs that were matched so far, as texts."""
+        """Return the IDs that have been matched so far, as texts."""
         keys: Any = self.keys.take(pa.array(self.matched, pa.int64()))
         return {key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in keys.to_pylist()}
 
     def may_be_in(self, group: pq.RowGroupMetaData, column: str | None) -> bool:
-        """Return whether a row group may contain an ID in a column, according to its statistics.
+        """Return whether a row group may contain an ID in `column`, according to the statistics of the row group.
 
-        `column` is None if the file lacks it.
+        `column` is None if the file lacks the column. The result is then False.
         """
         return column is not None and may_have_keys(group, [column], [(bounds,) for bounds in self.ranges])
 
@@ -95,11 +98,11 @@ def search(
     ids: Ids,
     tasks: Sequence[_Task],
 ) -> list[Any]:
-    """Run a job whose tasks search for `ids`. Return the results of the job.
+    """Run a job whose tasks search for `ids`. Return its results, and add the IDs that matched to `ids.matched`.
 
-    `run` runs the function `work` on tasks. The tasks do not contain the IDs; Spark sends the IDs only once, with the
-    function. Spark keeps several copies of each task in the driver's memory, so many IDs in each task would exhaust the
-    memory.
+    `run` is a function that runs `work` on tasks in Spark. The tasks do not contain the IDs: Spark sends the IDs once,
+    as an argument of `work`. Spark keeps several copies of each task in the driver's memory, so many IDs in each task
+    would exhaust the memory.
     """
     results = []
     for result in run(partial(with_ids, work, ids), tasks):
@@ -113,16 +116,16 @@ def search(
 def with_ids(
     work: Callable[[Iterable[_Task]], Iterable[_Result]], ids: Ids, tasks: Iterable[_Task]
 ) -> Iterator[_Result | RowSet]:
-    """Run a job's function on tasks, to which these IDs are added.
+    """Run `work` on an executor, after adding `ids` to each task.
 
-    Yield its results, then the positions of the matched IDs.
+    Yield the results of `work`, then the positions of the IDs that matched.
     """
     yield from work(replace(task, ids=ids) for task in tasks)
     yield RowSet.of(ids.matched)
 
 
 def ranges_of(values: pa.Array[Any]) -> tuple[KeyBounds, ...]:
-    """Return at most 64 ranges that together include all values except NaN. None of the values may be null."""
+    """Return at most 64 ranges that together include all values except NaN. The values must not contain nulls."""
     if pa.types.is_floating(values.type):
         values = values.filter(pc.invert(pc.is_nan(values)))
     ordered = values.take(pc.sort_indices(values))
@@ -140,9 +143,9 @@ NO_IDS = Ids(pa.null(), pa.nulls(0), ())
 def canonical_keys(column: pa.Array[Any]) -> pa.Array[Any]:
     """Return values as 64-bit integers or binary values, which are equal if and only if the original values are equal.
 
-    Null stays null. -0.0 equals 0.0, and NaN equals NaN. A promoted column has the same canonical values as before
-    (Iceberg spec: Schema Evolution; int to long, float to double, decimals with more digits). For integers and texts,
-    no memory is copied. Raises TypeError for nested columns.
+    Null stays null. -0.0 equals 0.0, and NaN equals NaN. The canonical value does not change when a column is promoted
+    (Iceberg spec: Schema Evolution; int to long, float to double, decimals with more digits). 64-bit integers and texts
+    are not copied. Raises TypeError for nested columns.
     """
     types, type_ = pa.types, column.type
     if types.is_integer(type_) or types.is_boolean(type_) or types.is_null(type_):
@@ -168,7 +171,7 @@ def _bits_of_floats(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    """Return a column as one array. A column with a single chunk is not copied."""
+    """Return a column as one array. Copies the values only if the column has several chunks."""
     if isinstance(column, pa.ChunkedArray):
         combined: Any = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         return cast("pa.Array[Any]", combined)
@@ -176,7 +179,7 @@ def one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
 
 
 def mask(array: pa.BooleanArray) -> NDArray[np.bool_]:
-    """Return an array of Booleans without nulls as a NumPy array."""
+    """Return a Boolean array without nulls as a NumPy array."""
     return cast("NDArray[np.bool_]", array.to_numpy(zero_copy_only=False))
 
 
@@ -188,10 +191,11 @@ _DIGEST = np.dtype("S32")
 
 @dataclass(frozen=True, slots=True)
 class HashedIds:
-    """A set of IDs as salted hashes: HMAC-SHA256 of the canonical value, with a salt per request.
+    """A set of IDs as salted hashes: HMAC-SHA256 of the canonical value. Each erasure request has its own salt.
 
-    With the hashes and the salt, anyone can check whether a given value is an ID. They do not reveal the IDs, unless so
-    few values are possible that all can be tried. `digests` are sorted and concatenated, 32 bytes each.
+    Anyone with the hashes and the salt can check whether a given value is an ID. The hashes do not reveal the IDs,
+    unless the possible values are few enough to try them all. `digests` contains the hashes, 32 bytes each, sorted and
+    concatenated.
     """
 
     salt: bytes
@@ -199,14 +203,14 @@ class HashedIds:
 
     @classmethod
     def of(cls, digests: bytes, salt: bytes) -> Self:
-        """Return the set with these concatenated digests, which `digests_of` has returned for this salt."""
+        """Return the set of these hashes. `digests` are concatenated results of `digests_of` with the same salt."""
         return cls(salt, np.unique(np.frombuffer(digests, _DIGEST)).tobytes())
 
     def __len__(self) -> int:
         return len(self.digests) // _DIGEST.itemsize
 
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the values whose hashes are in the set. Null is never in the set.
+        """Return a mask of the values whose hashes are in the set. The mask is False for nulls.
 
         Raises TypeError for nested values.
         """
@@ -226,14 +230,14 @@ class HashedIds:
 
 
 def new_salt() -> bytes:
-    """Return a random salt for a request."""
+    """Return 32 random bytes as the salt of an erasure request."""
     return secrets.token_bytes(_SALT_BYTES)
 
 
 def digests_of(values: pa.Array[Any], salt: bytes) -> Sequence[bytes]:
-    """Return the salted hash of each value. None of the values may be null.
+    """Return the salted hash of each value, 32 bytes long. The values must not contain nulls.
 
-    A promoted value keeps its hash. A number and its text have different hashes.
+    A value keeps its hash when its column is promoted. A number and its text have different hashes.
     """
     canonical = canonical_keys(values)
     keys: list[Any] = canonical.to_pylist()

@@ -1,6 +1,7 @@
-"""Shared code of jobs on executors.
+"""Code that all jobs on executors share.
 
-A task that fails does not raise, but returns a result with a message for the user.
+A task that fails does not raise an error. It returns a result with a message for the user, so that other tasks
+continue.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The result of a failed task. None of the objects that the task wrote is left in S3."""
+    """The result of a failed task. `failure` contains the message for the user.
+
+    Before a task fails, it deletes the new objects that it wrote, unless its process is killed.
+    """
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The texts from which the message of a failed task is built.
+    """The texts of the message for a task that fails.
 
-    `headline` is the failed action, without a full stop. For `doing` and `resource` see `aws.errors.explain`. If the
-    user must correct the task's input, `remedy` replaces the whole message; otherwise it is None. `access` is the
+    `headline` states which action failed, without a full stop. `aws.errors.explain` describes `doing` and `resource`.
+    `remedy` replaces the whole message if the user must correct the task's input; otherwise it is None. `access` is the
     task's access to AWS.
     """
 
@@ -41,7 +45,7 @@ class Problem:
     remedy: str | None = None
 
     def failed(self, error: Exception) -> Failed:
-        """Return the result of a task that raised `error`."""
+        """Return the result of a task that raised `error`. Its message explains the error to the user."""
         if isinstance(error, ConnectorError):
             return Failed(replace(error.failure, message=f"{self.headline}: {error.failure.message}"))
         trace = "\n".join([trace_of(error), *getattr(error, "__notes__", ())])
@@ -64,14 +68,17 @@ _SESSION_ENDED = (
 
 
 def distribute(items: Sequence[_Item], tasks: int) -> list[tuple[_Item, ...]]:
-    """Distribute items among at most `tasks` tasks. Each task gets about the same number of items, and at least one."""
+    """Distribute items among at most `tasks` tasks.
+
+    Each task gets at least one item, and sizes differ by at most one.
+    """
     return [tuple(items[number::tasks]) for number in range(min(tasks, len(items)))]
 
 
 def attempt(work: Callable[[], _Result], problem: Problem | Callable[[Exception], Problem]) -> _Result | Failed:
-    """Return the result of `work`, or its failure, so that the other tasks of the job continue.
+    """Return the result of `work`. If `work` raises an error, return a Failed with a message for the user instead.
 
-    `problem` contains the texts for the message, or is a function that returns these texts for an error.
+    `problem` contains the texts of the message, or is a function that returns them for the error.
     """
     import pyarrow as pa  # A slow import. `check` and `iam-policy` import this module, but do not need Arrow.
 
@@ -83,7 +90,7 @@ def attempt(work: Callable[[], _Result], problem: Problem | Callable[[Exception]
 
 
 def results_or_raise(results: Iterable[_Result | Failed]) -> list[_Result]:
-    """Return the results of all tasks. Raises ConnectorError with the first failure if a task failed."""
+    """Return the results of all tasks. If a task failed, raise ConnectorError with the first failure instead."""
     succeeded: list[_Result] = []
     for result in results:
         if isinstance(result, Failed):

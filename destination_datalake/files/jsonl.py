@@ -1,6 +1,7 @@
 """Write files of JSON lines. DuckDB, a C++ library, converts Arrow data to text.
 
-Python converts the rows that exceed DuckDB's memory limit.
+Python converts rows for which DuckDB would exceed its memory limit, and decimals that DuckDB would write as invalid
+JSON.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 
 MEMORY_LIMIT_MB = 256
-"""DuckDB's memory limit. A value of 22 MB exceeds it, and so do 2,000 rows of 1,000 columns."""
+"""DuckDB's memory limit in MB. A single value of 22 MB exceeds the limit, and so do 2,000 rows of 1,000 columns."""
 
 MAX_ROWS = 1 << 20
-"""Maximum number of rows per query. No block of records contains more rows."""
+"""Maximum number of rows per query. Blocks of decoded records never contain more rows."""
 
 _MAX_DIGITS = 38
 
@@ -30,22 +31,22 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class JsonLinesFileWriter:
-    """Writes a file of JSON lines."""
+    """Writes a file of JSON lines, optionally gzipped. Each row becomes one line."""
 
     metadata_bytes = 0
 
     def __init__(self, encoder: JsonLinesEncoder, codec: str, upload: Upload) -> None:
-        """Write to `upload`. `codec` is GZIP or UNCOMPRESSED. Several files may share an encoder."""
+        """Write to `upload`. `codec` is GZIP or UNCOMPRESSED. Several files of one schema may share an encoder."""
         self._encoder = encoder
         self._output = GzipUpload(upload) if codec == "GZIP" else upload
 
     def write(self, table: pa.Table) -> None:
-        """Append rows."""
+        """Encode rows and append their lines to the file."""
         for text in self._encoder.encode(table):
             self._output.write(text)
 
     def write_row_group(self, table: pa.Table, size: int) -> None:  # noqa: ARG002
-        """Append rows. JSON lines are always encoded immediately."""
+        """Encode rows and append their lines to the file, like `write`, because JSON lines files have no row groups."""
         self.write(table)
 
     def close(self) -> bytes:
@@ -58,7 +59,7 @@ class JsonLinesFileWriter:
 class JsonLinesEncoder:
     """Encodes rows of one schema as JSON lines.
 
-    Timestamps are in UTC without a time zone, as Hive's JSON SerDes read them.
+    Timestamps are written in UTC, without a time zone, because Hive's JSON SerDes expect this form.
     """
 
     def __init__(self, schema: pa.Schema, memory_limit_mb: int = MEMORY_LIMIT_MB) -> None:
@@ -80,7 +81,10 @@ class JsonLinesEncoder:
         self._max_rows = MAX_ROWS
 
     def encode(self, table: pa.Table) -> Iterator[memoryview | bytes]:
-        """Yield the rows as lines, each with its newline, in pieces of any number of lines."""
+        """Yield the rows as JSON lines, each of which ends with a newline.
+
+        A yielded piece contains any number of lines.
+        """
         # Rows differ in size, so later rows may need less memory than the rows for which the maximum was halved.
         self._max_rows = min(2 * self._max_rows, MAX_ROWS)
         zoneless = table.cast(self._schema)
@@ -117,7 +121,10 @@ class JsonLinesEncoder:
 
 
 def _without_offsets(table: pa.Table) -> pa.Table:
-    """Return the table with copies of its sliced nested columns: DuckDB 2.0 rejects nested structs with an offset."""
+    """Copy the nested columns that are slices, because DuckDB 2.0 rejects nested structs with an offset.
+
+    Returns the table with these copies. Other columns are not copied.
+    """
     columns: list[Any] = table.columns
     for position, column in enumerate(columns):
         if pa.types.is_nested(column.type) and any(_has_offset(chunk) for chunk in column.chunks):
@@ -136,20 +143,20 @@ def _has_offset(array: pa.Array[Any]) -> bool:
 
 
 def _encode_row_by_row(zoneless: pa.Table) -> bytes:
-    """Encode rows in Python.
+    """Encode rows in Python, which needs less memory than DuckDB but is slower.
 
-    Temporal values are first cast to text, because Python's types have smaller ranges than Arrow's.
+    Dates and times are first cast to text, because Python's types have smaller ranges than Arrow's.
     """
     return _ENCODER.encode_lines(zoneless.cast(_with_types(zoneless.schema, _as_text)).to_pylist())
 
 
 def _literal(text: str) -> str:
-    """Return the text as an SQL string literal."""
+    """Return the text as a quoted SQL string literal."""
     return f"""'{text.replace("'", "''")}'"""
 
 
 def _with_types(schema: pa.Schema, change: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
-    """Return the schema with every leaf type changed."""
+    """Return the schema with `change` applied to the type of each column and of each leaf of a nested column."""
     return pa.schema([field.with_type(_changed(field.type, change)) for field in schema])
 
 
@@ -163,9 +170,10 @@ def _changed(type_: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -
 
 
 def _for_duckdb(type_: pa.DataType) -> pa.DataType:
-    """Return the type in which DuckDB writes valid JSON.
+    """Return the type to which values are cast, so that DuckDB writes them as valid JSON.
 
-    A decimal without digits before the point would be written as `.5`.
+    Time zones are dropped. Decimals without digits before the point get one more digit, because DuckDB would write them
+    as `.5`.
     """
     if isinstance(type_, pa.TimestampType):
         return pa.timestamp(type_.unit)
@@ -175,7 +183,7 @@ def _for_duckdb(type_: pa.DataType) -> pa.DataType:
 
 
 def _holds_widest_fraction(type_: pa.DataType) -> bool:
-    """Return whether the type contains a decimal of the maximum precision without digits before the point."""
+    """Return whether the type contains a decimal with 38 digits, all of which are after the point."""
     if pa.types.is_nested(type_):
         return any(_holds_widest_fraction(type_.field(i).type) for i in range(type_.num_fields))
     return isinstance(type_, pa.Decimal128Type) and type_.scale == _MAX_DIGITS

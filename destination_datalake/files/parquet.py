@@ -1,6 +1,6 @@
-"""Write Parquet files: row groups, dictionaries, statistics, field IDs, and position delete files.
+"""Write Parquet data files and position delete files.
 
-Readers find the columns of a data file by the Iceberg field IDs in its schema (Iceberg spec: Column Projection).
+Readers find the columns of a data file by the Iceberg field IDs in the file's schema (Iceberg spec: Column Projection).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from destination_datalake.aws.objects import Upload
 
 FIELD_ID = b"PARQUET:field_id"
-"""The metadata key of a field ID. Arrow's Parquet writer stores its value in the schema of the file."""
+"""The metadata key of a field ID in an Arrow schema. Arrow's Parquet writer stores the ID in the schema of the file."""
 
 
 def field_id(field: pa.Field[Any]) -> int | None:
-    """Return the field ID of a column or nested field, or None if it has none."""
+    """Return the field ID of a column or nested field, or None if the field has no ID."""
     id_ = (field.metadata or {}).get(FIELD_ID)
     return None if id_ is None else int(id_)
 
@@ -35,7 +35,10 @@ def has_field_ids(schema: pa.Schema) -> bool:
 
 
 def columns_by_id(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
-    """Return a schema that contains the top-level columns with these field IDs, in the order of the IDs."""
+    """Return a schema of the top-level columns with these field IDs, in the order of the IDs.
+
+    Raises KeyError if one is missing.
+    """
     by_id = {field_id(field): field for field in schema}
     return pa.schema([by_id[id_] for id_ in ids])
 
@@ -43,8 +46,8 @@ def columns_by_id(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
 def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
     """Return the schema with field IDs at every level. `ids` maps dotted paths ("items.element.price") to field IDs.
 
-    The paths are unambiguous because names contain no dots (see `schema.names`). Raises KeyError for a field without an
-    ID.
+    The paths are unambiguous, because names contain no dots (see `schema.names`). Raises KeyError if a field has no ID
+    in `ids`.
     """
     return pa.schema([_numbered(field, field.name, ids) for field in schema])
 
@@ -60,7 +63,7 @@ def _numbered(field: pa.Field[Any], path: str, ids: Mapping[str, int]) -> pa.Fie
 
 
 def promote_floats(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
-    """Return the schema in which the floats with these field IDs, at any depth, are doubles. Field IDs are kept."""
+    """Return the schema with doubles in place of the floats that have these field IDs, at any depth."""
     return pa.schema([_promoted(field, ids) for field in schema])
 
 
@@ -77,38 +80,44 @@ def _promoted(field: pa.Field[Any], ids: Collection[int]) -> pa.Field[Any]:
 
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Size, in Arrow bytes, of the rows that are buffered for a row group: large enough for fast reads, and small enough
-for memory."""
+"""Arrow bytes per row group. The rows of a row group are buffered in memory. The size is large enough for fast reads,
+and small enough for memory."""
 
 _SAMPLE_ROWS = 4096
 _DICTIONARY_BELOW = 0.5
-"""A column is dictionary-encoded if the share of distinct values in the sample is smaller than this limit."""
+"""A column is dictionary-encoded if fewer than this share of the values in a sample are distinct."""
 
 _FIRST_SAMPLE = pa.array(np.sort(np.random.default_rng(0).choice(_SAMPLE_ROWS, 256, replace=False)), pa.int64())
-"""The positions of random rows in the sample, which suffice to judge most columns. They are random because values may
-be periodic."""
+"""The positions of random rows in the sample. These rows suffice to judge most columns. They are random because values
+may be periodic."""
 
 _DISTINCT_ABOVE = 0.98
-"""A column with a larger share of distinct values in these random rows is not dictionary-encoded."""
+"""If more than this share of the values in the random rows are distinct, the column is not dictionary-encoded."""
 
 _LARGE_BYTES = 16 * 1024 * 1024
-"""Maximum size of a sample that is copied to count its distinct values."""
+"""Maximum size of a column's sample. A larger sample is not examined, because counting distinct values would copy
+it."""
 
 CHUNK_METADATA_BYTES = 1024
-"""The memory that Arrow uses for the metadata and statistics of one column chunk, until the file is closed."""
+"""Memory that Arrow uses for the metadata and statistics of one column chunk (a column in one row group), until the
+file is closed."""
 
 _HUGE_VALUE_BYTES = 1024 * 1024
-"""Maximum average value size of columns with statistics. Arrow copies values several times for statistics."""
+"""Maximum average size of a column's values. Larger values are written without statistics, because Arrow copies values
+several times for them."""
 
 
 class ParquetFileWriter:
-    """Writes a Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
+    """Writes a Parquet file whose row groups contain about ROW_GROUP_BYTES of Arrow data.
+
+    Call either `write` or `write_row_group` for all rows, then `close`.
+    """
 
     def __init__(self, codec: str, schema: pa.Schema, upload: Upload, repetitive: list[str] | None = None) -> None:
-        """Write to `upload`.
+        """Write to `upload`. `codec` is a value of the option `format.compression_codec`.
 
-        `repetitive` are the paths of the columns to dictionary-encode. If it is None, they are chosen by the first row
-        group.
+        `repetitive` contains the paths of the columns to dictionary-encode. If it is None, the first row group
+        determines them.
         """
         self._compression = "none" if codec == "UNCOMPRESSED" else codec.lower()
         self._schema = schema
@@ -120,22 +129,22 @@ class ParquetFileWriter:
         self.metadata_bytes = 0
 
     def write(self, table: pa.Table) -> None:
-        """Append rows."""
+        """Buffer rows. When ROW_GROUP_BYTES are buffered, write them as a row group."""
         self._buffered.append(table)
         self._buffered_bytes += table.nbytes
         if self._buffered_bytes >= ROW_GROUP_BYTES:
             self._write_buffered()
 
     def write_row_group(self, table: pa.Table, size: int) -> None:
-        """Append rows as one row group.
+        """Write rows as one row group. `size` is the table's size in bytes.
 
-        `size` is the table's size in bytes. Do not call both this method and `write`.
+        Do not call both this method and `write`.
         """
         assert not self._buffered
         self._write(table, size)
 
     def close(self) -> bytes:
-        """Write the remaining rows. Return the footer of the file."""
+        """Write the buffered rows and the footer. Return the footer (see `footer_of`). Does not close the upload."""
         if self._buffered or self._writer is None:
             self._write_buffered()
         assert self._writer is not None
@@ -168,14 +177,17 @@ class ParquetFileWriter:
 
 
 def footer_of(closed: pq.ParquetWriter) -> bytes:
-    """Return the footer of a closed file, as a Parquet file without rows."""
+    """Return the footer of a closed file as the bytes of a Parquet file without rows."""
     footer = io.BytesIO()
     closed.writer.metadata.write_metadata_file(footer)
     return footer.getvalue()
 
 
 def repetitive_columns(table: pa.Table) -> list[str]:
-    """Return the paths of columns to dictionary-encode: nested columns, and columns with few distinct values."""
+    """Return the paths of the columns to dictionary-encode: nested columns, and columns with few distinct values.
+
+    Only the first rows of the table are examined.
+    """
     sample = table.slice(0, _SAMPLE_ROWS)
     repetitive = []
     for name in table.column_names:
@@ -190,7 +202,7 @@ def repetitive_columns(table: pa.Table) -> list[str]:
 
 
 def _is_repetitive(column: pa.ChunkedArray[Any]) -> bool:
-    """Return whether a sample of a column has few distinct values."""
+    """Return whether the sample of a column contains few distinct values."""
     if len(column) == _SAMPLE_ROWS:
         share = _distinct_share(column.take(_FIRST_SAMPLE))
         if not _DICTIONARY_BELOW <= share <= _DISTINCT_ABOVE:
@@ -203,9 +215,9 @@ def _distinct_share(column: pa.ChunkedArray[Any]) -> float:
 
 
 def _bounded_columns(table: pa.Table) -> bool | list[str]:
-    """Return the paths of columns to write with statistics: columns without huge values.
+    """Return the paths of the columns to write with statistics, which are the columns without huge values.
 
-    Return True if all columns are written with statistics.
+    Returns True if this applies to all columns.
     """
     huge = {name for name in table.column_names if table.column(name).nbytes > _HUGE_VALUE_BYTES * table.num_rows}
     if not huge:
@@ -214,13 +226,13 @@ def _bounded_columns(table: pa.Table) -> bool | list[str]:
 
 
 def _paths(field: pa.Field[Any]) -> list[str]:
-    """Return the paths of a column's leaves. The only leaf of a scalar column is the column itself."""
+    """Return the paths of a column's leaves. A scalar column is its own leaf."""
     nested = pa.types.is_nested(field.type)
     return [f"{field.name}.{path}" for path in _leaves(field.type)] if nested else [field.name]
 
 
 def _leaves(type_: pa.DataType) -> list[str]:
-    """Return the paths of a nested type's leaves, in Parquet's notation."""
+    """Return the paths of a nested type's leaves in Parquet's notation, such as "list.element"."""
     children = (
         [("list.element", type_.value_type)]
         if pa.types.is_list(type_)
@@ -247,9 +259,9 @@ _DELETES_GROUP_ROWS = 1024 * 1024
 
 
 def write_position_deletes(path: str, positions: NDArray[np.int64], upload: Upload) -> bytes:
-    """Write the positions of deleted rows of a data file, in ascending order. Return the footer.
+    """Write a position delete file that deletes these rows of one data file. Return the footer.
 
-    `path` must equal the data file's path in the table's metadata.
+    `path` must equal the data file's path in the table's metadata. `positions` must ascend.
     """
     writer = pq.ParquetWriter(
         cast("IO[Any]", upload),

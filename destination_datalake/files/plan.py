@@ -1,6 +1,6 @@
-"""Plans of data files, tasks of jobs, and their results: the values that the driver and the executors exchange.
+"""The plans, tasks and results that the driver and the executors exchange.
 
-All of these values are small. Records are never sent between the driver and executors.
+All of these values are small. Records are never sent between the driver and the executors.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ FileFormat = Literal["parquet", "jsonl"]
 
 @dataclass(frozen=True, slots=True)
 class Deduplication:
-    """The columns that control the deduplication of a table's rows, with their names in the table.
+    """The columns that control the deduplication of a table's rows, by their names in the table.
 
-    `key` is the primary key. Of the rows of one key, the row with the highest `cursor` wins; if `cursor` is None, the
-    latest extraction time wins. A row with a value in `deleted_at` deletes its key; if `deleted_at` is None, such rows
-    are kept.
+    `key` is the primary key. Among the rows of one key, the row with the highest `cursor` wins. If `cursor` is None,
+    the row with the latest extraction time wins. If the winning row has a value in `deleted_at`, the key is deleted. If
+    `deleted_at` is None, rows are never deleted.
     """
 
     key: tuple[str, ...]
@@ -45,15 +45,14 @@ class Deduplication:
 
 
 KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
-"""The reject reason for records of deduplicated streams whose key cannot be kept as sent."""
+"""The reject reason for records of deduplicated streams whose key, cursor or deletion time cannot be stored as sent."""
 
 
 class IngestOrder(NamedTuple):
-    """The position of a unit's records in the order of arrival.
+    """The position of a unit's records in the order of arrival. Row IDs (`_airbyte_raw_id`) ascend in this order.
 
-    A unit is the part of a batch that one task encodes. Row IDs (`_airbyte_raw_id`) ascend in this order.
-    `milliseconds` is the start of the sync in milliseconds since 1970-01-01 UTC, plus the number of the batch. `part`
-    is the number of the unit within the batch, less than 4096.
+    A unit is the part of a batch that one task encodes. `milliseconds` is the start of the sync in milliseconds since
+    1970-01-01 UTC, plus the number of the batch. `part` is the number of the unit within the batch, less than 4096.
     """
 
     milliseconds: int
@@ -61,21 +60,21 @@ class IngestOrder(NamedTuple):
 
 
 COUNTED_DIGITS = 8
-"""The number of hexadecimal digits at the end of a row ID that contain the line number in the unit (see
+"""The number of hexadecimal digits at the end of a row ID. They contain the number of the row's line in its unit (see
 `OrderedIds`)."""
 
 FIRST = IngestOrder(0, 0)
-"""The ingest order of a unit whose position does not matter."""
+"""The ingest order of a unit whose position in the order of arrival does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """Describes how to write the records of one stream as data files of the stream's table.
+    """Describes how executors write the records of one stream as data files of the stream's table.
 
     `columns` are the stream's columns as in the table, without metadata columns. `field_ids` maps the dotted path of a
     column to its Iceberg field ID; it is empty for tables whose readers find columns by name. `folder` is the S3 URI of
-    the files' folder, without a trailing slash. If `deferred`, files are invisible until they are published. A file is
-    closed when it reaches `target_bytes`. In a partitioned table, each file contains rows of one partition, and is
+    the files' folder, without a trailing slash. With `deferred`, files are invisible until they are published. A file
+    is closed when it reaches `target_bytes`. In a partitioned table, each file contains rows of one partition, and is
     stored in the partition's folder under `folder`.
     """
 
@@ -91,25 +90,26 @@ class FilePlan:
     partitioning: Partitioning | None = None
     sort_order: SortOrder | None = None
     metadata: tuple[Field, ...] = METADATA_COLUMNS
-    """The metadata columns as in the table. The extraction time may be an integer: milliseconds since 1970."""
+    """The metadata columns as in the table. The extraction time may be an integer: milliseconds since 1970-01-01
+    UTC."""
     held_in: str | None = None
-    """A folder on a disk that the executors and the driver share, or None without a shared disk. Small files stay in
+    """A folder on a disk that the executors and the driver share, or None if they share no disk. Small files stay in
     this folder until they are published, so that tasks with many small files do not wait for S3."""
     vended_access: AwsAccess | None = None
-    """The access to AWS for these files, if the catalog vends credentials for this table. None means the task's
-    access."""
+    """The access to AWS for these files, if the catalog issues credentials for this table. None means the access of the
+    task."""
     dedup: Deduplication | None = None
     """The columns for deduplication, or None if rows are not deduplicated. If set, a record is rejected if its key
-    cannot be kept as sent, or if its cursor is lost. A truncated cursor is kept."""
+    cannot be stored as sent, or if its cursor or deletion time is lost. A truncated cursor or deletion time is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A written data file or position delete file.
+    """A data file or position delete file that an executor has written.
 
-    `size` is in bytes. `footer` is the footer of a Parquet file, so that it need not be read again; it is empty for
-    other formats. A file with a `pending_upload` does not exist until the upload is published. Abandoned attempts of a
-    task therefore leave no visible files.
+    `size` is in bytes. `footer` is the footer of a Parquet file, so that the driver need not read it; it is empty for
+    other formats. A file with a `pending_upload` is invisible until the upload is published, so abandoned attempts of a
+    task leave no visible files.
     """
 
     uri: str
@@ -121,7 +121,9 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file of a batch. If the values require it, its `columns` have wider types than the columns of the plan.
+    """A data file of a batch.
+
+    Its `columns` can have wider types than the columns of the plan, if the values require it.
 
     `WrittenFile` describes the other fields.
     """
@@ -133,24 +135,26 @@ class DataFile:
     footer: bytes = field(repr=False)
     pending_upload: Pending | None
     with_nulls: frozenset[str] = frozenset()
-    """The top-level columns that contain nulls. They are recorded here because footers do not always count nulls."""
+    """The names of the top-level columns that contain nulls. They are recorded here because footers do not always count
+    nulls."""
     partition: tuple[PartitionValue, ...] = ()
-    """The partition values, one for each field of `FilePlan.partitioning`."""
+    """The partition values of all rows in the file, one for each field of `FilePlan.partitioning`."""
     spec_id: int = 0
-    """The `Partitioning.spec_id` of the plan. The table may have another spec when the file is committed."""
+    """The `Partitioning.spec_id` of the plan. The table's spec may have changed when the file is committed."""
     is_sorted: bool = False
-    """Whether all rows are in `FilePlan.sort_order`."""
+    """Whether all rows of the file are sorted by `FilePlan.sort_order`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """A task that rewrites the Parquet file at `source`, an S3 URI, to `target`, with wider types for some columns.
+    """A task that copies the Parquet file at the S3 URI `source` to `target`, with wider types for some columns.
 
     `columns` maps the names of top-level columns to their new types. Names are case-insensitive, and columns that the
-    file lacks are ignored. The new type of a nested column applies to those of its fields that the file has. All field
-    IDs are kept. `to_double` contains the Iceberg field IDs, at any depth, of floats that become doubles; if it is set,
-    a file without such floats is not rewritten. Rows that `position_deletes` (see `SourceFile`) remove are omitted from
-    the new file.
+    file lacks are ignored. The new type of a nested column applies to the nested fields that the file has. The copy
+    keeps all field IDs, and omits the rows that `position_deletes` (see `SourceFile`) remove.
+
+    `to_double` contains the Iceberg field IDs, at any depth, of floats that become doubles. If it is set, a file
+    without such floats is not copied.
     """
 
     source: str
@@ -163,40 +167,40 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten(WrittenFile):
-    """The file that replaces `source`, or the file `source` itself if it need not be rewritten."""
+    """The file that replaces `source`. If `source` need not be rewritten, this is `source` itself."""
 
     source: str = ""
 
 
 class RewriteFailed(ConnectorError):
-    """Raised if some files could not be rewritten. `failure` is the failure of one of these files."""
+    """Raised if some files could not be rewritten. `failure` describes one of these failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A Parquet file to read: its S3 URI, and its size in bytes and row count according to the table's metadata."""
+    """A Parquet file to read, by its S3 URI. Its size in bytes and its row count come from the table's metadata."""
 
     uri: str
     size: int
     rows: int
     required_ids: frozenset[int] = frozenset()
-    """The field IDs of columns that the file must contain. If a file lacks such a column, readers take its values from
+    """The field IDs of columns that the file must contain. If a file lacks one, readers take the column's values from
     the file's partition (Iceberg spec: Column Projection), which the connector does not support."""
     position_deletes: tuple[SourceFile, ...] = ()
     """The position delete files that may apply to this file (Iceberg spec: Position Delete Files)."""
     etag: str | None = None
-    """The ETag of the object: a read fails if another object has replaced it. If None, the current object is read."""
+    """The expected ETag of the object. A read fails if another object has replaced it. None accepts any object."""
     version: str | None = None
     """The ID of a noncurrent version of the object, in a bucket with versioning. None means the current version."""
 
 
 UNKNOWN = -1
-"""The row count of a source file whose row count is not in the metadata."""
+"""The row count of a source file if the metadata does not contain its row count."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedColumnStats:
-    """The statistics of one column of one file, according to the table's metadata. Unknown statistics are None.
+    """The statistics of one column of one file in the table's metadata. Unknown statistics are None.
 
     The bounds are values that Arrow can order: numbers, bytes for texts, days for dates, and microseconds for times.
     """
@@ -209,10 +213,11 @@ class ExpectedColumnStats:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFileStats:
-    """The statistics of one file, according to the table's metadata. `source.rows` is UNKNOWN without a row count.
+    """The statistics of one file in the table's metadata. If the row count is not known, `source.rows` is UNKNOWN.
 
     `kind` is "parquet" or "jsonl"; for other kinds, only the size is verified. `schema` contains the table's columns,
-    with field IDs if these identify columns. If it is None, any columns are accepted. Row counts are summed by `group`.
+    with field IDs if these identify columns. If it is None, any columns are accepted. The row counts of all files of a
+    `group` are summed.
     """
 
     source: SourceFile
@@ -221,15 +226,15 @@ class ExpectedFileStats:
     columns: tuple[ExpectedColumnStats, ...] = ()
     group: str = ""
     partition: tuple[tuple[PartitionKey, str], ...] = ()
-    """The keys of the file's partition, each with its value in the catalog."""
+    """The partition keys of the file, each with its value in the catalog."""
     listed: bool = False
-    """Whether the file was found only by listing the folder. No metadata references it, so another writer may delete
-    it."""
+    """Whether the file is known only from a listing of its folder. No metadata references such a file, so another
+    writer may delete it at any time."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFile:
-    """The result of verifying one file: the number of rows read, and its problems, as clauses about the file."""
+    """The result of verifying one file: the number of rows read, and the problems found, as clauses about the file."""
 
     uri: str
     group: str
@@ -237,18 +242,21 @@ class VerifiedFile:
     size: int
     problems: tuple[str, ...] = ()
     was_deleted: bool = False
-    """Whether the file was found in a listing and deleted before it could be read."""
+    """Whether the file was known only from a listing, and was deleted before it could be read. This is not a
+    problem."""
     by_duckdb: bool = False
-    """Whether DuckDB, the second reader, has read the file as well."""
+    """Whether DuckDB, the second reader, has also read the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """A task that writes the rows of `sources`, in this order, to one Parquet file.
+    """A task that writes the rows of `sources`, in this order, to one new Parquet file.
 
-    `schema` is the schema of the table, with field IDs at every level, which identify the columns. The new file is in
-    `folder`, an S3 URI without a trailing slash; its name is `name` plus a token of the attempt. `codec` is a value of
-    the option `format.compression_codec`. If `sort_order` is set, the rows are sorted.
+    With a `sort_order`, sorts the rows.
+
+    `schema` is the schema of the table, with the field IDs that identify columns at every level. The new file is in
+    `folder`, an S3 URI without a trailing slash. Its name is `name` plus a random token of the attempt. `codec` is a
+    value of the option `format.compression_codec`.
     """
 
     name: str
@@ -262,7 +270,7 @@ class CompactTask:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that was not compacted. `reason` is a clause about the file."""
+    """A file that was not compacted. `reason` explains why, as a clause about the file."""
 
     uri: str
     reason: str
@@ -270,10 +278,10 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class Compacted(WrittenFile):
-    """The compacted file of the task `name`.
+    """The new file of the compaction task `name`.
 
-    The file contains the rows of `sources`, which are the task's sources except the `skipped` ones. `deleted` is the
-    number of rows of the sources that were omitted because of position deletes.
+    The file contains the rows of `sources`, which are the task's sources without the `skipped` files. `deleted` counts
+    the rows that were omitted because of position deletes.
     """
 
     name: str = ""
@@ -285,9 +293,9 @@ class Compacted(WrittenFile):
 
 @dataclass(frozen=True, slots=True)
 class NotCompacted:
-    """The result of a task that wrote no file.
+    """The result of a compaction task that wrote no file, because there was nothing to compact.
 
-    Apart from the skipped files, the task had at most one file, and no row of this file was deleted.
+    Besides the `skipped` files, the task had at most one file, and this file had no position delete files.
     """
 
     skipped: tuple[SkippedFile, ...]
@@ -297,22 +305,19 @@ CompactResult = Compacted | NotCompacted | Failed
 
 
 class OpenFilter(Protocol):
-    """A filter for the lines of a unit, open on an executor.
-
-    Lines that it omits count as rejects with this `reason`.
-    """
+    """An open line filter on an executor. It omits lines from a unit, and counts them as rejects with this `reason`."""
 
     reason: str
 
     def apply(self, content: Content, /) -> Content:
-        """Return the content with omitted lines replaced by empty lines. Contents must be passed in order."""
+        """Return the content with an empty line in place of each omitted line. Pass the contents of a unit in order."""
 
 
 class LineFilter(Protocol):
-    """A rule that omits lines from a unit. The rule is a small value that is sent to the executor."""
+    """A rule that omits lines from a unit. The rule is a small value that the driver sends to the executors."""
 
     def open(self, columns: Sequence[Field], s3: S3Client, /) -> OpenFilter | None:
-        """Return the filter for a unit with these columns, or None if no lines are omitted.
+        """Return the filter for a unit of a stream with these columns, or None if the rule omits none of its lines.
 
         Raises ObjectFailed and ConfigError.
         """
@@ -320,12 +325,13 @@ class LineFilter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnitLines:
-    """The lines of one unit, in order, in one object. `name` is the key of the object below the folder of the sink.
+    """The lines of one unit, in order, as stored in one object.
+
+    `name` is the object's key below the folder of the sink.
 
     `bytes` is the size of the lines before compression. `first_record` is the number, from 0, of the first record in
     the stream's input. `first_id` is the row ID of line 0 (see `OrderedIds`), as 32 hexadecimal digits. `sha256` is the
-    hash of the object's bytes; it is empty if unknown, because another program or an earlier version of the connector
-    wrote the object.
+    hash of the object's bytes, or empty if another program or an earlier version of the connector wrote the object.
     """
 
     name: str
@@ -340,7 +346,7 @@ class UnitLines:
 class LineFile:
     """An object with the lines of a unit, which a line sink has written.
 
-    Readers cannot see it until its upload is published.
+    It is invisible until its upload is published.
     """
 
     uri: str
@@ -349,22 +355,22 @@ class LineFile:
 
 
 class OpenSink(Protocol):
-    """A line sink, open on an executor: it receives the lines of a unit while they are encoded."""
+    """An open line sink on an executor. It stores the lines of a unit while they are encoded."""
 
     def write(self, lines: bytes | bytearray | memoryview, /) -> None:
-        """Write whole lines as received. Omitted lines are empty. Raises ObjectFailed."""
+        """Append whole lines, as received from the source. Omitted lines are empty. Raises ObjectFailed."""
 
     def close(self) -> LineFile:
-        """Upload the remaining lines. Return the object. Raises ObjectFailed."""
+        """Upload the remaining lines. Return the object, which is not published yet. Raises ObjectFailed."""
 
     def abort(self) -> None:
-        """Delete the object. May also be called after `close`."""
+        """Delete the object, even if `close` was called before."""
 
 
 class LineSink(Protocol):
-    """A second destination for the lines of a unit, such as the archive.
+    """A second destination for the lines of a unit, besides the table. An example is the archive.
 
-    It is a small value that is sent to the executor.
+    The sink is a small value that the driver sends to the executors.
     """
 
     def open(
@@ -372,21 +378,23 @@ class LineSink(Protocol):
     ) -> OpenSink:
         """Return the open sink for the lines of these segments. `first_id` is the row ID of line 0.
 
-        Small objects are kept in the folder `held_in` until they are published.
+        If `held_in` is set, small objects stay in this folder until they are published.
         """
 
 
 MIN_TASK_BYTES = 16 * 1024 * 1024
-"""Minimum size of the records per task, in bytes. More tasks would create smaller files and save no time."""
+"""Minimum size of the records per task, in bytes. More, smaller tasks would create smaller files without saving
+time."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeUnit:
-    """Segments of one stream, which are read in order and written to as few files as `FilePlan.target_bytes` allows.
+    """Segments (files of record lines) of one stream that a task reads in order and writes as data files.
 
-    The names of files and rejects start with `name`, to which each attempt adds a token. A batch that is not split yet
-    is represented by a single unit. `expected_yield` is the expected size of the files in one partition, per byte of
-    segments. Lines pass through the `filters` in order. The remaining lines go to the `sinks`, and are decoded.
+    The names of data files and rejects start with `name`, to which each attempt adds a token. A batch that is not split
+    into units yet is a single EncodeUnit. `expected_yield` is the expected size of the data files in one partition, per
+    byte of segments. The lines pass through the `filters` in order. The remaining lines are stored by the `sinks`, and
+    are decoded.
     """
 
     stream: StreamId
@@ -402,7 +410,7 @@ class EncodeUnit:
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """The units of one Spark task. Small units of several streams share a task."""
+    """The units that one Spark task encodes. Small units of several streams share a task."""
 
     units: tuple[EncodeUnit, ...]
     access: AwsAccess
@@ -410,11 +418,12 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The result of a unit: every record of its segments is in one of `files` or among the rejects.
+    """The result of a unit: each record of its segments is either in one of `files` or among the rejects.
 
-    `rejects` are durable, and become visible when they are published. `counts` counts them. `undeclared` contains the
-    paths of fields, in the unit's first records, that the stream's schema does not declare. `line_files` are the
-    objects of the line sinks. `left_out` is the number of lines that were already empty in the segments.
+    `rejects` are the stored rejects, which are invisible until they are published. `counts` contains their numbers.
+    `undeclared` contains the paths of fields in the unit's first records that the stream's schema does not declare.
+    `line_files` are the objects of the line sinks. `left_out` is the number of lines that were already empty in the
+    segments.
     """
 
     stream: StreamId
@@ -428,14 +437,14 @@ class Encoded:
     def pending(self) -> list[Pending | None]:
         """Return the pending uploads of the data files and of the line sinks' objects.
 
-        An entry is None if the file has no pending upload.
+        Files without one are returned as None.
         """
         return [*(file.pending_upload for file in self.files), *(file.pending_upload for file in self.line_files)]
 
 
 @dataclass(frozen=True, slots=True)
 class NotEncoded(Failed):
-    """The result of a unit that failed."""
+    """The result of a unit that could not be encoded. `failure` contains the message for the user."""
 
     stream: StreamId
 
@@ -444,7 +453,10 @@ UnitResult = Encoded | NotEncoded
 
 
 def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: AwsAccess) -> list[EncodeTask]:
-    """Split the batches into at most `parallelism` tasks of similar size. Segments stay whole and in order."""
+    """Split the batches into units, and distribute these among at most `parallelism` tasks of similar size.
+
+    Segments are not split and stay in order. The share of a task is at least MIN_TASK_BYTES.
+    """
     total = sum(segment.bytes for batch in batches for segment in batch.segments)
     share = max(MIN_TASK_BYTES, -(-total // max(parallelism, 1)))
     tasks: dict[int, list[EncodeUnit]] = {}
@@ -463,15 +475,15 @@ def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: Aw
 
 
 def _units(segments: Sequence[StagedSegment]) -> Sequence[Sequence[StagedSegment]]:
-    """Return the segments of a task, grouped by unit.
+    """Group the segments of a task into units.
 
-    A segment whose lines already have row IDs is a unit of its own.
+    Segments whose lines already have row IDs become one unit each. Other segments form a single unit.
     """
     return [segments] if segments[0].first_id is None else [[segment] for segment in segments]
 
 
 def even_file_bytes(expected: float, target: int) -> int:
-    """Return the target size with which `expected` bytes are divided into files of equal size.
+    """Return the file size with which `expected` bytes are divided into files of equal size, close to `target`.
 
     For example, 3.3 times the target becomes three files of 1.1 times the target, instead of three full files and a
     small one. If a single file is expected, it may become 1.5 times the target.

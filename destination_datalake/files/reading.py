@@ -1,8 +1,8 @@
 """Read Parquet files in S3 by byte ranges, one row group at a time, and read their position deletes.
 
-A Parquet file ends with its footer. The footer contains the schema and, for each row group, the byte range and the
-statistics of each column. A reader therefore reads the end first, and then requests only the columns and row groups
-that it needs. Position deletes are the positions of deleted rows of a data file (Iceberg spec: Position Delete Files).
+A Parquet file ends with its footer, which contains the schema and, for each row group, the byte range and statistics of
+each column. A reader therefore reads the end of the file first, and then requests only the columns and row groups that
+it needs. Position deletes are the positions of deleted rows of a data file (Iceberg spec: Position Delete Files).
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 class UnsupportedFile(Exception):
     """Raised if a file cannot be read with the table's columns.
 
-    The text is a clause about the file, such as "has …".
+    The message is a clause about the file, such as "has …".
     """
 
     uri = ""
-    """The URI of the file, which `naming_file` sets. Empty if it is unknown."""
+    """The URI of the file, which `naming_file` sets. Empty if the URI is unknown."""
 
 
 @contextmanager
 def naming_file(uri: str) -> Iterator[None]:
-    """Add this URI to an UnsupportedFile that the body raises."""
+    """Set the `uri` of an UnsupportedFile that is raised in the body."""
     try:
         yield
     except UnsupportedFile as error:
@@ -55,9 +55,9 @@ def naming_file(uri: str) -> Iterator[None]:
 
 @contextmanager
 def parquet_errors(message: str = "cannot be read as Parquet") -> Iterator[None]:
-    """Raise UnsupportedFile with the message if Arrow cannot read a file in the body.
+    """Convert Arrow's errors in the body to UnsupportedFile with this message.
 
-    If memory or the disk is exhausted, the original error is raised.
+    Errors that are caused by exhausted memory or a full disk are not converted.
     """
     try:
         yield
@@ -68,37 +68,38 @@ def parquet_errors(message: str = "cannot be read as Parquet") -> Iterator[None]
 
 
 _MAX_WHOLE_BYTES = 8 * 1024 * 1024
-"""Maximum size of a file that is read with one request."""
+"""Maximum size of a file that is read as a whole with one request."""
 
 _FOOTER_BYTES = 256 * 1024
-"""Number of bytes that are first read at the end of a larger file. Footers are rarely larger."""
+"""Number of bytes at the end of a larger file that are read first. Footers are rarely larger."""
 
 _MAX_GROUP_BYTES = 48 * 1024 * 1024
-"""Maximum stored size of a row group that is read into memory. The columns of larger row groups are read in pieces."""
+"""Maximum stored size of the columns of a row group that are read into memory at once. Larger ones are read in
+pieces."""
 
 _PIECE_BYTES = 1024 * 1024
 
 _MAX_GAP_BYTES = 512 * 1024
-"""Maximum number of unneeded bytes between two columns that are read together: reading them is faster than a second
-request."""
+"""Maximum number of unneeded bytes between two columns that are read with one request. Reading these bytes is faster
+than a second request."""
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS = 8192
 _BATCH_VALUES = 2**22
-"""Limits of a decoded batch. Its size in bytes is only estimated: the stored size is too low for dictionaries, and
-for nulls of wide tables."""
+"""Limits of a decoded batch. Its size in bytes is only estimated from the stored size, which is too low for
+dictionaries, and for nulls of wide tables. The other two limits apply then."""
 
 
 _MAX_AHEAD_BYTES = 16 * 1024 * 1024
 _MAX_AHEAD_FILES = 8
-"""Limits of read-ahead. Reading ahead saves time because S3 takes longer to respond than a small file takes to
-decode."""
+"""Limits of the files that are opened ahead. Opening files ahead saves time, because S3 takes longer to respond than a
+small file takes to decode."""
 
 
 def open_files(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:
-    """Yield the opened files in order, and open further files ahead.
+    """Yield the opened files in order, while up to eight further files are opened in the background.
 
-    Small files are read into memory completely. Raises AWS errors.
+    Opening reads small files completely, and the end of others. Raises AWS errors.
     """
     waiting: deque[tuple[int, Future[StoredFile]]] = deque()
     with ThreadPoolExecutor(_MAX_AHEAD_FILES, "ahead") as pool:
@@ -111,7 +112,7 @@ def open_files(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFi
 
 
 def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open a Parquet file. The columns in `dictionaries` are read dictionary-encoded. Raises Arrow's errors."""
+    """Open a Parquet file. The columns in `dictionaries` are decoded as Arrow dictionaries. Raises Arrow's errors."""
     whole = stored.whole()
     return pq.ParquetFile(
         pa.PythonFile(stored, mode="r") if whole is None else pa.BufferReader(whole),
@@ -126,7 +127,7 @@ def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.Par
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """A row group of a Parquet file. `first` is the position of its first row in the file."""
+    """A row group of a Parquet file. `first` is the position of its first row in the file, from 0."""
 
     number: int
     first: int
@@ -137,11 +138,14 @@ class RowGroup:
 class OpenedFile:
     """A Parquet file whose footer has been read.
 
-    Reads rows by row group, and reads only the columns that are needed.
+    Its methods read rows by row group, and only the columns that are needed.
     """
 
     def __init__(self, stored: StoredFile) -> None:
-        """Read the footer. Raises AWS errors, and UnsupportedFile, for example if the file has another format."""
+        """Read the footer. Raises AWS errors.
+
+        Raises UnsupportedFile if the file is not Parquet, or if its row count differs from the table's metadata.
+        """
         self._stored = stored
         with parquet_errors():
             self.parquet = parquet_file(stored)
@@ -157,20 +161,20 @@ class OpenedFile:
             self.all_groups.append(RowGroup(number, first, group.num_rows, group))
             first += group.num_rows
         self.groups = [group for group in self.all_groups if group.rows]
-        """The row groups that are not empty."""
+        """The row groups that contain rows."""
 
     def projection(self, target: pa.Schema) -> Projection:
-        """Return the projection of this file to the schema `target`, which has field IDs at every level.
+        """Return the conversion of this file's rows to the schema `target`, which has field IDs at every level.
 
-        Raises UnsupportedFile.
+        Raises UnsupportedFile if the file lacks field IDs or a required column.
         """
         return Projection(self.schema, target, self._stored.source.required_ids)
 
     def rows(self, target: pa.Schema, deleted: NDArray[np.bool_] | None = None) -> Iterator[pa.Table]:
-        """Yield the rows that are not `deleted`, in order, with the columns of `target`.
+        """Yield the rows that are not marked in the mask `deleted`, in order, with the columns of `target`.
 
-        `target` has field IDs at every level. Raises AWS errors. Raises UnsupportedFile before the first row, or when a
-        value does not fit its column.
+        `target` has field IDs at every level. Raises AWS errors. Raises UnsupportedFile before the first row, or later
+        if a value does not fit its column.
         """
         project = self.projection(target)
         if deleted is None:
@@ -187,7 +191,7 @@ class OpenedFile:
                     yield table if live.all() else table.filter(pa.array(live))
 
     def read(self, group: RowGroup, project: Projection, following: RowGroup | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a row group in small batches. Raises the same errors as `rows`.
+        """Yield the rows of a row group in small batches. Raises AWS errors and UnsupportedFile.
 
         While the batches are processed, the same columns of the row group `following` are requested from S3.
         """
@@ -199,9 +203,10 @@ class OpenedFile:
                 yield project(batch)
 
     def values(self, path: Sequence[str], groups: Sequence[RowGroup]) -> Iterator[tuple[int, pa.Array[Any]]]:
-        """Yield batches of a column's values in these row groups, each with the position of its first row in the file.
+        """Yield the values of one column in these row groups, in batches. Raises AWS errors and UnsupportedFile.
 
-        `path` is the column's name, preceded by the names of enclosing structs. Raises the same errors as `rows`.
+        Each batch is preceded by the position of its first row in the file. `path` is the column's name, preceded by
+        the names of enclosing structs.
         """
         name = ".".join(path)
         for group, following in with_following(groups):
@@ -216,13 +221,13 @@ class OpenedFile:
                     first += batch.num_rows
 
     def read_group(self, group: RowGroup) -> pa.Table:
-        """Return all columns of a row group, with the file's types. Raises Arrow's errors and AWS errors."""
+        """Return all columns of a row group, in the types of the file. Raises Arrow's errors and AWS errors."""
         self._stored.load(byte_ranges(group.metadata, self.schema.names))
         return self.parquet.read_row_group(group.number, use_threads=False)
 
 
 def with_following(groups: Sequence[RowGroup]) -> Iterator[tuple[RowGroup, RowGroup | None]]:
-    """Yield each row group with the next one, or with None for the last."""
+    """Yield each row group together with the next one, or with None for the last row group."""
     return zip_longest(groups, groups[1:])
 
 
@@ -232,7 +237,10 @@ def _batch_rows(group: pq.RowGroupMetaData) -> int:
 
 
 def byte_ranges(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tuple[int, int]]:
-    """Return the byte ranges of these columns of a row group. Ranges with small gaps between them are merged."""
+    """Return the byte ranges of these columns in a row group, as pairs of start and end.
+
+    Ranges with a small gap between them are merged.
+    """
     ranges = []
     names = set(columns)
     for chunk in (group.column(index) for index in range(group.num_columns)):
@@ -252,15 +260,21 @@ def byte_ranges(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tu
 
 
 def _initial_bytes(source: SourceFile) -> int:
-    """Return the number of bytes that are read when a file is opened: all of a small file, otherwise its end."""
+    """Return the number of bytes to read when a file is opened: all bytes of a small file, otherwise only its end."""
     return source.size if source.size <= _MAX_WHOLE_BYTES else min(source.size, _FOOTER_BYTES)
 
 
 class StoredFile(io.RawIOBase):
-    """A read-only file object for an object in S3. Some byte ranges are in memory, and the rest is read on demand."""
+    """A read-only file object for an object in S3.
+
+    Keeps some byte ranges in memory, and reads other bytes on demand.
+    """
 
     def __init__(self, source: SourceFile, s3: S3Client, content: bytes | None = None) -> None:
-        """Read the end of the file, or a small file as a whole, unless its `content` is given. Raises AWS errors."""
+        """Read the end of the object, or a small object as a whole. Raises AWS errors.
+
+        If `content` is given, it is used as the whole object, and nothing is read.
+        """
         super().__init__()
         self._pool: ThreadPoolExecutor | None = None
         self.source = source
@@ -274,14 +288,15 @@ class StoredFile(io.RawIOBase):
         self._ahead: tuple[list[tuple[int, int]], Future[list[tuple[int, bytes]]]] | None = None
 
     def whole(self) -> bytes | None:
-        """Return the content of the file, or None if it is not in memory completely."""
+        """Return the content of the object, or None if only a part of it is in memory."""
         start, content = self._tail
         return None if start else content
 
     def load(self, parts: Sequence[tuple[int, int]], ahead: Sequence[tuple[int, int]] = ()) -> None:
-        """Read byte ranges of the object into memory, and drop the ranges read before. Large ranges are read on demand.
+        """Read byte ranges of the object into memory, and drop the ranges that were read before.
 
-        The ranges `ahead` are requested in the background, for the next call. Raises AWS errors.
+        Ranges that are too large in total are read later, on demand. The ranges `ahead` are requested in the
+        background, for the next call. Raises AWS errors.
         """
         self._loaded = []  # Free memory before the next ranges are read.
         missing, following = self._missing(parts), self._missing(ahead)
@@ -295,13 +310,13 @@ class StoredFile(io.RawIOBase):
             self._ahead = (following, self._pool.submit(self._fetch_all, following))
 
     def close(self) -> None:
-        """Cancel queued requests."""
+        """Cancel the requests that were queued in the background."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         super().close()
 
     def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the ranges that start before the part in memory, or no ranges if they are too large to load."""
+        """Return the ranges that are not in memory. If they are too large in total to load, return no ranges."""
         missing = [(start, end) for start, end in parts if start < self._tail[0]]
         return missing if sum(end - start for start, end in missing) <= _MAX_GROUP_BYTES else []
 
@@ -309,25 +324,28 @@ class StoredFile(io.RawIOBase):
         return [(start, self._fetch(start, end)) for start, end in parts]
 
     def readable(self) -> bool:
-        """Return True: Arrow requires it."""
+        """Return True, as Arrow requires."""
         return True
 
     def seekable(self) -> bool:
-        """Return True: Arrow requires it."""
+        """Return True, as Arrow requires."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to an offset. Return the new offset from the beginning."""
+        """Move to an offset. Return the new offset from the beginning of the object."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = base + offset
         return self._position
 
     def tell(self) -> int:
-        """Return the current offset."""
+        """Return the current offset from the beginning of the object."""
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, from memory or from S3. Raises AWS errors."""
+        """Return the next `size` bytes, or all remaining bytes if `size` is negative. Raises AWS errors.
+
+        Bytes that are not in memory are read from S3.
+        """
         start = self._position
         end = self._size if size < 0 else min(start + size, self._size)
         self._position = max(start, end)
@@ -344,7 +362,7 @@ _POSITIONS_AT_A_TIME = 65_536
 
 
 def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
-    """Return a mask of the rows that a file's position deletes remove, or None if they remove none.
+    """Return a mask of the rows that a file's position deletes remove, or None if they remove no rows.
 
     Raises AWS errors, and UnsupportedFile if a position delete file cannot be read.
     """
@@ -360,7 +378,7 @@ def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
 
 
 def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
-    """Yield the positions that a position delete file contains for the data file at this path, in any order."""
+    """Yield the deleted positions in a position delete file for the data file at `path`, in batches, in any order."""
     schema = parquet_file(stored).schema_arrow
     path_column, position_column = _column(schema, PATH_ID, "file_path"), _column(schema, POSITION_ID, "pos")
     file = parquet_file(stored, [path_column])
@@ -376,9 +394,9 @@ def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
 
 
 def _column(schema: pa.Schema, id_: int, name: str) -> str:
-    """Return the name of the column with this field ID.
+    """Return the name of the column with the field ID `id_`. Some writers omit field IDs, so `name` is the fallback.
 
-    Some writers omit field IDs: without the ID, return `name`. Raises UnsupportedFile if the file lacks both.
+    Raises UnsupportedFile if the file has neither.
     """
     for field in schema:
         if field_id(field) == id_:
@@ -389,7 +407,7 @@ def _column(schema: pa.Schema, id_: int, name: str) -> str:
 
 
 def _may_have(group: pq.RowGroupMetaData, column: str, path: str) -> bool:
-    """Return whether a row group's statistics allow positions for the data file at this path."""
+    """Return whether a row group may contain deletes of the data file at `path`, according to its statistics."""
     [chunk] = [chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == column]
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
@@ -403,7 +421,7 @@ def _bytes(bound: Any) -> bytes:
 
 
 def _is_path(paths: pa.Array[Any], path: str) -> pa.BooleanArray:
-    """Return a mask of the values that equal the path byte for byte."""
+    """Return a mask of the values that equal `path` byte for byte."""
     encoded = cast(
         "pa.DictionaryArray[Any, Any]", paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
     )
@@ -419,12 +437,15 @@ def _is_path(paths: pa.Array[Any], path: str) -> pa.BooleanArray:
 
 
 class Projection:
-    """Converts rows of one file to the columns of `target`, an Arrow schema with field IDs at every level."""
+    """Converts rows of one file to the columns of `target`, an Arrow schema with field IDs at every level.
+
+    Columns that the file lacks become null. Columns with a narrower type in the file are promoted.
+    """
 
     def __init__(self, source: pa.Schema, target: pa.Schema, required_ids: Collection[int] = ()) -> None:
-        """Prepare the conversion.
+        """Prepare the conversion from the file's schema `source`.
 
-        Raises UnsupportedFile if the schema `source` lacks field IDs or columns with `required_ids`.
+        Raises UnsupportedFile if `source` lacks field IDs, or lacks a column of `target` that is in `required_ids`.
         """
         self._source = source
         self._target = target
@@ -433,16 +454,19 @@ class Projection:
             raise UnsupportedFile(f"does not have the columns of its partition (field ids {sorted(missing)})")
         self._positions = [positions.get(_id(field)) for field in target]
         self.fields = [None if position is None else source.field(position) for position in self._positions]
-        """For each column of `target`, the file's column, or None if the file lacks it."""
+        """For each column of `target`, the corresponding column of the file, or None if the file lacks the column."""
         self.sources = [None if field is None else field.name for field in self.fields]
-        """For each column of `target`, the name of the file's column, or None if the file lacks it."""
+        """For each column of `target`, the name of the column in the file, or None if the file lacks the column."""
         self.columns = list(dict.fromkeys(name for name in self.sources if name is not None))
-        """The names of the file's columns that must be read."""
+        """The names of the columns to read from the file."""
         if len(set(source.names)) < len(source.names):
             raise UnsupportedFile("has two columns of one name")
 
     def __call__(self, rows: pa.RecordBatch) -> pa.Table:
-        """Return the rows with the columns of `target`. Raises UnsupportedFile."""
+        """Return the rows with the columns of `target`.
+
+        Raises UnsupportedFile if a value or type cannot be converted.
+        """
         columns = [
             pa.nulls(rows.num_rows, field.type)
             if position is None
@@ -498,12 +522,12 @@ def _struct(array: pa.StructArray, old: pa.StructType, new: pa.StructType) -> pa
 
 
 def _without_offset(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the array with the offset 0: `from_arrays` rejects a mask for an array with another offset."""
+    """Return an equal array with the offset 0, because `from_arrays` rejects a mask for arrays with another offset."""
     return array if not array.offset else array.take(pa.array(range(len(array)), pa.int64()))
 
 
 def _is_promotion(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether a cast from `old` to `new` leaves all values unchanged, provided that Arrow's cast succeeds."""
+    """Return whether a cast from `old` to `new` keeps all values unchanged, if Arrow's cast succeeds."""
     types = pa.types
     if types.is_dictionary(old):
         return _is_promotion(old.value_type, new) or old.value_type.equals(new)
@@ -527,7 +551,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _by_id(fields: Sequence[pa.Field[Any]]) -> dict[int, int]:
-    """Return the position of each field by its field ID. Raises UnsupportedFile for a field without an ID."""
+    """Return the positions of fields by field ID. Raises UnsupportedFile for a missing or duplicate ID."""
     positions = {}
     for position, field in enumerate(fields):
         id_ = _id(field)
@@ -538,10 +562,7 @@ def _by_id(fields: Sequence[pa.Field[Any]]) -> dict[int, int]:
 
 
 def _ids(fields: Any) -> set[int]:
-    """Return the field IDs of all fields, including those nested in structs.
-
-    `fields` is an Arrow schema or struct type.
-    """
+    """Return the field IDs of all fields of an Arrow schema or struct type, including fields of nested structs."""
     nested = (_ids(field.type) for field in fields if isinstance(field.type, pa.StructType))
     return {_id(field) for field in fields}.union(*nested)
 

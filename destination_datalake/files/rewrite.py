@@ -1,13 +1,13 @@
-"""Two jobs on executors that rewrite Parquet files: `rewrite` widens column types, and `compact` merges files.
+"""Two jobs on executors that rewrite Parquet files: `rewrite` widens column types, and `compact` merges small files.
 
-`rewrite` copies a file, and widens the types of columns. The file may come from another writer, such as Spark, Hive or
-pandas. The copy keeps columns, their order, rows, row groups, field IDs, compression and key-value metadata, with these
-exceptions:
+`rewrite` copies a file with wider column types. The file may have been written by another program, such as Spark, Hive
+or pandas. The copy keeps columns, their order, rows, row groups, field IDs, compression and key-value metadata, with
+these exceptions:
 
 - Rows removed by position deletes are omitted.
 - INT96 timestamps become microseconds in UTC, as engines read them. Arrow's default, nanoseconds, overflows in 2262,
   and Spark cannot read it.
-- Copies of the schema in the metadata are omitted, because they have the former column types.
+- Copies of the schema in the metadata are omitted, because they contain the former column types.
 
 `compact` reads files in sequence, in small batches, and uploads the new file in parts while it is encoded. Memory is
 bounded by one row group, plus one byte per row of a file with position deletes. Sorting spills to the local disk.
@@ -71,16 +71,19 @@ _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | Failed]:
-    """Rewrite the file of each task. Yield one result per task. A failed task does not stop the job."""
+    """Copy the file of each task with wider column types. Yield one result per task.
+
+    A failed task yields a Failed and does not stop the job. The copies are invisible until `publish_rewritten`.
+    """
     for task in tasks:
         yield attempt(partial(_rewrite, task), partial(_problem, task))
 
 
 def publish_rewritten(results: Sequence[Rewritten | Failed], access: AwsAccess) -> list[Rewritten]:
-    """Publish all rewritten files, on the driver, and return them.
+    """Make all rewritten files visible, and return them. Runs on the driver.
 
-    If a file could not be rewritten, raises RewriteFailed, and no file becomes visible. If S3's client raises an error,
-    some files may already be visible. In both cases no pending upload remains.
+    If one of `results` is a Failed, raises RewriteFailed, and no file becomes visible. If a request to S3 fails, raises
+    its error, and some files may already be visible. In both cases no pending upload remains.
     """
     s3 = access.client("s3")
     rewritten = [result for result in results if isinstance(result, Rewritten)]
@@ -127,9 +130,9 @@ def _rewrite(task: RewriteTask) -> Rewritten:
 def copy_rows(
     file: OpenedFile, schema: pa.Schema, deleted: NDArray[np.bool_] | None, upload: Upload
 ) -> pq.ParquetWriter:
-    """Copy the rows that are not `deleted`, one row group at a time, with the types of `schema`.
+    """Copy the rows that are not marked in the mask `deleted` to `upload`, with the column types of `schema`.
 
-    Return the closed writer. Row groups without remaining rows are omitted. Memory is bounded by one row group.
+    Returns the closed writer. Row groups without remaining rows are omitted. Memory is bounded by one row group.
     """
     with writer_like(file.parquet, schema, upload) as writer:
         for group in file.all_groups:
@@ -146,7 +149,8 @@ def copy_rows(
 def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:
     """Open a writer with the compression, encodings and sort order of an existing file.
 
-    Parquet stores these for each column chunk. The first row group determines them for the whole file.
+    Parquet stores these properties for each column chunk (a column in one row group). The writer uses the properties of
+    the first row group for the whole file.
     """
     first = old.metadata.row_group(0) if old.num_row_groups else None
     chunks = [first.column(index) for index in range(first.num_columns)] if first is not None else []
@@ -163,10 +167,7 @@ def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.Pa
 
 
 def _widened(old: pq.ParquetFile, task: RewriteTask) -> pa.Schema:
-    """Return the schema of the file, with the new column types of the task.
-
-    Names are case-insensitive, as in catalogs.
-    """
+    """Return the schema of the file with the task's new column types. Names are case-insensitive, as in catalogs."""
     int96 = iter([old.schema.column(index).physical_type == "INT96" for index in range(len(old.schema))])
     wanted = {name.lower(): type_ for name, type_ in task.columns.items()}
     widened = [_wider_field(field, wanted.get(field.name.lower()), int96) for field in old.schema_arrow]
@@ -180,7 +181,10 @@ def _wider_field(field: pa.Field[Any], wanted: ColumnType | None, int96: Iterato
 
 
 def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool]) -> pa.DataType:
-    """Return the widened type. `int96` yields, for each leaf in the order of the schema, whether its type is INT96."""
+    """Return the new type of a column or nested field. INT96 timestamps become microseconds.
+
+    `int96` yields, for each leaf in the order of the schema, whether the file stores the leaf as INT96.
+    """
     if isinstance(type_, pa.StructType):
         inner = {field.name.lower(): field.type for field in wanted.fields} if isinstance(wanted, Struct) else {}
         children = [type_.field(index) for index in range(type_.num_fields)]
@@ -202,7 +206,7 @@ def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool])
 def _metadata(old: Mapping[bytes, bytes], changed: Mapping[str, pa.DataType]) -> dict[bytes, bytes]:
     """Return the key-value metadata for the new file.
 
-    If types change, copies of the former schema are omitted, and pandas' entry is corrected.
+    If column types change, copies of the former schema are omitted, and the types in pandas' entry are corrected.
     """
     kept = {key: value for key, value in old.items() if not changed or key not in _COPIES_OF_THE_SCHEMA}
     if _PANDAS in kept:
@@ -224,7 +228,10 @@ _MIN_SOURCES = 2
 
 
 def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
-    """Write the compacted file of each task. Yield one result per task. A failed task does not stop the job."""
+    """Write one new file with the rows of each task's source files. Yield one result per task.
+
+    A failed task yields a Failed and does not stop the job.
+    """
     for task in tasks:
         headline = f"Files under {task.folder} could not be compacted"
         problem = Problem(headline, "compact files under", task.folder, task.access)
@@ -232,9 +239,9 @@ def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
 
 
 def _compact(task: CompactTask) -> Compacted | NotCompacted:
-    """Write the rows of all supported sources.
+    """Write the rows of all source files that are supported.
 
-    If a source turns out to be unsupported after some of its rows are written, start again without it.
+    If a file turns out to be unsupported after some of its rows were written, start again without this file.
     """
     s3 = task.access.client("s3")
     skipped: dict[str, SkippedFile] = {}
@@ -272,9 +279,9 @@ def _write_compacted(task: CompactTask, skipped: dict[str, SkippedFile], s3: S3C
 
 
 def _rows(stored: StoredFile, schema: pa.Schema, skipped: dict[str, SkippedFile], s3: S3Client) -> Iterator[pa.Table]:
-    """Yield the live rows of a file. If the file is unsupported, add it to `skipped` instead.
+    """Yield the live rows of a file. If the file is unsupported, add it to `skipped`.
 
-    Raises _FailedMidway if some of its rows were already yielded.
+    Raises _FailedMidway if rows of the file were already yielded.
     """
     has_yielded = False
     try:
@@ -299,7 +306,7 @@ def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:
 
 
 class _FailedMidway(Exception):
-    """Raised for a file that turned out to be unsupported after some of its rows were written."""
+    """Raised if a file turns out to be unsupported after some of its rows were written to the new file."""
 
     def __init__(self, file: SkippedFile) -> None:
         super().__init__(file.reason)

@@ -1,6 +1,6 @@
-"""Search data files for rows, on executors: by row ID (for replay) or by the value of a column (for erasure).
+"""Search data files for rows, on executors: by row ID (for replay), or by the value of a column (for erasure).
 
-The jobs return line numbers or positions of rows, but never the rows. They read only the column that is searched.
+The jobs read only the searched column. They return line numbers or row positions, but never the rows.
 """
 
 from __future__ import annotations
@@ -56,16 +56,17 @@ _ID_LENGTH = 36
 _ID_IN_JSON = re.compile(rb'"_airbyte_raw_id":"([0-9a-f-]{36})"')
 
 _NIBBLES = np.full(256, 255, np.uint8)
-"""The value of each hexadecimal digit, indexed by its ASCII code; 255 for other characters."""
+"""The value of each hexadecimal digit, indexed by the digit's ASCII code. Other characters have the value 255."""
 _NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class RowIdTask:
-    """A search for the rows of some units in Parquet or JSON lines files.
+    """A task that searches Parquet and JSON lines files for the rows of some units.
 
-    `units` are row IDs without their last eight digits, which are the number of a line in the unit. The extension of a
-    file shows its format. Rows that position deletes remove are skipped.
+    A unit is the part of a batch that one task encodes. `units` are row IDs without their last eight digits, which
+    contain the number of a line in the unit. The extension of a file determines its format. Rows that position deletes
+    remove are skipped.
     """
 
     sources: tuple[SourceFile, ...]
@@ -75,9 +76,9 @@ class RowIdTask:
 
 @dataclass(frozen=True, slots=True)
 class RowIdMatches:
-    """The line numbers of the matching rows, by the index of their unit in the task.
+    """The rows that a `RowIdTask` found: their line numbers, by the index of their unit in the task.
 
-    `rows` is the number of all live rows.
+    `rows` is the number of all live rows in the task's files.
     """
 
     lines: Mapping[int, RowSet]
@@ -86,19 +87,22 @@ class RowIdMatches:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """The line numbers of a table's rows, by unit. `rows` is the number of all live rows."""
+    """The line numbers of a table's rows, by unit. `rows` is the number of all live rows of the table."""
 
     lines: Mapping[str, BitMap]
     rows: int = 0
 
     @property
     def unknown(self) -> int:
-        """The number of rows that belong to none of the units, or have the same line number as another row."""
+        """The number of rows that belong to none of the units, or whose row ID equals another row's."""
         return self.rows - sum(map(len, self.lines.values()))
 
 
 def find_by_row_id(tasks: Iterable[RowIdTask]) -> Iterator[RowIdMatches | Failed]:
-    """Search the files of each task. Yield one result per task."""
+    """Search the files of each task for the rows of its units. Yield one result per task.
+
+    A failed task yields a Failed and does not stop the job.
+    """
     for task in tasks:
         problem = Problem("Rows could not be searched", "read files of", task.sources[0].uri, task.access)
         yield attempt(partial(_rows_of_units, task), problem)
@@ -107,13 +111,13 @@ def find_by_row_id(tasks: Iterable[RowIdTask]) -> Iterator[RowIdMatches | Failed
 def row_id_tasks(
     sources: Sequence[SourceFile], units: Iterable[str], tasks: int, access: AwsAccess
 ) -> Sequence[RowIdTask]:
-    """Return at most `tasks` tasks that together search all files."""
+    """Return at most `tasks` tasks that together search all files of `sources` for rows of `units`."""
     sorted_units = tuple(sorted(units))
     return [RowIdTask(share, sorted_units, access) for share in distribute(sources, tasks)]
 
 
 def merge_row_ids(results: Iterable[RowIdMatches], units: Iterable[str]) -> TableRows:
-    """Merge the results of all tasks. `units` must be the units that the tasks searched for."""
+    """Merge the results of all tasks. `units` must be the units that were passed to `row_id_tasks`."""
     sorted_units, lines, rows = sorted(units), dict[str, BitMap](), 0
     for result in results:
         rows += result.rows
@@ -152,9 +156,9 @@ def _rows_of_units(task: RowIdTask) -> RowIdMatches:
 
 
 def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[Mapping[int, BitMap], int]:
-    """Return the line numbers of one JSON lines file by unit, and its number of rows.
+    """Search a JSON lines file. Return the line numbers of the matching rows by unit, and the number of all rows.
 
-    The file is read with a single request, because another object may replace it between two requests.
+    The file is read with a single request, because another object could replace it between two requests.
     """
     address, lines, rows = S3Address.parse(uri), dict[int, BitMap](), 0
     with closing(s3.get_object(Bucket=address.bucket, Key=address.key)["Body"]) as body:
@@ -166,7 +170,10 @@ def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[
 
 
 def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> None:
-    """Add the line numbers of row IDs that belong to the units. A row ID ends with its line number."""
+    """Add the line numbers of the row IDs that belong to one of the units to `lines`.
+
+    A row ID ends with its line number.
+    """
     texts: Any = pa.array(ids, pa.string()) if isinstance(ids, list) else ids.cast(pa.string())
     unit_length = _ID_LENGTH - COUNTED_DIGITS
     texts = texts.filter(pc.equal(pc.binary_length(texts), pa.scalar(_ID_LENGTH)))
@@ -184,7 +191,7 @@ def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> Non
 # --- Rows by the value of a column ------------------------------------------------------------------------------------
 
 _MAX_RAW_IDS = 10_000
-"""Maximum number of raw IDs per file that are sent to the driver. This number of raw IDs takes 160 kB."""
+"""Maximum number of row IDs per file that are sent to the driver. They take 160 kB."""
 
 _NO_FIELD_IDS = (
     "has columns without field ids. Another program has written it: let that program write the table's files again "
@@ -194,10 +201,10 @@ _NO_FIELD_IDS = (
 
 @dataclass(frozen=True, slots=True)
 class ColumnValueTask:
-    """A search in Parquet files of one Iceberg table for rows that have one of the `ids` in a column.
+    """A task that searches Parquet files of one Iceberg table for rows that have one of the `ids` in a column.
 
-    `column` is a top-level column of the table, with field IDs at every level; each struct in it has a single field.
-    `path` is the list of names from this column to the innermost field, whose values are searched.
+    `column` is a top-level column of the table, with field IDs at every level. Each struct in it has a single field.
+    `path` lists the names from this column to the innermost field, whose values are searched.
     """
 
     sources: tuple[SourceFile, ...]
@@ -211,8 +218,9 @@ class ColumnValueTask:
 class FileMatches:
     """The matching rows of one file, including rows that position deletes already hide.
 
-    `unsuitable` is a clause with the reason why the file cannot be rewritten without these rows, or None. `raw_ids`
-    contains 16 bytes per row. It is None if a row has no raw ID, or if too many rows match.
+    `unsuitable` explains why the file cannot be rewritten without these rows, as a clause about the file, or is None.
+    `raw_ids` contains the row IDs of the matching rows, 16 bytes each. It is None if a row has no such ID, or if too
+    many rows match.
     """
 
     rows: RowSet
@@ -223,9 +231,10 @@ class FileMatches:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMatches:
-    """The files with matching rows, by URI. `missing` files do not exist, and `unreadable` files are not valid Parquet.
+    """The files that contain matching rows, by URI.
 
-    `searched` is the number of files whose values were read. Statistics excluded the other files.
+    `missing` files do not exist, and `unreadable` files are not valid Parquet. `searched` is the number of files whose
+    values were read. Statistics excluded the other files.
     """
 
     files: Mapping[str, FileMatches]
@@ -235,7 +244,10 @@ class ColumnMatches:
 
 
 def find_by_column_value(tasks: Iterable[ColumnValueTask]) -> Iterator[ColumnMatches | Failed]:
-    """Search the files of each task. Yield one result per task."""
+    """Search the files of each task for rows with one of the task's IDs. Yield one result per task.
+
+    A failed task yields a Failed and does not stop the job.
+    """
     for task in tasks:
         problem = Problem("Rows to erase could not be searched", "read files of", task.sources[0].uri, task.access)
         yield attempt(partial(_column_matches, task), problem)
@@ -244,13 +256,16 @@ def find_by_column_value(tasks: Iterable[ColumnValueTask]) -> Iterator[ColumnMat
 def column_value_tasks(
     sources: Sequence[SourceFile], column: pa.Field[Any], path: tuple[str, ...], access: AwsAccess, tasks: int
 ) -> list[ColumnValueTask]:
-    """Return at most `tasks` tasks that together search all files. `ids.search` adds the IDs to the tasks."""
+    """Return at most `tasks` tasks that together search all files of `sources` for values of a column.
+
+    The tasks contain no IDs yet: `ids.search` adds them.
+    """
     by_size = sorted(sources, key=lambda source: source.size, reverse=True)
     return [ColumnValueTask(share, column, path, access) for share in distribute(by_size, tasks)]
 
 
 def merge_column_matches(results: Iterable[ColumnMatches]) -> ColumnMatches:
-    """Merge the results of all tasks."""
+    """Merge the results of all tasks, which searched different files."""
     all_results = [*results]
     return ColumnMatches(
         {uri: rows for result in all_results for uri, rows in result.files.items()},
@@ -261,7 +276,10 @@ def merge_column_matches(results: Iterable[ColumnMatches]) -> ColumnMatches:
 
 
 def distinct_rows(raw_ids: Iterable[bytes | None]) -> int | None:
-    """Return the number of distinct rows in several files, or None if the raw IDs of a file are unknown."""
+    """Return the number of distinct row IDs in several files, or None if the row IDs of a file are unknown.
+
+    `raw_ids` contains, for each file, the value of `FileMatches.raw_ids`.
+    """
     distinct = set[bytes]()
     for ids in raw_ids:
         if ids is None:
@@ -321,11 +339,12 @@ def _path_in_file(file: OpenedFile, task: ColumnValueTask) -> Sequence[str] | No
 def matching_rows(
     file: OpenedFile, path: Sequence[str], type_: pa.DataType, wanted: ValueSet
 ) -> tuple[NDArray[np.bool_], bool]:
-    """Return a mask of the rows whose value in a column is in the set `wanted`, and whether any values had to be read.
+    """Search a column of a file for the values in `wanted`.
+
+    Return a mask of the matching rows, and whether values were read.
 
     `path` is the path of the column as spelled in the file. Values are cast to `type_`, the type of the column in the
-    table. Row groups that cannot have such values, by their statistics, are skipped. Raises UnsupportedFile and AWS
-    errors.
+    table. Row groups whose statistics exclude all wanted values are skipped. Raises UnsupportedFile and AWS errors.
     """
     matches, name = np.zeros(file.row_count, np.bool_), ".".join(path)
     groups = file.groups
@@ -345,7 +364,7 @@ def matching_rows(
 
 
 def _raw_ids(file: OpenedFile, rows: BitMap) -> bytes | None:
-    """Return the raw IDs of these rows of a file, as in `FileMatches.raw_ids`."""
+    """Return the row IDs of these rows, 16 bytes each, or None if they are too many or a row has no valid ID."""
     if len(rows) > _MAX_RAW_IDS or RAW_ID not in file.schema.names:
         return None
     ids = bytearray()

@@ -1,4 +1,7 @@
-"""Read segments on executors: memory-mapped from the disk of this machine, or from the staging folder in S3."""
+"""Read segments (files of record lines) on executors, from the local disk or from the staging folder in S3.
+
+Segments on the local disk are mapped into memory.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,13 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 READ_AHEAD_BYTES = 32 * 1024 * 1024
-"""Maximum size of a segment that is downloaded while the previous one is encoded. Most segments are half as large."""
+"""Maximum size of a segment that is downloaded while the previous segment is encoded. Most segments are half as
+large."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A segment in a file on the driver's disk. Only executors on the same machine can read it."""
+    """A segment in a file on the driver's disk. Only executors on the driver's machine can read it."""
 
     path: str
 
@@ -35,7 +39,7 @@ class LocalFile:
 class StagedObject:
     """A segment in an S3 object, which all executors can read.
 
-    `etag` is the ETag of the object as written. A read fails if another object has replaced it.
+    `etag` is the ETag of the object when the driver wrote it. A read fails if another object has replaced it.
     """
 
     uri: str
@@ -43,13 +47,13 @@ class StagedObject:
 
 
 class SegmentSource(Protocol):
-    """A source of a segment's lines other than a file or a staged object.
+    """A source of a segment's lines other than a local file or a staged object.
 
-    The source is a small value that is sent to the executor, and reads the lines there.
+    The source is a small value that the driver sends to the executor, which calls `contents`.
     """
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
-        """Yield the lines in pieces, in order. Raises ConnectorError and botocore's errors."""
+        """Yield the lines of the segment in pieces, in order. Raises ConnectorError and botocore's errors."""
 
 
 RowId: TypeAlias = bytes
@@ -62,8 +66,8 @@ SegmentLocation: TypeAlias = LocalFile | StagedObject | SegmentSource
 class StagedSegment:
     """A segment (a file of record lines of one stream) that executors can read.
 
-    `bytes` is its size, `first_record` the number of its first record, and `records` its number of records. If the
-    lines already have row IDs, `first_id` is the row ID of line 0 as 16 bytes, and the rows keep these IDs.
+    `bytes` is the segment's size, `first_record` the number of its first record, and `records` its number of records.
+    If the lines already have row IDs, `first_id` is the row ID of line 0 as 16 bytes, and the rows keep their IDs.
     """
 
     location: SegmentLocation
@@ -74,7 +78,7 @@ class StagedSegment:
 
 
 class SegmentGone(ConnectorError):
-    """Raised if a staged segment was deleted or replaced."""
+    """Raised if a staged segment was deleted or replaced before an executor read it."""
 
     def __init__(self, uri: str) -> None:
         message = (
@@ -86,7 +90,7 @@ class SegmentGone(ConnectorError):
 
 
 class SegmentUnreadable(ConnectorError):
-    """Raised if no attempt could download a staged segment completely."""
+    """Raised if a staged segment could not be downloaded completely, even after retries."""
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
@@ -98,17 +102,17 @@ class SegmentUnreadable(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Whole lines of a segment, as received.
+    """Whole lines of a segment, as received from the source.
 
-    `left_out` is the number of empty lines, which replace omitted records. They do not become rows, but remain in the
-    content, because line numbers are part of row IDs.
+    `left_out` is the number of omitted lines, which are empty. They do not become rows, but remain in the content,
+    because line numbers are part of row IDs.
     """
 
     lines: mmap.mmap | bytes | bytearray
     left_out: int = 0
 
     def without(self, is_left_out: NDArray[np.bool_]) -> Content:
-        """Return the content with the lines that the mask selects replaced by empty lines."""
+        """Return the content with an empty line in place of each line that the mask selects."""
         import numpy as np
 
         from destination_datalake.protocol.json_text import line_bounds
@@ -126,7 +130,7 @@ class Content:
 def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[Content]:
     """Yield the content of each segment, in order. At most two downloaded segments are in memory at a time.
 
-    Raises SegmentGone and SegmentUnreadable, and the errors of a SegmentSource, of botocore and of the disk.
+    Raises SegmentGone, SegmentUnreadable, and the errors of a SegmentSource, of botocore and of the disk.
     """
     with _ReadAhead(segments, access) as downloads:
         for number, segment in enumerate(segments):
@@ -140,9 +144,9 @@ def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[C
 
 
 def _downloaded(source: StagedObject, size: int, access: AwsAccess) -> bytes:
-    """Return the content of a staged object of `size` bytes.
+    """Download a staged object, which must have `size` bytes.
 
-    Raises SegmentGone and SegmentUnreadable, and the errors of the request.
+    Raises SegmentGone, SegmentUnreadable and botocore's errors.
     """
     with naming_lost_object(source.uri, SegmentGone):
         content = get(access.client("s3"), source.uri, etag=source.etag)
@@ -153,7 +157,10 @@ def _downloaded(source: StagedObject, size: int, access: AwsAccess) -> bytes:
 
 @contextmanager
 def naming_lost_object(uri: str, gone: Callable[[str], ConnectorError]) -> Iterator[None]:
-    """Raise `gone(uri)` if the object was deleted or replaced, and SegmentUnreadable if responses end early."""
+    """Convert errors in the body: raise `gone(uri)` if the object was deleted or replaced.
+
+    Raise SegmentUnreadable if responses end early or stall.
+    """
     from botocore.exceptions import ClientError
 
     try:
@@ -173,7 +180,7 @@ def _mapped(path: str) -> mmap.mmap:
 
 
 class _ReadAhead:
-    """Downloads the next segment while the previous one is in use. Its thread starts with the first such download."""
+    """Downloads the next segment while the previous one is encoded. Starts its thread with the first such download."""
 
     def __init__(self, segments: Sequence[StagedSegment], access: AwsAccess) -> None:
         self._segments = segments
@@ -190,7 +197,7 @@ class _ReadAhead:
         self._thread.shutdown(cancel_futures=True)
 
     def take(self, number: int) -> bytes:
-        """Return the content of a segment. Start to download the next segment if it is small enough."""
+        """Return the content of a segment. Start the download of the next segment if it is small enough."""
         content = self._download(number) if self._next is None else self._next.result()
         self._next = None
         following = number + 1

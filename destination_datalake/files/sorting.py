@@ -1,7 +1,7 @@
-"""Sort rows in memory, or by an external merge sort if they do not fit in memory.
+"""Sort rows in memory, or by an external merge sort if the rows do not fit in memory.
 
-The order is Iceberg's (Iceberg spec: Sorting), in which NaN is above all numbers. Rows are spilled to the local disk as
-Arrow IPC files, which are memory-mapped for reading. The files have no names, so the system deletes them when the
+The order is Iceberg's (Iceberg spec: Sorting): NaN sorts above all numbers. Rows are spilled to the local disk as Arrow
+IPC files, which are memory-mapped for reading. The files have no names, so the operating system deletes them when the
 process ends, even if it is killed.
 """
 
@@ -32,7 +32,7 @@ _BUFFER_BYTES = 1024 * 1024
 
 
 class SpillFailed(ConnectorError):
-    """Raised if rows cannot be spilled to the disk. The cause may be temporary."""
+    """Raised if rows cannot be written to the local disk, for example because it is full. A retry may succeed."""
 
 
 class _Batch(NamedTuple):
@@ -47,15 +47,16 @@ class _Partition(NamedTuple):
 
 
 class Spill:
-    """Stores rows on disk by partition, in the order in which they were added.
+    """Stores rows on the local disk by partition, in the order in which they were added.
 
-    A partition is identified by the `repr` of its values, because 0.0 equals -0.0, and NaN does not equal itself.
+    Call `add` any number of times, then `end_run` to make the added rows readable, then `take`. A partition is
+    identified by the `repr` of its values, because 0.0 equals -0.0, and NaN does not equal itself.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
         """Write nothing yet.
 
-        The default directory is Spark's local directory, otherwise the one for temporary files.
+        The default directory is Spark's local directory or, outside of Spark, the temporary directory.
         """
         self._directory = directory or spark_directory() or Path(tempfile.gettempdir())
         self._partitions: dict[str, _Partition] = {}
@@ -65,12 +66,12 @@ class Spill:
         self._written = 0
 
     def bytes_of(self, values: tuple[PartitionValue, ...]) -> int:
-        """Return the size, before spilling, of a partition's rows in memory."""
+        """Return the size of a partition's rows, as they were in memory before they were spilled."""
         partition = self._partitions.get(repr(values))
         return sum(batch.bytes for batch in partition.batches) if partition is not None else 0
 
     def add(self, values: tuple[PartitionValue, ...], rows: Rows) -> None:
-        """Append rows, at least one, of a partition. All rows up to the next `end_run` must have the same schema.
+        """Append at least one row to a partition. All rows up to the next `end_run` must have the same schema.
 
         Raises SpillFailed.
         """
@@ -87,7 +88,7 @@ class Spill:
                 self._written += 1
 
     def end_run(self) -> None:
-        """Make the rows that were added so far readable. Raises SpillFailed."""
+        """Make all added rows readable by `take`. Raises SpillFailed."""
         if self._file is None or self._writer is None:
             return
         with self._disk_errors():
@@ -99,18 +100,18 @@ class Spill:
         self._file = self._writer = None
 
     def take(self, values: tuple[PartitionValue, ...]) -> list[Rows]:
-        """Remove and return the rows of a partition, memory-mapped. Call `end_run` before, if rows were added."""
+        """Remove and return the rows of a partition, memory-mapped. If rows were added, call `end_run` first."""
         partition = self._partitions.pop(repr(values), None)
         return self._read(partition.batches) if partition is not None else []
 
     def take_all(self) -> Iterator[tuple[tuple[PartitionValue, ...], list[Rows]]]:
-        """Remove and yield each partition with its rows."""
+        """Remove and yield each partition's values with its rows, memory-mapped."""
         while self._partitions:
             values, batches = self._partitions.pop(next(iter(self._partitions)))
             yield values, self._read(batches)
 
     def close(self) -> None:
-        """Remove all rows, and free the disk space. May be called repeatedly."""
+        """Discard all rows and free the disk space. May be called repeatedly."""
         self._partitions.clear()
         self._runs.clear()
         if self._file is not None:
@@ -144,26 +145,26 @@ class Spill:
 
 
 def spark_directory() -> Path | None:
-    """Return one of the folders that Spark assigns to its Python workers (`spark.local.dir`).
+    """Return one of the local folders that Spark assigns to its Python workers (`spark.local.dir`).
 
-    Outside of Spark, return None.
+    Returns None outside of Spark.
     """
     folders = [folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if folder]
     return Path(folders[os.getpid() % len(folders)]) if folders else None
 
 
 RUN_BYTES = 48 * 1024 * 1024
-"""Size, in Arrow bytes, of the rows that are sorted together. Sorting takes twice this memory."""
+"""Size, in Arrow bytes, of the rows that are sorted together in memory. Sorting takes twice this memory."""
 
 _MERGED_BYTES = 32 * 1024 * 1024
-"""Size, in Arrow bytes, of the rows that a merge keeps in memory, for all runs together."""
+"""Maximum size, in Arrow bytes, of the rows that a merge keeps in memory for all its runs together."""
 
 
 def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
-    """Return the rows in the given order. The sort is stable.
+    """Return the rows sorted by `order`. The sort is stable.
 
     Texts are compared by code point. A column that the table lacks counts as null in all rows. If the rows are already
-    in order, returns the table itself.
+    in order, returns `table` itself.
     """
     positions = sorted_positions(table, order)
     if (positions[1:] > positions[:-1]).all():
@@ -172,7 +173,7 @@ def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
 
 
 def sorted_positions(table: pa.Table, order: SortOrder) -> npt.NDArray[np.uint64]:
-    """Return the positions of the rows in the given order. The sort is stable."""
+    """Return the positions of the rows, in the sequence given by `order`. The sort is stable."""
     keys: dict[str, pa.Array[Any]] = {}
     directions: list[tuple[str, str]] = []
     for number, field in enumerate(order.fields):
@@ -205,7 +206,11 @@ def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
 
 
 class MergeSort:
-    """An external merge sort of rows of one schema. Sorted runs are on disk, unless all rows fit into `run_bytes`."""
+    """An external merge sort of rows of one schema. Call `add` for all rows, iterate over `rows`, then call `close`.
+
+    Whenever the added rows reach `run_bytes`, they are sorted and spilled to disk as a run. If all rows fit in memory,
+    nothing is spilled.
+    """
 
     def __init__(self, order: SortOrder, run_bytes: int = RUN_BYTES, merged_bytes: int = _MERGED_BYTES) -> None:
         self._order = order
@@ -215,17 +220,17 @@ class MergeSort:
         self._waiting_bytes = 0
         self._spill = Spill()
         self._runs: list[Rows] = []
-        """The rows of each run, memory-mapped, and their size in memory."""
+        """The memory-mapped rows of each run, and their size in memory."""
 
     def add(self, table: pa.Table) -> None:
-        """Add rows: at least one. Raises SpillFailed."""
+        """Add at least one row. Raises SpillFailed."""
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
         if self._waiting_bytes >= self._run_bytes:
             self._end_run()
 
     def rows(self) -> Iterator[pa.Table]:
-        """Yield all rows in order. No rows can be added afterwards. Raises SpillFailed."""
+        """Yield all rows in order. Afterwards, do not add rows. Raises SpillFailed."""
         if self._runs and self._waiting:
             self._end_run()
         if self._runs:
@@ -234,7 +239,7 @@ class MergeSort:
             yield self._take_waiting()
 
     def close(self) -> None:
-        """Free the disk space. May be called repeatedly."""
+        """Discard all rows on disk and free the disk space. May be called repeatedly."""
         self._spill.close()
         self._runs.clear()
 
@@ -257,9 +262,9 @@ class MergeSort:
             runs = [run for run in runs if run.fill()]
 
     def _next(self, runs: list[_Run]) -> pa.Table:
-        """Remove the next rows from the buffers of the runs, and return them in order.
+        """Remove the next rows from the buffers of the runs. Return them in order.
 
-        A run may have more rows on disk than in its buffer. Its next rows follow the last row in the buffer. Only rows
+        A run may have more rows on disk than in its buffer, and these sort after the last row in the buffer. Only rows
         up to the lowest of these last rows can therefore be returned.
         """
         candidates = self._candidates(runs)
@@ -276,7 +281,10 @@ class MergeSort:
         return table.take(positions[:count])
 
     def _candidates(self, runs: list[_Run]) -> list[_Run]:
-        """Return the runs that may contain some of the next rows. If rows were added in order, this is a single run."""
+        """Return the runs that may contain some of the next rows.
+
+        If the rows were added in sorted order, this is a single run.
+        """
         if not any(run.has_more for run in runs):
             return runs
         # Compare the first rows of all runs, and the last buffered rows of the runs that have more rows on disk.
@@ -289,7 +297,7 @@ class MergeSort:
 
 
 class _Run:
-    """A run during the merge: the rows in its buffer, and its remaining blocks."""
+    """A sorted run during the merge: the rows in its buffer in memory, and its remaining blocks on disk."""
 
     def __init__(self, rows: Rows, buffer_bytes: int) -> None:
         count = max(1, rows.table.num_rows * buffer_bytes // max(rows.bytes, 1))

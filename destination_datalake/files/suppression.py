@@ -1,11 +1,10 @@
-"""Suppress records with erased IDs. The IDs are recorded as hashes in the ledger of erasure requests.
+"""Suppress records with erased IDs. The ledger of erasure requests contains the hashes of these IDs.
 
-Replays omit archived records with these IDs. If an erasure request has the option `--suppress` (`delete-rows
---suppress`), syncs also reject new records with these IDs. Such rejects are counted, but no part of the records is
-kept.
+Replays omit archived records with these IDs. For an erasure request with the option `--suppress` (`delete-rows
+--suppress`), syncs also reject new records with these IDs. They count as rejects, but nothing of the records is stored.
 
-The ledger consists of a folder for each request, `_deletions/{id}/`. The folder contains the object `request.json`, and
-a folder `hashes/` with salted hashes of the IDs, in one object per column type. The ledger contains no IDs.
+The ledger contains a folder for each request, `_deletions/{id}/`, with the object `request.json`, and a folder
+`hashes/` with salted hashes of the IDs, in one object per column type. The ledger does not contain the IDs.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 DELETIONS_FOLDER = "_deletions"
-"""The folder of the ledger, under bucket_prefix."""
+"""The folder, under bucket_prefix, of the ledger of erasure requests."""
 
 REQUEST = "request.json"
 REPORT = "report.json"
 HASHES = "hashes"
 
 RECORD_SUPPRESSED = "DESTINATION_RECORD_SUPPRESSED"
-"""The reject reason of suppressed records. Suppressed records are counted but not kept."""
+"""The reject reason for suppressed records. Such records are counted but not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuppressionRule:
-    """A LineFilter that omits records with certain IDs in a column, which is given by its name or dotted path.
+    """A line filter that omits records with certain IDs in a column. `column` is the column's name or dotted path.
 
-    The salted hashes of the IDs are in the object at `uri`. Executors read this object themselves, so that tasks stay
+    The object at `uri` contains the salted hashes of the IDs. Executors read this object themselves, so that tasks stay
     small.
     """
 
@@ -58,14 +57,20 @@ class SuppressionRule:
     salt: bytes
 
     def open(self, columns: Sequence[Field], s3: S3Client) -> SuppressionFilter | None:
-        """Return the filter, or None if the stream lacks the column. Raises ObjectFailed and ConfigError."""
+        """Return the filter for a unit, or None if the stream lacks the column or the column is nested.
+
+        Raises ObjectFailed if the hashes cannot be read, and ConfigError if they do not exist.
+        """
         column = field_at(columns, self.column.split("."))
         if column is None or isinstance(column.type, Struct | List):
             return None
         return SuppressionFilter(RecordSearch((column,), self._ids(s3)))
 
     def _ids(self, s3: S3Client) -> HashedIds:
-        """Return the hashed IDs in the object. The hashes from the most recently used objects stay in memory."""
+        """Read the hashed IDs. The IDs of the four most recently used objects stay in memory.
+
+        Raises the errors of `open`.
+        """
         ids = _recent.pop(self.uri, None)
         if ids is None:
             with naming_object("read which records are suppressed from", self.uri):
@@ -86,7 +91,7 @@ _recent: dict[str, HashedIds] = {}
 
 
 class SuppressionFilter:
-    """An OpenFilter that omits lines with suppressed IDs, which a search finds."""
+    """An open line filter that omits lines with suppressed IDs. `search` finds these lines."""
 
     reason = RECORD_SUPPRESSED
 
@@ -94,7 +99,7 @@ class SuppressionFilter:
         self._search = search
 
     def apply(self, content: Content) -> Content:
-        """Return the content with the matching lines replaced by empty lines."""
+        """Return the content with an empty line in place of each line with a suppressed ID."""
         if not len(content.lines):
             return content
         octets = np.frombuffer(content.lines, np.uint8)
@@ -106,22 +111,24 @@ class SuppressionFilter:
 
 
 SuppressionRules: TypeAlias = Mapping[str, tuple[SuppressionRule, ...]]
-"""The suppression rules of each table, by the table's name as "database.table"."""
+"""The suppression rules of each table. Keys are table names such as "database.table"."""
 
 _CONCURRENT_CALLS = 16
 
 
 class ErasedColumn(msgspec.Struct, frozen=True):
-    """The column of a table in which the IDs were searched, and its Arrow type as text."""
+    """The column in which an erasure request searched a table for IDs, and the column's Arrow type as text."""
 
     column: str
     type: str
 
 
 class RequestRecord(msgspec.Struct, frozen=True):
-    """An erasure request in the ledger. `salt` is in base64, `ids` is the number of IDs, and times are in ISO 8601.
+    """An erasure request as stored in the ledger.
 
-    `check` is a checksum of salted hashes, by which equal sets of IDs are recognized. `target` is the target from the
+    `salt` is in base64, `ids` is the number of IDs, and times are in ISO 8601.
+
+    `check` is a checksum of salted hashes, which identifies a request for the same IDs. `target` is the target on the
     command line. With `suppress`, syncs reject new records with these IDs.
     """
 
@@ -138,7 +145,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
 
 
 def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
-    """Yield all requests of a ledger, oldest first. `folder` is the ledger's S3 URI, without a trailing slash.
+    """Yield all erasure requests in a ledger, oldest first. `folder` is the ledger's S3 URI, without a trailing slash.
 
     Raises AWS errors, and ValueError for an invalid request.
     """
@@ -153,7 +160,7 @@ def _request(s3: S3Client, uri: str) -> RequestRecord | None:
 
 
 def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules:
-    """Return the suppression rules of these erasure requests, including unfinished requests.
+    """Return the suppression rules of these erasure requests, finished or not, by table.
 
     `folder` is the ledger's S3 URI, without a trailing slash.
     """
@@ -167,7 +174,10 @@ def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules
 
 
 def unfinished(folder: str, table: str, s3: S3Client) -> list[str]:
-    """Return the IDs of the unfinished requests in a ledger that erase rows of the table "database.table"."""
+    """Return the IDs of unfinished erasure requests that search the table "database.table".
+
+    Raises AWS errors and ValueError.
+    """
     return [request.id for request in requests(folder, s3) if request.finished is None and table in request.tables]
 
 
@@ -192,5 +202,5 @@ def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
 
 
 def hashes_name(type_: str) -> str:
-    """Return the name of the object with the hashes of IDs of this Arrow type."""
+    """Return the name of the object with the hashes of IDs for columns of this Arrow type."""
     return "".join(char if char.isalnum() else "_" for char in type_) + ".bin"

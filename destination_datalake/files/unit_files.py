@@ -1,11 +1,12 @@
-"""Write the data files of a unit: in sequence, or by partition if rows are partitioned or sorted.
+"""Write the data files of a unit, which is the part of a batch that one task encodes.
 
-A unit is the part of a batch that one task encodes. Partitioned rows are collected in memory until the unit ends, and
-are then grouped once, not block by block. If they exceed the memory limit, they are grouped several times. Each time, a
-partition with enough rows is written as a row group, unless too many files are open. The rows of other partitions are
-spilled to disk until the unit ends.
+`RollingFileWriter` writes rows in the order of arrival. `PartitionedFileWriter` writes partitioned or sorted rows. It
+collects the rows in memory until the unit ends, so that they are grouped once, not block by block. If the rows exceed
+the memory limit, they are grouped several times. Each time, a partition with enough rows is written as a row group,
+unless too many files are open. The rows of other partitions are spilled to disk until the unit ends.
 
-Encoded files are uploaded concurrently, because small uploads mostly wait for S3's responses.
+`PartitionedFileWriter` uploads its files concurrently, because the upload of a small file mostly waits for S3's
+response.
 """
 
 from __future__ import annotations
@@ -35,33 +36,38 @@ if TYPE_CHECKING:
 
 
 class FileWriter(Protocol):
-    """Writes one data file."""
+    """The interface of a writer for one data file: append tables, then call `close` once."""
 
     metadata_bytes: int
-    """The memory used for the file's footer, in bytes."""
+    """The memory, in bytes, that the file's metadata occupies until the file is closed. JSON lines files have no
+    metadata."""
 
     def write(self, table: pa.Table) -> None:
-        """Append rows. All tables must have the schema of the file."""
+        """Append the rows of `table`, which must have the file's schema."""
 
     def write_row_group(self, table: pa.Table, size: int) -> None:
-        """Append rows, and encode them immediately. `size` is the table's size in bytes.
+        """Append rows and encode them immediately. `size` is the table's size in bytes.
 
         Do not call both this method and `write` for the same file.
         """
 
     def close(self) -> bytes:
-        """Write the remaining rows. Return the Parquet footer, or nothing for other formats. The upload stays open."""
+        """Encode the remaining rows. Return the Parquet footer, or empty bytes for JSON lines.
+
+        Does not close the upload.
+        """
 
 
 Opener = Callable[[Upload], FileWriter]
-"""Opens data files of one schema. Several files may be open at the same time."""
+"""A function that returns a writer for a new data file, which is written to the given upload. All files of one opener
+have the same schema. Several files may be open at the same time."""
 
 
 def opener(format: FileFormat, codec: str, schema: pa.Schema, sample: pa.Table | None = None) -> Opener:
-    """Return the opener for files of this schema. `codec` is a value of the option `format.compression_codec`.
+    """Return a function that opens files of `schema`. `codec` is a value of the option `format.compression_codec`.
 
-    With a `sample` of rows, the encodings are chosen once for all files, because choosing them takes as long as
-    encoding a small file.
+    If a `sample` of rows is given, all Parquet files use the encodings chosen for the sample, because choosing
+    encodings takes as long as encoding a small file. Otherwise, each file chooses its encodings by its first row group.
     """
     match format:
         case "parquet":
@@ -74,19 +80,22 @@ def opener(format: FileFormat, codec: str, schema: pa.Schema, sample: pa.Table |
 
 
 def extension(format: FileFormat, codec: str) -> str:
-    """Return the extension of file names, including its dot."""
+    """Return the extension of file names, with its dot: `.parquet`, `.jsonl`, or `.jsonl.gz` for gzipped JSON lines."""
     if format == "jsonl":
         return ".jsonl.gz" if codec == "GZIP" else ".jsonl"
     return ".parquet"
 
 
 MAX_METADATA_BYTES = 64 * 1024 * 1024
-"""Maximum memory for a file's metadata. Files with 1,000 columns never reach this limit. With 10,000 sparse columns, a
-file reaches it after 5,000 rows."""
+"""Maximum memory for a file's metadata. A file that reaches the limit is closed. Files with 1,000 columns never reach
+it. Files with 10,000 sparse columns reach it after 5,000 rows."""
 
 
 class OpenFile:
-    """An open data file of one schema and, in a partitioned table, of one partition."""
+    """An open data file of one schema and, in a partitioned table, of one partition.
+
+    Write rows, then call `end` and `upload`. Instead, `abort` discards the file at any time before `upload` returns.
+    """
 
     def __init__(
         self,
@@ -97,7 +106,10 @@ class OpenFile:
         s3: S3Client,
         partition: tuple[PartitionValue, ...] = (),
     ) -> None:
-        """Upload nothing yet. `opener` must be for `schema`. `partition` contains the partition values, if any."""
+        """Upload nothing yet. `opener` must be for `schema`.
+
+        `partition` contains the file's partition values, if any.
+        """
         self.schema = schema
         self._upload = Upload(s3, uri, deferred=plan.deferred, held_in=plan.held_in)
         self._writer = opener(self._upload)
@@ -109,43 +121,41 @@ class OpenFile:
         self._footer = b""
 
     def is_complete(self, target_bytes: int) -> bool:
-        """Return whether the file has reached its target size, or its metadata takes too much memory."""
+        """Return whether to close the file: it has reached `target_bytes`, or its metadata takes too much memory."""
         return self.size >= target_bytes or self._writer.metadata_bytes >= MAX_METADATA_BYTES
 
     @property
     def size(self) -> int:
-        """The number of bytes encoded so far."""
+        """The number of encoded bytes so far."""
         return self._upload.written
 
     @property
     def buffered_bytes(self) -> int:
-        """The number of encoded bytes that are not uploaded yet."""
+        """The number of encoded bytes that are in memory and not uploaded yet."""
         return self._upload.buffered_bytes
 
     def write(self, table: pa.Table) -> None:
-        """Append rows of the file's schema."""
+        """Append the rows of `table`, which must have the file's schema."""
         self._writer.write(table)
         self._count(table)
 
     def write_row_group(self, rows: Rows, *, begins_run: bool) -> None:
-        """Append rows of the file's schema, and encode them immediately, which releases their memory.
+        """Append rows of the file's schema and encode them immediately, which releases their memory.
 
-        With `begins_run`, the rows may precede earlier rows in the plan's order.
+        `begins_run` means that the rows start a new sorted run: they may sort before rows that the file already
+        contains. The file is then not marked as sorted.
         """
         self._writer.write_row_group(*rows)
         self._is_sorted = self._is_sorted and not (begins_run and self._rows)
         self._count(rows.table)
 
     def end(self) -> None:
-        """Encode the remaining rows, and release the encoder's memory.
-
-        Only `upload` and `abort` may be called afterwards.
-        """
+        """Encode the remaining rows and release the encoder's memory. Afterwards, only call `upload` or `abort`."""
         self._footer = self._writer.close()
         del self._writer
 
     def upload(self) -> DataFile:
-        """Upload the remaining bytes. Return the file."""
+        """Upload the remaining bytes. Return the description of the file, which the driver needs for the commit."""
         self._upload.close()
         return DataFile(
             uri=self._upload.uri,
@@ -178,10 +188,13 @@ UPLOADING_BYTES = 32 * 1024 * 1024
 
 
 class Uploads:
-    """Uploads files in the background. Keeps the results in the order in which the files were added."""
+    """Uploads encoded files on background threads.
+
+    `add` blocks while too much data is queued. `finish` returns the files in the order in which they were added.
+    """
 
     def __init__(self, s3: S3Client) -> None:
-        """Prepare the uploads. Threads are started when files are added."""
+        """Prepare the uploads. The first call of `add` starts the first thread."""
         self._s3 = s3
         self._pool = ThreadPoolExecutor(THREADS, "files")
         self._running: deque[tuple[OpenFile, Future[DataFile], int]] = deque()
@@ -189,9 +202,9 @@ class Uploads:
         self._finished: list[DataFile] = []
 
     def add(self, file: OpenFile) -> None:
-        """Queue the upload of an encoded file, and wait if too many bytes are queued.
+        """Queue the upload of an encoded file. Raises the errors of earlier uploads.
 
-        Raises errors of earlier uploads.
+        Blocks while more than UPLOADING_BYTES of earlier files, or more than 32 files, are queued.
         """
         waiting = file.buffered_bytes
         self._running.append((file, self._pool.submit(file.upload), waiting))
@@ -200,14 +213,14 @@ class Uploads:
             self._collect()
 
     def finish(self) -> list[DataFile]:
-        """Wait for all uploads. Return the files. Raises the error of a failed upload."""
+        """Wait for all uploads, then return the files in the order of `add`. Raises the error of a failed upload."""
         while self._running:
             self._collect()
         self._pool.shutdown()
         return self._finished
 
     def abort(self) -> None:
-        """Delete all files, published or not."""
+        """Cancel queued uploads, wait for running uploads, and delete all files, including published ones."""
         self._pool.shutdown(cancel_futures=True)
         with ExitStack() as steps:
             for file, upload, _ in self._running:
@@ -218,7 +231,7 @@ class Uploads:
             steps.callback(delete_uncommitted, self._finished, self._s3)
 
     def _collect(self) -> None:
-        """Wait for the first queued upload. If it failed, its file stays queued, so that `abort` deletes it."""
+        """Wait for the oldest queued upload. If the upload fails, its file stays queued, so that `abort` deletes it."""
         _, upload, waiting = self._running[0]
         self._finished.append(upload.result())
         self._running.popleft()
@@ -226,10 +239,13 @@ class Uploads:
 
 
 class RollingFileWriter:
-    """Writes the files of one unit. Starts a new file at the target size, and when a column is widened."""
+    """Writes the rows of a unit to files in the order of arrival.
+
+    Starts a new file when the open file reaches the target size, and when a column is widened.
+    """
 
     def __init__(self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds) -> None:
-        """Write nothing yet. `ids` are the row IDs."""
+        """Write nothing yet. File names start with `name`. `ids` creates the row IDs."""
         self._name = name
         self._plan = plan
         self._s3 = s3
@@ -252,12 +268,12 @@ class RollingFileWriter:
         return ids
 
     def close(self) -> list[DataFile]:
-        """Finish the open file. Return all files of the unit."""
+        """Finish the open file and upload it. Return all files of the unit."""
         self._finish()
         return self._finished
 
     def abort(self) -> None:
-        """Delete all files of the unit, published or not."""
+        """Delete all files of the unit, including published ones."""
         with ExitStack() as steps:
             if self._open is not None:
                 steps.callback(self._open.abort)
@@ -277,11 +293,16 @@ class RollingFileWriter:
 
 
 SORTED_ROW_GROUP_BYTES = 16 * 1024 * 1024
-"""Arrow bytes per row group of a sorted file. Small row groups have narrow bounds, so readers can skip more of them."""
+"""Arrow bytes per row group of a sorted file. Small row groups have narrow minimum and maximum values, so readers can
+skip more of them."""
 
 
 class PartitionFiles:
-    """Writes rows to the open file of their partition, and opens a file if necessary."""
+    """Keeps at most one open file per partition, and appends rows to the file of their partition.
+
+    Opens a file for the first rows of a partition. Finishes a file that reaches the target size, and uploads it in the
+    background.
+    """
 
     def __init__(self, name: str, plan: FilePlan, s3: S3Client, run_bytes: int) -> None:
         """Write nothing yet. `run_bytes` is the maximum size of the rows of a partition that are sorted together."""
@@ -301,11 +322,14 @@ class PartitionFiles:
         return len(self._open)
 
     def __contains__(self, values: tuple[PartitionValue, ...]) -> bool:
-        """Return whether a file is open for the partition."""
+        """Return whether a file is open for the partition with these values."""
         return repr(values) in self._open
 
     def use_schema(self, schema: FileSchema, sample: pa.Table) -> None:
-        """Use this schema for all further rows. Finish the open files, which have narrower schemas."""
+        """Use `schema` for all further rows. If the schema changes, finish all open files, whose schemas are narrower.
+
+        The rows in `sample` determine the encodings of new files.
+        """
         if schema is self._schema:
             return
         for key in [*self._open]:
@@ -314,7 +338,10 @@ class PartitionFiles:
         self._opener = opener(self._plan.format, self._plan.codec, schema.arrow, sample)
 
     def write(self, values: tuple[PartitionValue, ...], tables: Sequence[Rows]) -> None:
-        """Encode rows of a partition. If the plan has an order, each table must be in this order."""
+        """Append rows to the file of a partition and encode them.
+
+        If the plan has a sort order, each table must be sorted by it.
+        """
         key = repr(values)
         for run in self._runs(tables):
             begins_run = True
@@ -328,25 +355,28 @@ class PartitionFiles:
                     self._finish(key)
 
     def finish(self, values: tuple[PartitionValue, ...]) -> None:
-        """Finish the open file of a partition. Do nothing if no file is open."""
+        """Finish the open file of a partition. Do nothing if no file is open for the partition."""
         if (key := repr(values)) in self._open:
             self._finish(key)
 
     def close(self) -> list[DataFile]:
-        """Finish all files. Return them when they are uploaded."""
+        """Finish all open files and wait for all uploads. Return the files."""
         for key in [*self._open]:
             self._finish(key)
         return self._uploads.finish()
 
     def abort(self) -> None:
-        """Delete all files, published or not."""
+        """Delete all files, including published ones."""
         with ExitStack() as steps:
             for file in self._open.values():
                 steps.callback(file.abort)
             steps.callback(self._uploads.abort)
 
     def _runs(self, tables: Sequence[Rows]) -> Iterator[Sequence[Rows]]:
-        """Yield the rows as runs, each in the plan's order. Without an order, yield a single run."""
+        """Yield the rows as runs. Each run is sorted by the plan's order.
+
+        Without an order, yield all rows as one run.
+        """
         order = self._plan.sort_order
         if order is None or len(tables) == 1:
             yield [self._cast(table) for table in tables]
@@ -393,20 +423,29 @@ def _pieces(tables: Iterable[Rows], size: int) -> Iterator[Rows]:
 
 
 WAITING_BYTES = 128 * 1024 * 1024
-"""Maximum size, in Arrow bytes, of the collected rows, unless a single block is larger. Grouping briefly takes twice
-this memory."""
+"""Maximum size, in Arrow bytes, of the rows that are collected in memory. A single larger block is allowed. Grouping
+the rows briefly doubles their memory."""
 
 MAX_OPEN_FILES = 4
-"""Maximum number of files that stay open while rows are collected. Each may buffer two parts of an upload."""
+"""Maximum number of files that stay open while rows are collected. Each file may buffer two parts of a multipart
+upload."""
 
 
 class PartitionedFileWriter:
-    """Writes the files of one unit. Each file has rows of one partition, in the plan's order."""
+    """Writes the rows of a unit, each partition to files of its own.
+
+    Collects rows in memory, up to `waiting_bytes`. Beyond this limit, appends rows to the files of their partitions or
+    spills them to disk. Rows are sorted by the plan's order within a run, which fits in memory. A file with several
+    runs is not marked as sorted.
+    """
 
     def __init__(
         self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds, waiting_bytes: int = WAITING_BYTES
     ) -> None:
-        """Write nothing yet. `ids` are the row IDs. `waiting_bytes` is the maximum size of the collected rows."""
+        """Write nothing yet. File names start with `name`. `ids` creates the row IDs.
+
+        `waiting_bytes` is the maximum size of the rows in memory, in Arrow bytes.
+        """
         self._plan = plan
         self._fields = plan.partitioning.fields if plan.partitioning is not None else ()
         self._waiting_bytes = waiting_bytes
@@ -427,7 +466,7 @@ class PartitionedFileWriter:
         return ids
 
     def close(self) -> list[DataFile]:
-        """Write all collected and spilled rows. Return all files of the unit."""
+        """Write all collected and spilled rows, and wait for all uploads. Return all files of the unit."""
         for values, rows in self._groups():
             self._files.write(values, [*self._spill.take(values), rows])
             self._files.finish(values)
@@ -438,13 +477,13 @@ class PartitionedFileWriter:
         return self._files.close()
 
     def abort(self) -> None:
-        """Delete all files of the unit, published or not, and discard the collected rows."""
+        """Delete all files of the unit, including published ones, and discard the collected and spilled rows."""
         with ExitStack() as steps:
             steps.callback(self._files.abort)
             self._spill.close()
 
     def _free_memory(self) -> None:
-        """Write the collected rows to files, or spill them to disk."""
+        """Append the rows of large partitions to their files, and spill the rows of other partitions to disk."""
         for values, rows in self._groups():
             enough = self._spill.bytes_of(values) + rows.bytes >= self._waiting_bytes // 4
             if enough and (values in self._files or len(self._files) < self._max_open):
@@ -454,7 +493,7 @@ class PartitionedFileWriter:
         self._spill.end_run()
 
     def _groups(self) -> Iterator[tuple[tuple[PartitionValue, ...], Rows]]:
-        """Remove the collected rows, and yield them by partition."""
+        """Remove all collected rows from memory. Yield them grouped by partition."""
         if not self._waiting.bytes:
             return
         schema = self._waiting.schema

@@ -1,7 +1,7 @@
-"""The verify job on executors: two readers scan data files in full, and their results are compared with the metadata.
+"""The verify job on executors: two readers scan data files in full, and the results are compared with the metadata.
 
-The first reader is the connector's own, and reads from S3. The second reader is DuckDB, which shares no code with the
-first. DuckDB reads a copy on the executor's disk, one file at a time. Messages contain column names and counts, but no
+The first reader is the connector's own and reads from S3. The second reader is DuckDB, which shares no code with the
+first and reads a copy on the executor's disk, one file at a time. Messages contain column names and counts, but no
 values.
 """
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """A task that verifies files. Each file is given with its statistics in the table's metadata."""
+    """A task that verifies `files`, each of which has the statistics that the table's metadata contains for it."""
 
     files: tuple[ExpectedFileStats, ...]
     access: AwsAccess
 
 
 def verify(tasks: Iterable[VerifyTask]) -> Iterator[VerifiedFile | Failed]:
-    """Verify the files of each task. Yield one result per file."""
+    """Verify the files of each task. Yield one result per file. An error does not stop the job, but yields a Failed."""
     for task in tasks:
         for expected in task.files:
             problem = Problem("A file could not be verified", "read files of", expected.source.uri, task.access)
@@ -104,7 +104,7 @@ def _size(s3: S3Client, uri: str) -> int | None:
 
 
 def _require_readable_footer(copy: Path) -> None:
-    """Raise UnsupportedFile if column metadata contradicts the schema.
+    """Raise UnsupportedFile if the column metadata in the footer contradicts the schema.
 
     For such a file, `RowGroupMetaData.column` would abort the process.
     """
@@ -114,9 +114,9 @@ def _require_readable_footer(copy: Path) -> None:
 
 
 def _read_parquet(expected: ExpectedFileStats, s3: S3Client) -> tuple[int, tuple[str, ...], dict[str, int]]:
-    """Return the row count, the differences from the metadata, and the number of non-null values by column name.
+    """Read all values of a file. Return its row count, its problems, and the number of non-null values per column name.
 
-    Raises UnsupportedFile and AWS errors.
+    A problem is a difference from the metadata, as a clause about the file. Raises UnsupportedFile and AWS errors.
     """
     with StoredFile(expected.source, s3) as stored, parquet_errors():
         file = parquet_file(stored)
@@ -155,7 +155,7 @@ def _read_parquet(expected: ExpectedFileStats, s3: S3Client) -> tuple[int, tuple
 
 
 class _ColumnCheck:
-    """Compares a column's values with its statistics in the table's metadata."""
+    """Compares a column's values with the bounds and the null count that the table's manifest contains for them."""
 
     def __init__(self, expected: ExpectedColumnStats) -> None:
         self._expected = expected
@@ -182,9 +182,9 @@ class _ColumnCheck:
 
 
 class _PartitionCheck:
-    """Compares a column's values with the file's partition.
+    """Checks that all values of a column belong to the partition of the file.
 
-    If the type of the column was changed, nulls may be in any partition.
+    Nulls are ignored: they may be in any partition if the type of the column was changed.
     """
 
     def __init__(self, key: PartitionKey, text: str) -> None:
@@ -194,7 +194,11 @@ class _PartitionCheck:
 
     @staticmethod
     def is_possible(key: PartitionKey, schema: pa.Schema) -> bool:
-        """Return whether a file contains the key's column, in a type whose values keep their text after a promotion."""
+        """Return whether the values can be checked against the partition's folder name.
+
+        The file must contain the key's column as a top-level column, and the text of a value must not change when its
+        type is promoted.
+        """
         exact = isinstance(key.source, Int32 | Int64 | String | Boolean | Date | Timestamp)
         return exact and len(key.field.source) == 1 and key.field.source[0] in schema.names
 
@@ -214,7 +218,7 @@ class _PartitionCheck:
 
 
 def _comparable(values: Any) -> Any:
-    """Return values in the types of their bounds (see `ExpectedColumnStats`)."""
+    """Convert values to the types of their bounds, which `ExpectedColumnStats` describes. Omit NaN."""
     types = pa.types
     if types.is_string(values.type):
         return values.cast(pa.binary())
@@ -228,7 +232,7 @@ def _comparable(values: Any) -> Any:
 
 
 def _require_columns(file_schema: pa.Schema, table_schema: pa.Schema) -> None:
-    """Raise UnsupportedFile if a column has a different type, or if all columns are missing.
+    """Raise UnsupportedFile if the file lacks all columns of the table, or has one of them in a different type.
 
     Names are case-insensitive.
     """
@@ -242,7 +246,7 @@ def _require_columns(file_schema: pa.Schema, table_schema: pa.Schema) -> None:
 
 
 def _is_same(one: Any, two: Any) -> bool:
-    """Return whether engines read values of both types as equal. Nested fields may differ in names and nullability."""
+    """Return whether engines read values of both types as equal. Names and nullability of nested fields may differ."""
     types = pa.types
     if types.is_null(two):
         return True  # The table has a type that this connector never writes: accept any type.
@@ -262,7 +266,7 @@ def _is_same(one: Any, two: Any) -> bool:
 
 
 def _read_lines(copy: Path, *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]]:
-    """Return the number of lines, the size of the longest line in bytes, and the problems."""
+    """Return the number of lines, the size of the longest line in bytes, and the problems as clauses about the file."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
     number = longest = 0
     try:
@@ -281,12 +285,15 @@ def _read_lines(copy: Path, *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]
 
 _MEMORY = "1GB"
 _LINE_LIMIT = 16 * 1024 * 1024
-"""DuckDB's default line limit (maximum_object_size). It is raised only if needed, because DuckDB allocates a
-multiple of it."""
+"""DuckDB's default limit for the size of a line (maximum_object_size). The limit is raised only for longer lines,
+because DuckDB allocates a multiple of it."""
 
 
 def _read_parquet_by_duckdb(copy: Path, columns: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the row count, then the number of non-null values of each column. For None see `_first_row`."""
+    """Return the row count, then the number of non-null values of each column, as DuckDB reads the file.
+
+    Returns None if DuckDB needs more memory than its limit. Raises UnsupportedFile.
+    """
     quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
     # The hash makes DuckDB read every value. It could otherwise return counts from statistics.
     counts = "".join(f", count({name}), bit_xor(hash({name}))" for name in quoted)
@@ -295,13 +302,19 @@ def _read_parquet_by_duckdb(copy: Path, columns: Sequence[str]) -> tuple[int, ..
 
 
 def _read_lines_by_duckdb(copy: Path, longest: int, *, is_gzip: bool) -> tuple[int, ...] | None:
-    """Return the number of JSON lines. For None see `_first_row`."""
+    """Return the number of JSON lines as DuckDB reads the file, or None if DuckDB needs more memory than its limit.
+
+    `longest` is the size of the longest line in bytes. Raises UnsupportedFile.
+    """
     options = f"compression = '{'gzip' if is_gzip else 'none'}', maximum_object_size = {max(longest + 1, _LINE_LIMIT)}"
     return _first_row(copy, f"SELECT count(*) FROM read_ndjson_objects(?, {options})")
 
 
 def _first_row(copy: Path, query: str) -> tuple[int, ...] | None:
-    """Return the first row of a query on a file, or None if DuckDB needs more memory. Raises UnsupportedFile."""
+    """Return the first row of a query on a file, or None if DuckDB needs more memory than its limit.
+
+    Raises UnsupportedFile if DuckDB cannot read the file.
+    """
     import duckdb
 
     limits: dict[str, Any] = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": str(copy.parent)}

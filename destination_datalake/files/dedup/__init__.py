@@ -1,1 +1,1 @@
-"""Deduplication on executors: find the latest row of each key, and remove all other rows from files."""
+"""Deduplication on executors: find the latest row of each key, and remove all other rows of the key from files."""

@@ -1,7 +1,8 @@
-"""The index of winners, the latest pending row of each key: Parquet files on a shared disk or in S3.
+"""The index of winners: Parquet files that contain the latest pending row of each key, on a shared disk or in S3.
 
-A small index has no files, and is sent with the tasks instead. An index records the bounds of its keys. Row groups of
-stored files whose statistics exclude these keys are not read.
+A row is pending until it is merged into the table. A small index is not written to a file, but sent with the tasks. An
+index also records the bounds of its keys. Row groups of stored files are not read if their statistics exclude all keys
+within these bounds.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 _INLINE_BYTES = 8 * 1024
-"""Maximum size of an index that is sent with the tasks. There is one task per stored file, possibly 10,000 tasks."""
+"""Maximum size of an index that is sent with the tasks. The limit is low because there may be 10,000 tasks, one for
+each stored file."""
 
 _MAX_BOUND_LENGTH = 256
-"""Maximum length of a text or binary bound. Bounds are sent with each task."""
+"""Maximum length of a bound that is a text or binary value. Longer bounds are not recorded, because bounds are sent
+with each task."""
 
 _RANGE_BYTES = 16 * 1024 * 1024
 
@@ -39,10 +42,10 @@ _RANGE_BYTES = 16 * 1024 * 1024
 def write_index(
     connection: DuckDBPyConnection, key: Sequence[pa.DataType], scratch: Path, folder: str, access: AwsAccess
 ) -> IndexPart:
-    """Write DuckDB's table `winners`, which must not be empty, to `folder`.
+    """Write DuckDB's table `winners`, which must not be empty, to a Parquet file in `folder`. Return its location.
 
-    If the index is small, return its content instead of writing it. `key` contains the types of the key columns. For
-    `folder` see `WinnersTask.index_folder`. Raises AWS errors and DuckDB's errors.
+    If the file is small, return its content instead. `key` contains the types of the key columns. For `folder` see
+    `WinnersTask.index_folder`. Raises AWS errors and DuckDB's errors.
     """
     winners = connection.table("winners")
     bounds = tuple(_bounds(connection, f"key{number}", type_) for number, type_ in enumerate(key))
@@ -76,7 +79,10 @@ def _bounds(connection: DuckDBPyConnection, key: str, type_: pa.DataType) -> Key
 def key_bounds(
     lowest: Any, highest: Any, type_: pa.DataType, *, has_null: bool = False, has_nan: bool = False
 ) -> KeyBounds:
-    """Return the bounds of a key column. `lowest` and `highest` are its lowest and highest value, as Arrow scalars."""
+    """Return the bounds of a key column of type `type_`. `lowest` and `highest` are Arrow scalars.
+
+    The bounds are UNKNOWN if Python cannot represent a value, or if a text is too long.
+    """
     try:
         low, high = lowest.cast(type_).as_py(), highest.cast(type_).as_py()
     except (ValueError, OverflowError):  # A time that Python does not support, or a text that is not UTF-8.
@@ -87,9 +93,10 @@ def key_bounds(
 
 
 def index_files(parts: Sequence[IndexPart], scratch: Path, access: AwsAccess) -> list[Path]:
-    """Return local files that contain these parts of an index. Each process downloads a part from S3 only once.
+    """Return local Parquet files that contain these parts of an index.
 
-    Small parts are written to `scratch`. Raises OSError and AWS errors.
+    Each Python process downloads a part from S3 only once. The content of small parts is written to `scratch`. Raises
+    OSError and AWS errors.
     """
     return [_file(part, scratch / f"{number}.parquet", access) for number, part in enumerate(parts)]
 
@@ -103,7 +110,10 @@ def _file(part: IndexPart, path: Path, access: AwsAccess) -> Path:
 
 
 class _Downloads:
-    """A Python worker's local copies of the files of one index. Copies made for earlier merges are deleted."""
+    """The files of one index that this Python worker has downloaded.
+
+    A new index replaces the files of the previous index.
+    """
 
     def __init__(self) -> None:
         self._folder = ""
@@ -130,16 +140,17 @@ _downloads = _Downloads()
 # --- Bounds and statistics --------------------------------------------------------------------------------------------
 
 _COMPARABLE = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.datetime)
-"""The types of bounds that can be compared. Python orders strings by code point, which is the order of their UTF-8
-bytes in Parquet."""
+"""The types of bounds that can be compared. Python orders strings by code point. UTF-8 bytes in Parquet have the same
+order."""
 
 
 def may_have_keys(
     group: pq.RowGroupMetaData, columns: Sequence[str | None], bounds: Sequence[Sequence[KeyBounds]]
 ) -> bool:
-    """Return whether a row group's statistics and the bounds of an index allow that both contain the same key.
+    """Return whether a row group may contain a key that is in the index, according to the row group's statistics.
 
-    `columns` are the names of the key columns. None stands for a column that the file lacks, whose values are null.
+    `columns` are the names of the key columns in the file. A name is None if the file lacks the column, whose values
+    are then null. `bounds` contains, for each part of the index, the bounds of the key columns.
     """
     chunks = [None if column is None else _chunk(group, column) for column in columns]
     known = [None if chunk is None else _Values(chunk) for chunk in chunks]
@@ -158,7 +169,7 @@ def _chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:
 
 
 class _Values:
-    """The facts that statistics contain about the values of a column chunk."""
+    """The facts about the values of a column chunk (a column in one row group) that its statistics contain."""
 
     def __init__(self, chunk: pq.ColumnChunkMetaData) -> None:
         statistics = chunk.statistics
@@ -169,7 +180,7 @@ class _Values:
         self._range = None if statistics is None or not statistics.has_min_max else _range(statistics)
 
     def may_overlap(self, part: KeyBounds) -> bool:
-        """Return whether one of the values may be within the bounds of the key column in this part of the index."""
+        """Return whether a value may be within these bounds of a key column in one part of the index."""
         if (part.has_null and self._has_null) or (part.has_nan and self._is_floating):
             return True
         if self._is_null or part.lowest is None:
@@ -188,7 +199,10 @@ def _range(statistics: pq.Statistics) -> tuple[Any, Any] | None:
 
 
 def are_comparable(*values: Any) -> bool:
-    """Return whether all values have the same type, and none is NaN. Old writers store NaN in statistics."""
+    """Return whether the values can be ordered: all have the same type, and none is NaN.
+
+    Old writers store NaN in statistics.
+    """
     type_ = type(values[0])
     if type_ not in _COMPARABLE or any(type(value) is not type_ for value in values):
         return False

@@ -1,11 +1,12 @@
 """The removal job on executors: remove rows by rewriting files without them, or by writing position deletes.
 
-A file is read in small batches, and the new file is uploaded in parts while it is encoded, as in compaction. Memory is
+Files are read in small batches, and new files are uploaded in parts while they are encoded, as in compaction. Memory is
 bounded by one row group and DuckDB's limit, plus one byte per row of the file. The small files of a task are held in
 memory until they are rewritten as one file.
 
-In a merge, the rows of stored files are looked up in the index of pending rows. If a pending row has the same key,
-either it replaces the stored row, or it is older than the stored row.
+In a merge, each row of a stored file is looked up in the index of pending rows (rows that are not merged yet). If a
+pending row has the same key, either the pending row replaces the stored row, or the pending row is older and is removed
+itself.
 """
 
 from __future__ import annotations
@@ -42,18 +43,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAX_DELETE_RATIO = 0.5
-"""Maximum share of deleted rows. A file with a larger share is rewritten, because readers would read more deleted
-rows than live rows."""
+"""Maximum share of a file's rows that position deletes may remove. Above this share, the file is rewritten, because
+readers would read more deleted rows than live rows."""
 
 
 def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed | Failed]:
-    """Remove the rows of each task. Yield one result per task. A failed task does not stop the job."""
+    """Remove the rows of each task. Yield one result per task.
+
+    A failed task yields a Failed and does not stop the job.
+    """
     for task in tasks:
         yield remove_rows(task)
 
 
 def remove_rows(task: RemoveTask, stored: Sequence[StoredFile] | None = None) -> Removed | Failed:
-    """Remove the rows of one task. `stored` are the task's files, in order, if they are already open."""
+    """Remove the rows of one task. `stored` contains the task's files, in order, if they are already open."""
     return attempt(partial(_remove_rows, task, stored), partial(_problem, task))
 
 
@@ -71,10 +75,10 @@ def _problem(task: RemoveTask, error: Exception) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedFile:
-    """A file and a mask of its `dead` rows, which must be removed.
+    """A file and a mask of its `dead` rows, which are deleted already or must be removed.
 
-    `before` is the number of rows that were already deleted. A file with `erased` rows must be rewritten, because
-    position deletes would only hide these rows, and leave them in S3.
+    `before` is the number of rows that were deleted already. A file with `erased` rows must be rewritten, because
+    position deletes would only hide these rows and leave them in S3.
     """
 
     source: SourceFile
@@ -129,7 +133,7 @@ def _gets_position_deletes(file: _CheckedFile, task: RemoveTask) -> bool:
 
 
 def _rewrite(task: RemoveTask, files: Sequence[_CheckedFile], s3: S3Client) -> WrittenFile:
-    """Write the live rows of all files, in order, to one new file."""
+    """Write the live rows of all these files, in order, to one new file."""
     upload = _upload(task, s3, "parquet")
     with rollback_on_error(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
@@ -143,7 +147,7 @@ def _rewrite(task: RemoveTask, files: Sequence[_CheckedFile], s3: S3Client) -> W
 
 
 def _write_deletes(task: RemoveTask, file: _CheckedFile, s3: S3Client) -> WrittenFile:
-    """Write a position delete file with all deleted rows of a file."""
+    """Write a position delete file with all deleted rows of `file`, including rows that were deleted earlier."""
     upload = _upload(task, s3, "deletes.parquet")
     positions = np.flatnonzero(file.dead)
     with rollback_on_error(upload.abort):
@@ -162,10 +166,11 @@ def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The rows that the index of pending rows removes from the files of a task, by the number of the file in the task.
+    """The rows that the index of pending rows removes from the files of a task.
 
-    `replaced` and `deleted` count the rows that upserts and tombstones remove. `superseded` are pending rows that are
-    older than rows of these files, by the number of the pending file.
+    `dead` contains these rows by the number of their file in the task. `replaced` and `deleted` count the rows that
+    upserts and deletions remove. `superseded` are pending rows that are older than rows of these files, by the number
+    of the pending file.
     """
 
     dead: Mapping[int, RowSet] = field(default_factory=dict)
@@ -175,9 +180,9 @@ class Probed:
 
 
 def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Probed:
-    """Look up the rows of the task's files in the index of pending rows.
+    """Look up the rows of the task's files in the index of pending rows. Return the rows that must be removed.
 
-    `dead` contains a mask per file, which marks the rows to skip. Raises UnsupportedFile, ConnectorError and AWS
+    `dead` contains a mask for each file, which marks rows to skip. Raises UnsupportedFile, ConnectorError and AWS
     errors, and OSError if the index is no longer on the disk.
     """
     replaced: dict[int, BitMap] = {}
@@ -196,9 +201,10 @@ def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: 
 
 
 def _rows(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Iterator[pa.Table]:
-    """Yield the rows whose key may be in the index.
+    """Yield the rows whose key may be in the index, with the columns of `_schema`.
 
-    Each row contains the number of its file in the task, and its position.
+    Rows contain the number of their file in the task, and their position in the file. Rows that are marked in `dead`
+    are omitted.
     """
     target, schema, bounds = _columns(task), _schema(task), [part.bounds for part in task.index]
     for place, (removal, file) in enumerate(zip(task.files, files, strict=True)):

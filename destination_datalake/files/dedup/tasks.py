@@ -1,10 +1,12 @@
-"""The tasks of a merge and their results. Only positions of rows are sent between the driver and executors, never rows.
+"""The tasks of a merge and their results. They contain positions of rows, but never the rows themselves.
 
-A merge has three jobs. *Winners* finds the latest row of each key in the pending files, and writes an index of these
-rows. *Probe* looks up every row of the stored files in this index, and removes the rows that a pending row replaces.
-*Apply* removes rows from the pending files: rows that are not the latest of their key, and rows that only delete. If
-all pending files are small, *winners* holds them in memory and also does the work of *apply*, except for pending rows
-that are older than stored rows.
+A merge has three jobs. *Winners* finds the latest row of each key in the pending files (files that are not merged yet),
+and writes an index of these rows. *Probe* looks up every row of the stored files in this index, and removes the rows
+that a pending row replaces. *Apply* removes rows from the pending files: rows that are not the latest of their key, and
+rows that only delete a key.
+
+If all pending files are small, *winners* keeps them in memory and also does the work of *apply*, except for pending
+rows that are older than stored rows.
 """
 
 from __future__ import annotations
@@ -27,18 +29,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Deletes = Literal["copy_on_write", "merge_on_read"]
-"""How to remove rows: rewrite the file without them, or write their positions to a position delete file."""
+"""How to remove rows. "copy_on_write": rewrite the file without them. "merge_on_read": write their positions to a
+position delete file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The Iceberg field IDs of the columns that identify the versions of a row, and of the columns that order versions.
+    """The Iceberg field IDs of the columns that identify and order the versions of a row.
 
-    Keys are equal if all their columns are equal; null equals null, -0.0 equals 0.0, and NaN equals NaN. The latest row
-    of a key wins. Rows are compared by cursor (null is lowest, then NaN), then by `extracted_at`, then by arrival.
-    Pending rows (rows that are not merged yet) arrive after the rows of the content (the rows of the last merge), and
-    `raw_id` orders the rows within each of these two groups. If the latest row has a value in `deleted_at`, it deletes
-    its key.
+    Rows are versions of each other if all their `key` columns are equal; null equals null, -0.0 equals 0.0, and NaN
+    equals NaN. The latest version wins. Versions are compared by cursor (null is lowest, then NaN), then by
+    `extracted_at`, then by arrival. Pending rows, which are not merged yet, arrive after the rows of the content, which
+    is the result of the last merge. Within each of these two groups, `raw_id` is the order of arrival. If the latest
+    version has a value in `deleted_at`, it deletes its key.
     """
 
     key: tuple[int, ...]
@@ -49,18 +52,21 @@ class Versions:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The columns that order versions, most significant first. Arrival breaks ties."""
+        """The field IDs of the columns that order versions, most significant first.
+
+        The order of arrival breaks ties.
+        """
         return (self.extracted_at,) if self.cursor is None else (self.cursor, self.extracted_at)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns of `key` and `order` in Arrow tables that contain versions of rows."""
+        """The names of the key and order columns in Arrow tables with versions of rows: key0, key1, …, order0, …."""
         key = (f"key{number}" for number in range(len(self.key)))
         return (*key, *(f"order{number}" for number in range(len(self.order))))
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """The distinct field IDs of the columns to read."""
+        """The distinct field IDs of all columns that must be read to compare versions."""
         all_ids = (*self.key, *self.order, self.raw_id, self.deleted_at)
         return tuple(dict.fromkeys(id_ for id_ in all_ids if id_ is not None))
 
@@ -69,7 +75,7 @@ class Versions:
 class RowSet:
     """A set of row positions in one file, counted from 0.
 
-    The positions are stored as a serialized Roaring bitmap, which is compact.
+    `content` is a serialized Roaring bitmap, which is compact.
     """
 
     content: bytes
@@ -81,12 +87,15 @@ class RowSet:
         return cls(rows.serialize())
 
     def rows(self) -> BitMap:
-        """Return the positions. Raises ValueError if the content is not a valid bitmap."""
+        """Return the positions as a bitmap. Raises ValueError if `content` is not a valid bitmap."""
         return BitMap.deserialize(self.content)
 
 
 def add_rows(rows_by_file: dict[int, BitMap], files: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
-    """Add rows, which are given by file number and position, to the bitmap of their file."""
+    """Add rows to the bitmap of their file.
+
+    Row i has the position `positions[i]` in the file with number `files[i]`.
+    """
     # Sort by file, so that the positions of each file are one slice.
     order = np.argsort(files, kind="stable")
     numbers, starts = np.unique(files[order], return_index=True)
@@ -102,7 +111,7 @@ def row_sets(rows_by_file: Mapping[int, BitMap]) -> dict[int, RowSet]:
 
 
 def united(sets: Iterable[Mapping[int, RowSet]]) -> dict[int, RowSet]:
-    """Return the union of the row sets of each file, ordered by file number."""
+    """Return the union of the row sets for each file, ordered by file number."""
     union: dict[int, BitMap] = {}
     for by_file in sets:
         for number, rows in by_file.items():
@@ -111,14 +120,14 @@ def united(sets: Iterable[Mapping[int, RowSet]]) -> dict[int, RowSet]:
 
 
 UNKNOWN = ...
-"""An unknown bound: a time after the year 9999, a text that is not UTF-8, or a very long value."""
+"""A bound that is not recorded: a time after the year 9999, a text that is not UTF-8, or a very long value."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """The lowest and the highest value of one key column, ignoring null and NaN, as returned by Arrow's `as_py`.
+    """The lowest and highest value of one key column, without null and NaN, as Python values.
 
-    Both bounds are None if the column has no other values. Both are UNKNOWN if one of them is unknown.
+    Both bounds are None if the column contains only null and NaN. Both are UNKNOWN if one of them is not recorded.
     """
 
     lowest: Any
@@ -129,9 +138,9 @@ class KeyBounds:
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """The index of winners for one part of the keys: a Parquet file at `uri`, or the `content` of a small file.
+    """One part of the index of winners: a Parquet file of `size` bytes at `uri`, or the `content` of a small file.
 
-    `bounds` contains an entry for each key column.
+    `rows` is the number of winners. `bounds` contains the bounds of each key column.
     """
 
     rows: int
@@ -149,14 +158,14 @@ def local_path(uri: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class WinnersTask:
-    """A Spark task that finds the winners, the latest row of each key, in some of the pending files.
+    """A Spark task that finds the winners, which are the latest rows of their keys, in some of the pending files.
 
     `schema` contains the columns of `versions`, with field IDs and the table's current types. The first of `files` has
     the number `first_file` among all pending files. Keys are partitioned into `parts`; a single part needs no shuffle.
     `index_folder` is a URI (`file:` or `s3:`) without a trailing slash, or None if no index is needed. The first
     `content_files` of all pending files belong to the content: their rows arrived before all others.
 
-    `removals` run in this task, on small files that are in memory.
+    The task also runs `removals`, which remove rows from its small files while they are in memory.
     """
 
     files: tuple[SourceFile, ...]
@@ -172,13 +181,14 @@ class WinnersTask:
 
 @dataclass(frozen=True, slots=True)
 class Winners:
-    """The result of a `WinnersTask`: the winners of one part of the keys.
+    """The result of a `WinnersTask` for one part of the keys. After a shuffle, an empty part has no result.
 
-    Files are identified by their number among all pending files. `index` is None if there are no keys, or if no index
-    is needed. After a shuffle, an empty part has no result. `losers` are rows that another pending row replaces.
-    `tombstones` are winners that delete their key. Neither includes rows that position deletes remove. `removed`
-    contains the results of the task's removals, for files with losers or tombstones. These removals do not consider
-    stored rows.
+    `losers` are the rows that another pending row replaces. `tombstones` are the winners that delete their key. Both
+    are row sets by the number of the file among all pending files, and omit rows that position deletes already remove.
+    `index` is None if there are no keys, or if no index is needed.
+
+    `removed` contains the results of the task's removals, for files with losers or tombstones. These removals do not
+    consider stored rows.
     """
 
     part: int
@@ -191,9 +201,9 @@ class Winners:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The rows to remove from one file: `dead` rows, and rows that a row in the task's index replaces.
+    """The rows to remove from one file: `dead` and `erased` rows, and rows that a row in the task's index replaces.
 
-    `erased` rows are removed as well. Their file is rewritten even if position deletes already hide these rows.
+    A file with `erased` rows is always rewritten, even if position deletes already hide these rows.
     """
 
     source: SourceFile
@@ -206,9 +216,9 @@ class RemoveTask:
     """A task that removes rows from one file, or from several small files of one partition, which are held in memory.
 
     `schema` is the schema of the table, with field IDs at every level. New files are in `folder`, an S3 URI without a
-    trailing slash; their names contain `name` and a token of the attempt. If a file is rewritten, its existing position
-    deletes are applied. If a file gets a new position delete file, its existing position deletes are included in it,
-    and it replaces the former position delete files.
+    trailing slash. Their names consist of `name` and a random token of the attempt. A rewritten file omits the rows
+    that its existing position deletes remove. A new position delete file contains the existing position deletes of its
+    data file, and replaces the former position delete files.
     """
 
     name: str
@@ -226,12 +236,13 @@ class RemoveTask:
 class Removed:
     """The result of a `RemoveTask`. Files are identified by their index in the task.
 
-    Files without rows to remove are unchanged. `obsolete` files must be removed from the table. The file `rewritten`
-    contains the live rows of the obsolete files, in the order of the files; it is None if there are no live rows. For
-    each other changed file, `position_deletes` contains a position delete file with all deleted rows, including earlier
-    deletions.
+    Files without rows to remove are unchanged.
 
-    `replaced` and `deleted` count the rows that upserts and tombstones in the index remove. `superseded` are pending
+    The table must drop the `obsolete` files. The file `rewritten` contains their live rows, in the order of the files;
+    it is None if there are no live rows. For each other changed file, `position_deletes` contains a position delete
+    file with all deleted rows, including earlier deletions.
+
+    `replaced` and `deleted` count the rows that upserts and deletions in the index remove. `superseded` are pending
     rows that are older than rows of these files, by the number of their file among all pending files.
     """
 
@@ -245,5 +256,5 @@ class Removed:
 
     @property
     def written(self) -> tuple[WrittenFile, ...]:
-        """All new files."""
+        """All files that the task wrote."""
         return (*(() if self.rewritten is None else (self.rewritten,)), *self.position_deletes.values())

@@ -1,8 +1,8 @@
-"""The two SQL queries of a merge, run by DuckDB: find the latest row of each key, and the stored rows that it replaces.
+"""The two SQL queries of a merge, run by DuckDB: find the latest row of each key, and find the stored rows it replaces.
 
-DuckDB's memory is limited; beyond the limit, it spills to the local disk. Keys are equal if all their columns are
-equal: null equals null, NaN equals NaN, and -0.0 equals 0.0. Values are ordered: null, then NaN, then all others. Texts
-are compared by their bytes as binary values, because texts written by other engines may not be UTF-8.
+DuckDB's memory is limited. Beyond the limit, it spills to the local disk. Keys are equal if all their columns are
+equal: null equals null, NaN equals NaN, and -0.0 equals 0.0. In the order of values, null is lowest, then NaN, then all
+others. Texts are compared as binary values, because texts written by other engines may not be UTF-8.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ FROM {larger} JOIN {smaller} ON {same_key}
 
 @contextmanager
 def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
-    """Yield a connection to an empty database, and a temporary folder on the local disk.
+    """Yield a connection to DuckDB, and a temporary folder on the local disk.
 
-    Tables must be temporary, so that the next connection does not see them. Raises ConnectorError if the disk is full
-    or the memory limit is too low.
+    Create only temporary tables, so that the next connection does not see them. Raises ConnectorError if the disk is
+    full or the memory limit is too low.
     """
     import duckdb
 
@@ -73,9 +73,9 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
 
 @lru_cache(maxsize=4)
 def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection:  # noqa: ARG001
-    """Return the database of one thread of a process.
+    """Return the in-memory database of one thread.
 
-    The database is cached, because opening a database takes as long as merging thousands of rows.
+    It is cached, because opening one takes as long as merging thousands of rows.
     """
     import duckdb
 
@@ -92,10 +92,11 @@ def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection
 
 
 def find_winners(connection: DuckDBPyConnection, rows: Iterable[pa.Table], schema: pa.Schema, content: int) -> None:
-    """Create the table `winners` with the latest row of each key. `rows` have the columns of `read_versions`.
+    """Create the table `winners` with the latest row of each key in `rows`, which have the columns of `read_versions`.
 
-    The table contains the key and order columns. Files with numbers below `content` belong to the content, the rows
-    after the last merge. The other files are pending: they are not merged yet.
+    `winners` contains the columns of the key and the order, and the file and position of each row. Files with numbers
+    below `content` belong to the content, which is the result of the last merge. The other files are pending: they are
+    not merged yet.
     """
     key, order = _named(schema, "key"), _named(schema, "order")
     ranks = [rank for name in order for rank in _ranks(name, schema)]
@@ -113,10 +114,10 @@ def find_replaced(
     count: int,
     index: Sequence[Path],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows whose key is in an index, each with the winner of its key.
+    """Find the `rows` whose key is in the index. Yield the position of each, and the position of the winner of its key.
 
-    Each result also shows whether the winner is at least as new as the row. `index` are Parquet files of the table
-    `winners`. The rows, at most `count`, have the same columns except `is_tombstone`.
+    The column `wins` is true if the winner is at least as new as the row. `index` are Parquet files of the table
+    `winners`. `rows` contains at most `count` rows, with the columns of `winners` except `is_tombstone`.
     """
     paths = ", ".join("'{}'".format(str(path).replace("'", "''")) for path in index)
     connection.execute(f"CREATE TEMP VIEW winners AS FROM read_parquet([{paths}], hive_partitioning = false)")
@@ -137,15 +138,15 @@ def find_replaced(
 
 
 def comparable(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any] | pa.ChunkedArray[Any]:
-    """Return a column for DuckDB, with texts as binary values, because DuckDB rejects texts that are not UTF-8."""
+    """Return a column for DuckDB, with texts as binary values, because DuckDB rejects texts that are invalid UTF-8."""
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     return column.cast(pa.binary()) if is_text else column
 
 
 def with_parts(connection: DuckDBPyConnection, rows: pa.Table, parts: int) -> DuckDBPyRelation:
-    """Return the rows ordered by a new column `part`.
+    """Add a column `part`, and return the rows ordered by it.
 
-    The column contains the number, from 0, of the part to which a row's key belongs.
+    The column contains the part, from 0 to `parts` - 1, to which the row's key belongs. Equal keys have the same part.
     """
     connection.register("rows", rows)
     key = ", ".join(_named(rows.schema, "key"))
@@ -157,7 +158,10 @@ def _named(schema: pa.Schema, kind: str) -> list[str]:
 
 
 def _ranks(column: str, schema: pa.Schema, prefix: str = "") -> list[str]:
-    """Return SQL expressions that order the values of a column, most significant first."""
+    """Return SQL expressions that order the values of a column: null is lowest, then NaN.
+
+    The most significant comes first.
+    """
     value = f"{prefix}{column}"
     not_nan = [f"(NOT isnan({value}))"] if pa.types.is_floating(schema.field(column).type) else []
     return [f"({value} IS NOT NULL)", *not_nan, value]
@@ -167,7 +171,7 @@ def _ranks(column: str, schema: pa.Schema, prefix: str = "") -> list[str]:
 def _streamed(
     connection: DuckDBPyConnection, name: str, tables: Iterable[pa.Table], schema: pa.Schema
 ) -> Iterator[None]:
-    """Register rows under a name, for one query. If reading the rows fails, raises that error."""
+    """Register rows under a name, for one query. If reading the rows fails, raise the original error, not DuckDB's."""
     import duckdb
 
     raised: list[Exception] = []

@@ -1,7 +1,8 @@
 """The first job of a merge on executors: find the latest row of each key in the pending files, and write the index.
 
-If one task can hold all keys, no shuffle is needed (`winners`). Otherwise keys are partitioned by their hash:
-`produce_versions` reads the files, and `consume_versions` receives all rows of one part of the keys.
+Pending files are not merged yet. If one task can hold all keys, `winners` runs without a shuffle. Otherwise, keys are
+partitioned by their hash: `produce_versions` reads the files, and `consume_versions` receives all rows of one part of
+the keys.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _BLOCK_BYTES = 8 * 1024 * 1024
-"""Size, in Arrow bytes, of the rows that are partitioned together."""
+"""Size, in Arrow bytes, of the blocks of rows that are partitioned by key."""
 
 _PAYLOAD_BYTES = 2 * 1024 * 1024
 
 
 def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners | Failed]:
-    """Find the winners of each task, and yield one result per task.
+    """Find the latest row of each key in the files of each task. Yield one result per task.
 
-    A task's files must contain all rows of their keys.
+    All pending rows of a key must be in the same task.
     """
     for task in tasks:
         yield attempt(partial(_winners, task), partial(_problem, task))
@@ -72,7 +73,7 @@ def _open(task: WinnersTask) -> Iterable[StoredFile]:
 
 
 def _remove(task: WinnersTask, result: Winners, files: Iterable[StoredFile]) -> Iterator[Removed]:
-    """Run the task's removals, and yield their results. A failed removal is skipped: a separate job repeats it."""
+    """Run the task's removals and yield their results. Skip a removal that fails, because a separate job repeats it."""
     if not task.removals:
         return
     dead = united((result.losers, result.tombstones))
@@ -93,9 +94,11 @@ def _remove(task: WinnersTask, result: Winners, files: Iterable[StoredFile]) -> 
 
 
 def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of each task's files with the part of their keys, for `consume_versions`.
+    """Read the rows of each task's files.
 
-    A failure is sent to the consumer of part 0, which returns it as its result.
+    Yield them in payloads for `consume_versions`, each with its part of the keys.
+
+    If a task fails, the failure is sent to the consumer of part 0, which returns it as its result.
     """
     pa.set_cpu_count(1)  # Spark already runs one task per core.
     for task in tasks:
@@ -108,7 +111,10 @@ def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]
 
 
 def consume_versions(part: int, payloads: Iterator[bytes]) -> Iterator[Winners | Failed]:
-    """Find the winners of one part of the keys. `payloads` contains all rows of the part. Yield one result."""
+    """Find the latest row of each key in one part of the keys. `payloads` contains all rows of the part.
+
+    Yields one result.
+    """
     shares = (pickle.loads(payload) for payload in payloads)
     first: _Share = next(shares)
     yield attempt(partial(_winners_of_part, part, chain([first], shares), first.task), partial(_problem, first.task))
@@ -130,7 +136,7 @@ def _winners_of_part(part: int, shares: Iterable[_Share], task: WinnersTask) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Rows of a task's files that are sent to the consumer of one part of the keys."""
+    """Some rows of a task's files, or the task's failure, as sent to the consumer of one part of the keys."""
 
     task: WinnersTask
     versions: bytes = b""
@@ -138,7 +144,7 @@ class _Share:
 
 
 def _partition(connection: DuckDBPyConnection, table: pa.Table, task: WinnersTask) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of a table as payloads, each with the number of its part."""
+    """Split the rows of a table by the part of their key. Yield payloads, each with the number of its part."""
     rows = with_parts(connection, table, task.parts).to_arrow_table()
     # The rows are ordered by part, so a binary search finds the end of each part.
     ends = np.searchsorted(rows.column("part").to_numpy(), np.arange(task.parts), "right").tolist()
@@ -153,7 +159,8 @@ def _partition(connection: DuckDBPyConnection, table: pa.Table, task: WinnersTas
 def _for_consumers(task: WinnersTask) -> WinnersTask:
     """Return the task without the data that consumers do not need.
 
-    The task is part of the payloads, which are stored on disk. It contains AWS keys only if consumers need them.
+    The payloads contain the task and are stored on disk. The task therefore keeps its AWS keys only if consumers write
+    the index to S3.
     """
     in_s3 = task.index_folder is not None and task.index_folder.startswith("s3:")
     return replace(task, files=(), access=task.access if in_s3 else AwsAccess(task.access.region))
@@ -170,7 +177,7 @@ def _find_winners(versions: Iterator[pa.Table], part: int, task: WinnersTask) ->
     if (first := next(versions, None)) is None:
         return Winners(part, 0, {}, {}, None)
     losers: dict[int, BitMap] = {}
-    """The losers, by file. Contains all rows until the winners are removed at the end."""
+    """The losers, by file. Until the end, they include the winners."""
     won: dict[int, BitMap] = {}
     tombstones: dict[int, BitMap] = {}
     index: IndexPart | None = None
@@ -189,7 +196,7 @@ def _find_winners(versions: Iterator[pa.Table], part: int, task: WinnersTask) ->
 
 
 def _recorded(versions: Iterable[pa.Table], rows: dict[int, BitMap]) -> Iterator[pa.Table]:
-    """Yield the tables unchanged, and add their rows to `rows`."""
+    """Yield the tables unchanged. Add the position of each row to `rows`, by file."""
     for table in versions:
         add_rows(rows, table.column("file").to_numpy(), table.column("position").to_numpy())
         yield table
@@ -213,8 +220,8 @@ def _problem(task: WinnersTask, error: Exception) -> Problem:
 def read_versions(task: WinnersTask, files: Iterable[StoredFile]) -> Iterator[pa.Table]:
     """Yield the live rows of the task's files, in order, in small batches.
 
-    The columns are those in `Versions.names`, then `raw_id`, `is_tombstone`, `file` (the number of the file) and
-    `position`. Raises UnsupportedFile and AWS errors.
+    The columns are those in `Versions.names`, then `raw_id`, `is_tombstone` (whether the row deletes its key), `file`
+    (the number of the file) and `position`. Raises UnsupportedFile and AWS errors.
     """
     s3 = task.access.client("s3")
     fields = {field_id(field): field for field in task.schema}
@@ -247,7 +254,7 @@ def _named(table: pa.Table, versions: Versions) -> dict[str, Any]:
 
 
 def _blocks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Merge consecutive tables into tables of at least _BLOCK_BYTES. The last one may be smaller."""
+    """Merge consecutive tables into tables of at least _BLOCK_BYTES. The last table may be smaller."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)
