@@ -1,1 +1,1 @@
-"""Run jobs on Spark: each applies a function from the package `files` to tasks. Only this package imports PySpark."""
+"""Run jobs on Spark. A job applies a function of the package `files` to tasks. Only this package imports PySpark."""

@@ -1,6 +1,6 @@
 """The interface of Spark backends: the engine submits jobs, and a backend runs them and returns their results.
 
-This module is imported before Java is launched. To launch Java early, it imports little.
+This module imports little, because it is imported before Java is launched, and Java should be launched early.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 Work = Callable[[Iterable[Task]], Iterable[Result]]
-"""A function that executors run on tasks. Executors find it by its name, so it must be defined at the top level of a
-module. Tasks and results are pickled."""
+"""A function that executors run on tasks. Executors find the function by name, so it must be defined at the top level
+of a module. Tasks are pickled, and so are results, except with Spark Connect (see `connect.values`)."""
 
 Produce = Callable[[Iterable[Task]], Iterable[tuple[int, bytes]]]
-"""Yields pairs of a partition number and a payload. A payload is opaque bytes, about a megabyte of rows."""
+"""The function of a shuffle's first stage. It yields pairs of a partition number and a payload. A payload is about a
+megabyte of rows, as bytes that Spark does not interpret."""
 
 Consume = Callable[[int, Iterator[bytes]], Iterable[Result]]
-"""Receives the number of a partition and its payloads, in no particular order."""
+"""The function of a shuffle's second stage. Its arguments are the number of a partition and the payloads of this
+partition, in no particular order."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobsProgress:
-    """The numbers of running, waiting and completed tasks in Spark's current jobs."""
+    """The numbers of running, waiting and completed tasks in the jobs that Spark is running."""
 
     running: int = 0
     waiting: int = 0
@@ -41,59 +43,68 @@ class JobsProgress:
 
 
 class Backend(Protocol):
-    """The interface of a Spark that runs jobs.
+    """The interface of a backend, which starts Spark, or connects to it, and runs jobs.
 
     The engine calls `start` and `stop` on threads of its own. After `start`, all other methods may be called on any
     thread.
     """
 
     application_id: str | None
-    """The ID of Spark's application, available after `start`; None if unknown."""
+    """The ID of Spark's application. Available after `start`; None if the ID is unknown."""
 
     @property
     def is_local(self) -> bool:
-        """Whether executors share this machine's disk. Available before `start`."""
+        """Whether executors share the disk of this machine. Available before `start`."""
 
     def start(self) -> None:
-        """Start Spark. Return when jobs can run.
+        """Start Spark and wait until jobs can run.
 
         Raises SparkFailed if the start fails, or if `stop` is called during the start.
         """
 
     def ended(self) -> SparkFailed | None:
-        """Return the reason why no more jobs can run, or None if jobs can run."""
+        """Return the reason why Spark can run no more jobs, or None if it can run jobs."""
 
     def parallelism(self) -> int:
-        """Return the number of tasks that Spark is known to run concurrently. Raises SparkFailed."""
+        """Return the number of tasks that Spark can run concurrently, as far as is known. Raises SparkFailed."""
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run a job with one Spark task per item of `tasks`. Return all results, in the order of the tasks.
+        """Run a job with one Spark task per item of `tasks`.
 
-        Spark may run a task several times, even concurrently. Raises JobFailed if other jobs may still succeed,
-        otherwise SparkFailed.
+        Return the results of all tasks, in the order of the tasks.
+
+        Spark may run a task several times, even concurrently. Raises JobFailed if the job failed but other jobs may
+        succeed, otherwise SparkFailed.
         """
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
-        """Run a job of two stages: `produce` the payloads of each task, shuffle them, and `consume` each partition.
+        """Run a job with a shuffle: `produce` payloads from each task, then `consume` the payloads of each partition.
 
-        Partitions are numbered from 0 to `partitions` - 1. Empty partitions are not consumed. Raises the same errors as
-        `run`.
+        Partitions are numbered from 0 to `partitions` - 1. `consume` is not called for empty partitions. Returns the
+        results of all calls of `consume`. Raises the same errors as `run`.
         """
 
     def progress(self) -> JobsProgress:
-        """Return the progress of the running jobs. Never raises."""
+        """Return the progress of the running jobs. Never raises an error."""
 
     def stop(self, *, orderly: bool) -> None:
-        """Stop Spark, or close the session on its server, and clean up.
+        """Stop Spark, or close the session on its server, and delete temporary files.
+
+        `orderly` allows time for a shutdown.
 
         May be called during `start`, and repeatedly.
         """
 
 
 def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
-    """Consume the rows of one partition of a shuffle. Each row is the number of the partition and a payload."""
+    """Call `consume` on one partition of a shuffle, on an executor.
+
+    Each row is the number of the partition and a payload.
+
+    Returns no results for an empty partition.
+    """
     remaining = iter(rows)
     first = next(remaining, None)
     if first is None:
@@ -102,9 +113,9 @@ def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Ite
 
 
 class SparkFailed(ConnectorError):
-    """Raised if Spark did not start, or has ended.
+    """Raised if Spark did not start, or has ended. The message tells the user what to do.
 
-    The message tells the user the remedy. The cause of the exception contains the details.
+    The cause of the exception (`__cause__`) contains the details.
     """
 
     def __init__(self, message: str, type: FailureType = "transient_error") -> None:
@@ -115,7 +126,7 @@ class JobFailed(SparkFailed):
     """Raised if a job failed, but Spark can run other jobs."""
 
     def __init__(self, detail: str) -> None:
-        """Create the failure of a job. `detail` is Spark's error message, with stack traces."""
+        """Create the error of a job. `detail` is Spark's error message, with stack traces."""
         self.detail = detail
         super().__init__(
             "Spark could not run a job. If the machine ran out of memory, give it more, or lower batch_size_mb; "
@@ -124,7 +135,10 @@ class JobFailed(SparkFailed):
 
 
 def worker_failure(stream: StreamId, error: JobFailed) -> NotEncoded:
-    """Return the result of a unit whose worker died in every attempt. `error` is the failure of the unit's job."""
+    """Return the result of a unit (the part of a batch for one task) whose Python worker died in every attempt.
+
+    `error` is the failure of the unit's job. The message tells the user whether the worker crashed or was killed.
+    """
     from destination_datalake.files.plan import NotEncoded
 
     detail = error.detail
@@ -148,7 +162,7 @@ _CRASH = re.compile(r"Fatal Python error: ([A-Za-z ]+)")
 
 
 def end_failure(exit_code: int | None) -> SparkFailed:
-    """Return the failure of a Spark that has ended.
+    """Return the failure of a Spark that has ended during the sync.
 
     `exit_code` is the exit code of its JVM, negative for a signal, or None if the JVM is still running.
     """

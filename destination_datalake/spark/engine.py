@@ -1,6 +1,6 @@
-"""The Spark engine, which starts Spark in the background, runs jobs, and stops Spark.
+"""The Spark engine: starts Spark in the background, runs jobs, and stops Spark.
 
-After a stop, no processes of Spark remain on this machine.
+After a stop, none of Spark's processes remain on this machine.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _STOP_SECONDS = 20
-"""Maximum seconds to wait for a start in progress when Spark is stopped."""
+"""Maximum seconds that `stop` waits for a start that is still running."""
 
 
 class Engine:
-    """A Spark that may still be starting. Methods that need a running Spark wait until Spark has started."""
+    """Runs jobs on a Spark that starts in the background. Methods that need Spark wait until it has started."""
 
     def __init__(self, backend: Backend, executor_access: ExecutorAccess | None = None) -> None:
         self._backend = backend
@@ -58,7 +58,7 @@ class Engine:
 
     @classmethod
     def start(cls, backend: Backend, executor_access: ExecutorAccess | None = None) -> Engine:
-        """Start Spark in the background. Return the engine immediately.
+        """Start Spark in the background. Returns the engine immediately.
 
         Tasks contain the access to AWS that executors use. If `executor_access` is given, it replaces this access.
         """
@@ -68,16 +68,19 @@ class Engine:
 
     @property
     def local(self) -> bool:
-        """Whether executors share this machine's disk."""
+        """Whether executors share the disk of this machine."""
         return self._backend.is_local
 
     def is_starting(self) -> bool:
-        """Return whether Spark is still starting."""
+        """Return whether the start of Spark has neither succeeded nor failed yet."""
         return not self._started.done()
 
     @property
     def error(self) -> SparkFailed | None:
-        """The reason why no more jobs can run: Spark did not start, or has ended. None if jobs can run."""
+        """The reason why Spark can run no more jobs: the start failed, or Spark has ended. None if jobs can run.
+
+        Also None during the start and after `stop`.
+        """
         if not self._started.done() or self._stopped.is_set():
             return None
         if (error := self._started.exception()) is not None:
@@ -85,34 +88,43 @@ class Engine:
         return self._backend.ended()
 
     def parallelism(self) -> int:
-        """Return the number of concurrent tasks. Waits until Spark has started. Raises SparkFailed."""
+        """Return the number of tasks that Spark can run concurrently. Waits until Spark has started.
+
+        Raises SparkFailed.
+        """
         self._started.result()
         return self._backend.parallelism()
 
     def progress(self) -> JobsProgress:
-        """Return the progress of the running jobs. Before Spark has started, all counts are 0."""
+        """Return the progress of the running jobs. All counts are 0 if Spark is still starting, or cannot run jobs."""
         return JobsProgress() if self.is_starting() or self.error is not None else self._backend.progress()
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run the tasks on the executors as one Spark job (see `Backend.run`). Waits until Spark has started."""
+        """Run `work` on the tasks as one Spark job, and return the results (see `Backend.run`).
+
+        Waits until Spark has started.
+        """
         self._started.result()
         return self._without_usage(self._backend.run(partial(metered, work), self._with_access(tasks)))
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
-        """Run a job with a shuffle (see `Backend.exchange`). Waits until Spark has started."""
+        """Run a job with a shuffle, and return the results (see `Backend.exchange`). Waits until Spark has started."""
         self._started.result()
         results = self._backend.exchange(produce, self._with_access(tasks), partial(metered, consume), partitions)
         return self._without_usage(results)
 
     @property
     def application_id(self) -> str | None:
-        """The ID of Spark's application, or None if Spark has not started or the ID is unknown."""
+        """The ID of Spark's application. None if the ID is unknown, or if Spark has not started."""
         return None if self.is_starting() else self._backend.application_id
 
     def usage(self) -> Usage:
-        """Return the resources that executors have used so far, as reported with the results of their tasks."""
+        """Return the sum of the resources that the completed tasks on executors have used.
+
+        Tasks report them with their results.
+        """
         return Usage.total(self._used)
 
     def _without_usage(self, results: Sequence[Result | Usage]) -> list[Result]:
@@ -120,14 +132,15 @@ class Engine:
         return [result for result in results if not isinstance(result, Usage)]
 
     def _with_access(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Return the tasks with the executors' access to AWS."""
+        """Return the tasks with the executors' access to AWS in place of the driver's."""
         return tasks if self._executor_access is None else self._executor_access.apply(tasks)
 
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
-        """Encode the units of the tasks in one Spark job. Raises SparkFailed if Spark cannot run jobs.
+        """Encode the units of the tasks in one Spark job. Return one result per unit.
 
-        A failed unit does not fail the job. The job fails only if a worker died in every attempt at a task. Each unit
-        is then retried in a job of its own, and only units whose jobs fail again are returned as not encoded.
+        A unit that fails does not fail the job. The job fails only if a Python worker dies in every attempt at a task.
+        Each unit is then retried in a job of its own. Units whose jobs fail again are returned as not encoded. Raises
+        SparkFailed if Spark cannot run jobs.
         """
         from destination_datalake.files.encode import encode
         from destination_datalake.files.plan import EncodeTask
@@ -151,19 +164,19 @@ class Engine:
         return [result for future in futures for result in future.result()]
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-        """Rewrite files in one Spark job. Return the rewritten files.
+        """Copy files with wider column types in one Spark job, and publish the copies. Return the rewritten files.
 
-        Raises RewriteFailed if a file cannot be rewritten; then no target exists. Raises SparkFailed and errors of S3's
-        client.
+        Raises RewriteFailed if a file cannot be rewritten; no copy is then visible. Also raises SparkFailed and errors
+        of S3's client.
         """
         from destination_datalake.files.rewrite import publish_rewritten, rewrite
 
         return publish_rewritten(self.run(rewrite, tasks), tasks[0].access) if tasks else []
 
     def stop(self, *, orderly: bool = False) -> None:
-        """Stop Spark, and wait until its processes on this machine have ended.
+        """Stop Spark. Wait until its processes on this machine have ended.
 
-        Without `orderly`, a local Spark is killed, because it has no state to save, and an orderly stop takes a second.
+        Without `orderly`, kills a local Spark, because it has no state to save, and an orderly stop takes a second.
         """
         orderly = orderly or not self.local
         deadline = time.monotonic() + _STOP_SECONDS
@@ -186,24 +199,24 @@ class Engine:
 
 
 class ExecutorAccess:
-    """Sets the executors' access to AWS in tasks. Thread-safe.
+    """Sets the access to AWS that executors use in tasks. Thread-safe.
 
-    With the option value `role`, executors use the credentials in their own environment. With `session`, they receive
-    short-lived credentials for the connector's identity.
+    With the option value `role`, executors use the credentials in their own environment. With `session`, they use
+    short-lived credentials, which the driver obtains for the connector's identity.
     """
 
     def __init__(self, credentials: ExecutorCredentials, access: AwsAccess) -> None:
-        """Prepare the access. `access` is the connector's own access to AWS."""
+        """Request no credentials yet. `access` is the connector's own access to AWS."""
         self._kind = credentials
         self._access = access
         self._lock = threading.Lock()
         self._delegated: Credentials | None = None
 
     def current(self) -> AwsAccess:
-        """Return the executors' access to AWS for the next job.
+        """Return the access to AWS for the tasks of the next job.
 
-        Session credentials stay valid for at least 15 minutes or a third of their duration, whichever is shorter. With
-        `session`, raises errors of STS, and botocore's NoCredentialsError.
+        The credentials of `session` stay valid for at least 15 minutes or a third of their duration, whichever is
+        shorter. With `session`, raises the errors of STS, and botocore's NoCredentialsError.
         """
         from destination_datalake.aws.access import AccessKeys, Environment
 
@@ -218,13 +231,16 @@ class ExecutorAccess:
         assert_never(self._kind)
 
     def apply(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return the tasks with `current` as their access to AWS. Raises the same errors as `current`."""
+        """Return the tasks with `current()` as their access to AWS. Raises the same errors as `current`."""
         access = self.current()
         return [replace(cast("Any", task), access=access) if hasattr(task, "access") else task for task in tasks]
 
 
 def start_engine(config: Config) -> Engine:
-    """Start the configured Spark in the background. Raises OSError if no folder for temporary files can be used."""
+    """Start the configured Spark in the background: local, on a cluster, or by Spark Connect. Return its engine.
+
+    Raises OSError if no folder for temporary files can be used.
+    """
     executor_access = None
     if not config.spark.is_local:
         from destination_datalake.config.options import aws_access
@@ -240,7 +256,7 @@ def start_engine(config: Config) -> Engine:
 
 
 def start_local_engine() -> Engine:
-    """Start Spark with default options, in the background. Imports no slow modules.
+    """Start a local Spark with default options in the background. Return its engine. Imports no slow modules.
 
     Raises OSError if no folder for temporary files can be used.
     """

@@ -1,7 +1,7 @@
-"""The backend for classic Spark: this process starts the driver JVM. Executors are local or on a cluster.
+"""The backend for classic Spark, whose driver JVM this process starts. Executors are local or on a cluster.
 
-Jobs use `SparkContext.parallelize(...).mapPartitions(...)`. No record passes through the JVM. The session, planner and
-code generator of Spark SQL are therefore not needed, and would make the start slower.
+Jobs use `SparkContext.parallelize(...).mapPartitions(...)`. No record passes through the JVM, so the session, planner
+and code generator of Spark SQL are not needed. They would only make the start slower.
 """
 
 from __future__ import annotations
@@ -55,25 +55,29 @@ if TYPE_CHECKING:
 
 
 PATIENCE_PROPERTY = "spark.scheduler.maxRegisteredResourcesWaitingTime"
-"""The name of the Spark property that limits how long Spark waits for executors before it starts tasks.
+"""The Spark property that limits how long Spark waits for executors before it starts tasks.
 https://spark.apache.org/docs/latest/configuration.html#scheduling"""
 
 _PATIENCE_SECONDS = 60.0
-"""Maximum seconds that a job waits for the first executor, unless Spark's own limit is longer."""
+"""Maximum seconds that a job runs without any executor. If the limit in PATIENCE_PROPERTY is longer, that limit
+applies."""
 
 _POLL_SECONDS = 1.0
 
 _IDLE_SECONDS = 0.1
-"""Seconds without a job after which a local Spark warms up."""
+"""Seconds without a job after which a local Spark runs its warm-up job."""
 
 
 class ClassicBackend:
-    """A Spark whose driver JVM is started by this process."""
+    """Runs jobs on a Spark whose driver JVM this process starts.
+
+    Optionally call `launch` early, then `start`. `stop` ends the JVM and its workers.
+    """
 
     def __init__(self, settings: ClassicSettings) -> None:
-        """Prepare the backend, without launching a process.
+        """Create a folder for temporary files, but launch no process yet.
 
-        Raises OSError if no folder for temporary files can be used.
+        Raises OSError if the folder cannot be created.
         """
         self._settings = settings
         self._scratch = Path(tempfile.mkdtemp(prefix="destination-datalake-spark-"))
@@ -88,20 +92,22 @@ class ClassicBackend:
 
     @property
     def is_local(self) -> bool:
-        """Whether executors share this machine's disk."""
+        """Whether executors share the disk of this machine."""
         return self._settings.is_local
 
     @property
     def context(self) -> SparkContext:
-        """PySpark's context. Available after `start`."""
+        """PySpark's SparkContext. Available after `start`."""
         assert self._context is not None
         return self._context
 
     def launch(self) -> None:
-        """Launch Java, unless Spark's own launcher is needed.
+        """Launch Java early, and fork the worker daemon while Java starts.
 
-        While Java starts, import the workers' modules and fork the worker daemon. Call this method on the main thread,
-        before other threads exist. If it is not called, `start` launches Java. Raises OSError.
+        Does nothing if Spark's own launcher is needed.
+
+        Call this method on the main thread, before other threads exist. If it is not called, `start` launches Java.
+        Raises OSError.
         """
         if self._settings.needs_launcher:
             return
@@ -112,7 +118,11 @@ class ClassicBackend:
                 self._jvm.daemon = fork_daemon(daemon)
 
     def start(self) -> None:
-        """Launch the JVM and start Spark in it. Raises SparkFailed."""
+        """Launch the JVM, if `launch` has not, and start Spark in it. Raises SparkFailed.
+
+        On a cluster, also runs a first job, which verifies the executors. A local Spark runs this job in the
+        background, unless another job begins first.
+        """
         try:
             self._context = self._new_context()
         except BaseException as error:
@@ -125,7 +135,10 @@ class ClassicBackend:
             threading.Thread(target=self._warm_up_if_idle, name="spark-warm-up", daemon=True).start()
 
     def ended(self) -> SparkFailed | None:
-        """Return the failure if Spark's JVM or its context has ended, otherwise None."""
+        """Return the failure if Spark's JVM or its SparkContext has ended, or if no executor was available.
+
+        Otherwise None.
+        """
         if (exit_code := self._jvm.exit_code) is not None:
             return end_failure(exit_code)
         try:
@@ -135,26 +148,32 @@ class ClassicBackend:
         return None if may_run else self._ended_by_cluster() or end_failure(None)
 
     def parallelism(self) -> int:
-        """Return Spark's default parallelism, which is the number of cores of all registered executors."""
+        """Return Spark's default parallelism, which is the number of cores of all registered executors.
+
+        Raises SparkFailed.
+        """
         with self._spark_errors():
             return int(self.context.defaultParallelism)
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run a job with one Spark task per item of `tasks`."""
+        """Run a job with one Spark task per item of `tasks`. Return all results. Raises JobFailed or SparkFailed."""
         with self._spark_errors(), self._job():
             return self.context.parallelize(tasks, len(tasks)).mapPartitions(self._prepared(work)).collect()
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
-        """Run a job of two stages with a shuffle between them."""
+        """Run a job of two stages with a shuffle between them (see `Backend.exchange`)."""
         with self._spark_errors(), self._job():
             payloads = self.context.parallelize(tasks, len(tasks)).mapPartitions(self._prepared(produce))
             shuffled = payloads.partitionBy(partitions, int)
             return shuffled.mapPartitions(self._prepared(partial(consumed, consume))).collect()
 
     def progress(self) -> JobsProgress:
-        """Return the numbers of tasks in the active stages, according to Spark's status tracker."""
+        """Return the numbers of tasks in the active stages, from Spark's status tracker.
+
+        All are 0 if Spark does not respond.
+        """
         try:
             tracker = self.context.statusTracker()
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
@@ -165,7 +184,10 @@ class ClassicBackend:
         return JobsProgress(running, max(0, sum(stage.numTasks for stage in known) - running - ended), ended)
 
     def stop(self, *, orderly: bool) -> None:
-        """Stop Spark, and wait until its JVM and workers have ended."""
+        """Stop Spark, wait until its JVM and workers have ended, and delete temporary files.
+
+        With `orderly`, first lets the JVM exit by itself, for at most two minutes. Otherwise kills it immediately.
+        """
         self._stopping.set()
         if orderly:
             if self._context is not None:
@@ -177,7 +199,7 @@ class ClassicBackend:
 
     @contextlib.contextmanager
     def _spark_errors(self) -> Iterator[None]:
-        """Convert PySpark's errors to SparkFailed, or to JobFailed if Spark can run other jobs."""
+        """Convert errors in the body to SparkFailed, or to JobFailed if Spark can run other jobs."""
         try:
             yield
         except Exception as error:
@@ -193,7 +215,10 @@ class ClassicBackend:
         return contextlib.nullcontext() if self._watch is None else self._watch.job()
 
     def _ended_by_cluster(self) -> SparkFailed | None:
-        """Return the failure if the cluster has ended the application, or None if that is unknown."""
+        """Return the failure if the cluster has ended the application or provided no executor, otherwise None.
+
+        The JVM's output shows whether the cluster has ended the application.
+        """
         output = self._jvm.recent_output()
         if self._watch is not None and self._watch.gave_up:
             ended: SparkFailed | None = no_executor(self._application, self._patience)
@@ -204,7 +229,7 @@ class ClassicBackend:
         return (executors_end(self._application, output) if never_ran else None) or ended
 
     def _watch_over(self, context: SparkContext) -> None:
-        """From now on, watch whether executors are available for jobs."""
+        """Start to check, during each job, that the cluster provides executors."""
         self._application = dict(context.getConf().getAll())
         self._patience = max(self._patience, seconds_property(context, PATIENCE_PROPERTY) or 0)
         self._watch = ExecutorWatch(partial(count_executors, context), context.cancelAllJobs, self._patience)
@@ -252,7 +277,7 @@ class ClassicBackend:
         return self._jvm.connect()
 
     def _pack(self) -> Future[Path]:
-        """Build the archive for executors while the JVM starts."""
+        """Build the archive of packages for executors in the background, while the JVM starts."""
         from destination_datalake.spark.executors.archive import archive
 
         threads = ThreadPoolExecutor(1, "archive")
@@ -262,31 +287,34 @@ class ClassicBackend:
             threads.shutdown(wait=False)
 
     def warm_up(self) -> None:
-        """Run an empty job, which loads Spark's classes and starts workers for later jobs."""
+        """Run a job without work, which loads Spark's classes and starts Python workers for later jobs."""
         self._warm_up(self.context)
 
     def _warm_up(self, context: SparkContext) -> None:
-        """Run an empty task per core. This starts the Python workers, and checks that they match the driver."""
+        """Run one task without work per core.
+
+        This starts the Python workers, and verifies that they match the driver.
+        """
         from destination_datalake.files.encode import encode
 
         with self._job():
             context.parallelize([], context.defaultParallelism).mapPartitions(self._prepared(encode)).collect()
 
     def _warm_up_if_idle(self) -> None:
-        """Warm up while records are still being collected, unless the first job has already begun."""
+        """Warm Spark up while records are still being collected, unless a job begins first."""
         if not self._busy.wait(_IDLE_SECONDS):
             with contextlib.suppress(Exception):  # The next job reports the error.
                 self.warm_up()
 
     def _prepared(self, work: Work[Task, Result]) -> Work[Task, Result]:
-        """Return the work in the form that Spark sends to executors.
+        """Return the work in the form that Spark sends to executors on a cluster.
 
-        For executors on this machine, return it unchanged.
+        Return it unchanged if the executors are local.
         """
         return shipped(work, self._settings.python) if self._settings.is_cluster else work
 
     def _difference(self, text: str | None) -> SparkFailed | None:
-        """Return the failure if Spark's error shows that executors differ from the driver, otherwise None."""
+        """Return the failure if Spark's error text shows that executors differ from the driver, otherwise None."""
         if text is None or not self._settings.is_cluster:
             return None
         message = difference(text, self._settings.python)
@@ -294,7 +322,7 @@ class ClassicBackend:
 
 
 class ExecutorWatch:
-    """Cancels all jobs if a cluster has had no executor for `patience` seconds.
+    """Cancels all jobs if a cluster provides no executor for `patience` seconds.
 
     Spark itself would wait forever, and only repeat a warning ("Initial job has not accepted any resources").
     """
@@ -302,9 +330,9 @@ class ExecutorWatch:
     def __init__(
         self, executors: Callable[[], int], give_up: Callable[[], None], patience: float, every: float = _POLL_SECONDS
     ) -> None:
-        """Prepare the watch. `executors` counts the registered executors, and `give_up` cancels all jobs.
+        """Prepare the watch. `executors` returns the number of registered executors, and `give_up` cancels all jobs.
 
-        Both raise if Spark has ended. `every` is the interval between counts, in seconds.
+        Both functions raise an error if Spark has ended. `every` is the interval between counts, in seconds.
         """
         self._executors = executors
         self._give_up = give_up
@@ -314,12 +342,15 @@ class ExecutorWatch:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the watch has cancelled the jobs."""
+        """Whether the watch has cancelled the jobs because no executor was available."""
         return self._gave_up.is_set()
 
     @contextlib.contextmanager
     def job(self) -> Iterator[None]:
-        """Watch the executors while the body runs a job."""
+        """Count the executors periodically while the body runs a job.
+
+        Cancel the jobs if there are none for too long.
+        """
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(ended,), name="spark-executors", daemon=True)
         watching.start()
@@ -343,9 +374,9 @@ class ExecutorWatch:
 
 
 def start_failure(error: BaseException, output: Sequence[str], master: str) -> SparkFailed:
-    """Return the failure of a Spark that did not start on `master`.
+    """Return the failure for the user if Spark did not start on `master`.
 
-    The failure is derived from PySpark's `error` and the JVM's `output`.
+    The message is derived from PySpark's `error` and the output lines of the JVM.
     """
     reason = _reason(error, output)
     because = f"Spark did not start: {reason}"
@@ -384,7 +415,10 @@ _MAX_REASON_LENGTH = 300
 
 
 def _reason(error: BaseException, output: Sequence[str]) -> str:
-    """Return the first line of the JVM's exception. Without an exception, return the first error in its output."""
+    """Return the first line of the JVM's exception.
+
+    Without an exception, return the first error line in the JVM's output.
+    """
     thrown = java_exception_text(error)
     lines = thrown.splitlines() if thrown is not None else [line for line in output if _ERROR.search(line)]
     line = next((line.strip() for line in lines if line.strip()), f"{type(error).__name__}: {error}")
@@ -392,7 +426,7 @@ def _reason(error: BaseException, output: Sequence[str]) -> str:
 
 
 def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
-    """Return the failure of an application, with these properties, that had no executor for `seconds`."""
+    """Return the failure for the user if an application with these properties had no executor for `seconds`."""
     cores = properties.get("spark.executor.cores")
     max_cores = properties.get("spark.cores.max")
     requested = "".join(
@@ -411,7 +445,10 @@ def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
 
 
 def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
-    """Return the failure of executors that exit immediately, or None if the JVM's output does not report this."""
+    """Return the failure for the user if executors exit immediately after their start.
+
+    Return None if the JVM's output does not report this.
+    """
     reason = _last(_EXECUTOR_ENDED, output)
     if reason is None:
         return None
@@ -426,7 +463,10 @@ def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> Spark
 
 
 def application_ended(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
-    """Return the failure if the JVM's output reports that the cluster has ended the application, otherwise None."""
+    """Return the failure for the user if the cluster has ended the application, according to the JVM's output.
+
+    Return None if the output does not report this.
+    """
     reason = _last(_APPLICATION_ENDED, output)
     if reason is None:
         return None

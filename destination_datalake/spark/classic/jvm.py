@@ -1,4 +1,4 @@
-"""Spark's JVM: launch it, read its output, and stop it."""
+"""Spark's JVM: find Java, launch the JVM, read its output, and stop it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 _MAX_LINES = 200
 _OUTPUT_SECONDS = 2
 _STOP_SECONDS = 120
-"""Maximum seconds to wait for an orderly exit, during which the JVM may still write files."""
+"""Maximum seconds to wait until the JVM exits by itself. The JVM may still write files in this time."""
 
 KILL_SECONDS = 20
 
@@ -58,7 +58,10 @@ _TIMEOUT_SECONDS = 30
 
 
 def java_command() -> str | None:
-    """Return the java command that Spark's scripts run: the one in JAVA_HOME, otherwise the one on the PATH."""
+    """Return the command that starts Java: the one in JAVA_HOME, otherwise the one on the PATH, or None.
+
+    Spark's scripts use the same command.
+    """
     home = os.environ.get("JAVA_HOME")
     return os.path.join(home, "bin", "java") if home else shutil.which("java")  # noqa: PTH118
 
@@ -66,7 +69,7 @@ def java_command() -> str | None:
 def require_java() -> None:
     """Raise SparkFailed if Java is missing, cannot be run, or is too old.
 
-    Runs Java to get its version, which takes a tenth of a second.
+    Runs Java to determine its version, which takes a tenth of a second.
     """
     command = java_command()
     remedy = f"Install a Java runtime {MINIMUM_VERSION} or newer and set JAVA_HOME to it, or put java on the PATH."
@@ -97,15 +100,16 @@ def require_java() -> None:
 
 
 class Jvm:
-    """A JVM in its own process group.
+    """Spark's JVM, a process in its own process group, so that signals to the connector's group do not stop it.
 
-    A signal to the connector's process group therefore does not stop Spark during a commit.
+    Otherwise, a signal could stop Spark during a commit.
     """
 
     def __init__(self, scratch: Path) -> None:
-        """Prepare the process, without launching it.
+        """Prepare the JVM, without launching a process.
 
-        `scratch` is a folder that identifies this JVM: the command line of the JVM contains its path.
+        `scratch` is a folder for temporary files. Its path also identifies the JVM, because the JVM's command line
+        contains it.
         """
         self._scratch = scratch
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
@@ -116,13 +120,13 @@ class Jvm:
         self._spare_descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_DESCRIPTORS)]
         self.process: subprocess.Popen[bytes] | None = None
         self.daemon: int | None = None
-        """The process ID of the worker daemon, if this process has forked it."""
+        """The process ID of the worker daemon, or None if this process has not forked it."""
 
     def launch(self, memory: str, options: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Launch Java directly, and return immediately. `connect` waits until the JVM responds.
+        """Launch Java directly, without waiting. `connect` waits until the JVM responds. Raises OSError.
 
         Spark's scripts and launcher would build the same command line, but start two JVMs and three shells to do so.
-        `environment` is added to the environment of this process. Raises OSError.
+        `memory` is the maximum heap size. `environment` is added to the environment of this process.
         """
         java = [java_command() or "java", f"-Xmx{memory}", *MODULE_OPTIONS, *WITHOUT_LOGGING, *options]
         added = {**environment, **_user_environment(), GATEWAY_FILE: str(self._gateway_file)}
@@ -140,14 +144,14 @@ class Jvm:
             os.close(write_end)
 
     def connect(self) -> JavaGateway:
-        """Wait until the launched JVM responds. Return the gateway to it. Raises PySpark's errors."""
+        """Wait until the launched JVM responds. Return a gateway, which calls the JVM. Raises PySpark's errors."""
         assert self.process is not None
         assert self._output is not None
         self._read_output(self._output)
         return connected_gateway(self.process, self._gateway_file)
 
     def submit(self, properties: Mapping[str, str]) -> JavaGateway:
-        """Launch the JVM with Spark's own launcher. Return the gateway to it. Raises PySpark's errors.
+        """Launch the JVM with Spark's own launcher. Return a gateway, which calls the JVM. Raises PySpark's errors.
 
         The properties are passed in a file that only this user can read, because some values are secrets, and all users
         can read command lines. The file is deleted after the launch.
@@ -166,28 +170,28 @@ class Jvm:
         return gateway
 
     def output(self) -> Sequence[str]:
-        """Return the last output lines of the JVM and its workers.
+        """Return the last 200 output lines of the JVM and its workers.
 
-        If the JVM is ending, wait for the remaining lines.
+        Waits up to two seconds for the end of the output, so that no line of an ending JVM is missing.
         """
         if self._reader is not None:
             self._reader.join(_OUTPUT_SECONDS)
         return [*self._lines]
 
     def recent_output(self) -> Sequence[str]:
-        """Return the last output lines so far, without waiting."""
+        """Return the last 200 output lines of the JVM and its workers, without waiting for more."""
         return [*self._lines]
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the JVM, negative for a signal.
+        """The exit code of the JVM, negative if a signal ended it.
 
         None if the JVM is running, was not launched, or was launched by another process.
         """
         return None if self.process is None else self.process.poll()
 
     def wait_for_exit(self) -> None:
-        """Ask the JVM to exit, and wait for at most two minutes."""
+        """Ask the JVM to exit by closing its input. Wait for its exit, for at most two minutes."""
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()  # The JVM exits when its input is closed.
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -206,9 +210,9 @@ class Jvm:
                 self.process.kill()
 
     def _processes(self) -> list[psutil.Process]:
-        """Return the processes of the JVM, of the worker daemon and of the workers.
+        """Return the processes of the JVM, the worker daemon and the workers.
 
-        The JVM is identified by its scratch folder.
+        The JVM is the child process whose command line contains the path of the scratch folder.
         """
         import psutil
 
@@ -228,7 +232,7 @@ class Jvm:
         self._reader.start()
 
     def _read(self, descriptor: int) -> None:
-        """Log the output of the JVM and its workers, and keep it for error messages.
+        """Log the output of the JVM and its workers, and keep the last lines for error messages.
 
         The output is never printed on the terminal.
         """
@@ -239,7 +243,7 @@ class Jvm:
 
 
 def _log(line: str) -> None:
-    """Log a line of Spark's output. A lost executor is logged as a warning, because it explains a slow sync."""
+    """Log a line of Spark's output for debugging. A lost executor is a warning, because it explains a slow sync."""
     lost = _LOST_EXECUTOR.search(line)
     if lost is None:
         _logger.debug("Spark: %s", line)
@@ -250,17 +254,20 @@ def _log(line: str) -> None:
 
 
 def user_options(scratch: Path) -> Sequence[str]:
-    """Return Java options for a user who has no name and no home directory, such as a container's `runAsUser`."""
+    """Return Java options for a user without a name and a home directory, such as a container's `runAsUser`.
+
+    Return no options if the user has a name.
+    """
     return () if _is_user_known() else (f"-Duser.home={scratch}", f"-Duser.name={_UNKNOWN_USER}")
 
 
 def unknown_user() -> str | None:
-    """Return the name that Spark and Hadoop use for a user without a name, or None if the user has a name."""
+    """Return the name that Spark and Hadoop use if the operating system has no name for this user, otherwise None."""
     return None if _is_user_known() else _UNKNOWN_USER
 
 
 def _user_environment() -> Mapping[str, str]:
-    """Return environment variables that name a user without a name. Spark and Hadoop would fail without them."""
+    """Return environment variables with a name for a user without a name. Spark and Hadoop would fail without them."""
     return {} if _is_user_known() else {"SPARK_USER": _UNKNOWN_USER, "HADOOP_USER_NAME": _UNKNOWN_USER}
 
 
@@ -273,7 +280,7 @@ def _is_user_known() -> bool:
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
-    """Kill the processes, and wait until they have ended."""
+    """Kill the processes, and wait up to KILL_SECONDS until they have ended."""
     import psutil
 
     for process in processes:
@@ -285,7 +292,10 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
 
 
 def _is_running(process: psutil.Process) -> bool:
-    """Return whether the process is running. A zombie has ended, but its parent has not read its exit code yet."""
+    """Return whether the process is running.
+
+    A zombie counts as ended: only its parent has not read the exit code yet.
+    """
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -294,7 +304,7 @@ def _is_running(process: psutil.Process) -> bool:
 
 
 def _properties_file(properties: Mapping[str, str]) -> str:
-    """Return the properties in the format of java.util.Properties."""
+    """Return the properties as the content of a Java properties file."""
     return "".join(f"{_escape(name)}={_escape(value)}\n" for name, value in properties.items())
 
 

@@ -1,7 +1,7 @@
 """Build the JVM's class-data-sharing archive: Spark's parsed classes, which the JVM maps into memory at each start.
 
 `python -m destination_datalake.spark.classic.jvm_archive` writes the archive for the JVM of this machine. The build of
-the image runs this command. Other versions of the JVM ignore the archive.
+the container image runs this command. Other versions of the JVM ignore the archive.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from destination_datalake.spark.classic.settings import ClassicSettings, archive
 
 
 def build() -> Path:
-    """Run Spark once, with a job like the connector's jobs, and archive the classes that were loaded."""
+    """Start Spark, run a job without work, and write the archive of the classes that the JVM loaded. Return its path.
+
+    Raises SystemExit if the JVM did not write the archive.
+    """
     path = archive_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)

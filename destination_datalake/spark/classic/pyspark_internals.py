@@ -1,7 +1,7 @@
 """All uses of private parts of PySpark, py4j and pyarrow, and all workarounds for their behaviour.
 
-docs/code/workarounds.md lists the reason for each workaround, and the test that fails when it is no longer needed.
-Functions import the modules that they need when they run, because the `spec` command also loads this module.
+For each workaround, docs/code/workarounds.md lists the reason, and the test that fails when the workaround is no longer
+needed. Functions import the modules that they need when they run, because the `spec` command also loads this module.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
-"""The main class of the JVM that PySpark connects to."""
+"""The main class of the JVM to which PySpark connects."""
 
 GATEWAY_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-"""The environment variable that contains the path of the file to which the gateway writes its port and secret."""
+"""The environment variable with the path of a file. The JVM's gateway writes its port and its secret to this file."""
 
 _OPENED_PACKAGES = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
@@ -49,7 +49,7 @@ MODULE_OPTIONS = (
     "--sun-misc-unsafe-memory-access=allow",
     "--enable-native-access=ALL-UNNAMED",
 )
-"""The options that Spark passes to every JVM (its JavaModuleOptions), except modules that only MLlib uses."""
+"""The options that Spark passes to every JVM (its JavaModuleOptions), without the modules that only MLlib uses."""
 
 
 WITHOUT_LOGGING = (
@@ -58,7 +58,8 @@ WITHOUT_LOGGING = (
     "-Dlog4j.provider=org.apache.logging.log4j.simple.internal.SimpleProvider",
     "-Dorg.apache.logging.log4j.simplelog.level=OFF",
 )
-"""Options that disable logging. Spark's failures are exceptions, and loading Log4j takes a tenth of the JVM's start."""
+"""Options that disable the JVM's logging. Spark reports failures as exceptions, and loading Log4j would take a tenth of
+the JVM's start."""
 
 _JARS = (
     *("spark-common-utils", "spark-config", "spark-core", "spark-kvstore", "spark-launcher", "spark-network-"),
@@ -68,11 +69,11 @@ _JARS = (
     *("netty-", "objenesis", "paranamer", "py4j", "RoaringBitmap", "slf4j-api", "snappy-", "stream-", "xbean-"),
     "zstd-",
 )
-"""Name prefixes of Spark's core jars and of their dependencies."""
+"""Name prefixes of the jars of Spark's core and its dependencies."""
 
 
 def spark_home() -> Path:
-    """Return the folder of the installed Spark, without importing PySpark."""
+    """Return the folder of the installed PySpark, without importing PySpark."""
     package = find_spec("pyspark")
     assert package is not None
     assert package.origin is not None
@@ -80,18 +81,15 @@ def spark_home() -> Path:
 
 
 def spark_jars() -> str:
-    """Return the class path of Spark's core.
-
-    With all 280 jars, Java would be slower, because it searches each of them.
-    """
+    """Return the class path of Spark's core. Java would start more slowly with all of Spark's 280 jars."""
     jars = sorted((spark_home() / "jars").iterdir())
     return os.pathsep.join(str(jar) for jar in jars if jar.name.startswith(_JARS))
 
 
 def connected_gateway(process: subprocess.Popen[bytes], file: Path) -> JavaGateway:
-    """Wait until the JVM's gateway has written `file`, then connect to the gateway, like PySpark's `launch_gateway`.
+    """Wait until the JVM has written `file`, then return a gateway to the JVM, like PySpark's `launch_gateway`.
 
-    Raises PySparkRuntimeError if the JVM ends first.
+    The file contains the gateway's port and secret. Raises PySparkRuntimeError if the JVM ends first.
     """
     from py4j.clientserver import ClientServer, JavaParameters, PythonParameters  # type: ignore[import-untyped]
     from py4j.java_gateway import java_import
@@ -121,14 +119,15 @@ _IMPORTED = (
     "org.apache.spark.resource.*",
     "scala.Tuple2",
 )
-"""Java classes that SparkContext and RDDs refer to by their short names."""
+"""Java classes that PySpark's SparkContext and RDDs refer to by their short names."""
 
 
 def launch_gateway(properties_file: Path, output: int, environment: Mapping[str, str]) -> JavaGateway:
-    """Launch Spark's JVM in its own process group, and connect to it. Raises PySpark's errors.
+    """Launch Spark's JVM in its own process group, and return a gateway to it. Raises PySpark's errors.
 
-    `output` is the file descriptor for the JVM's output. `environment` is added to the environment of this process,
-    because PySpark passes that environment on, and reads the arguments of `spark-submit` from it.
+    The JVM writes its output to the file descriptor `output`. `environment` is added to the environment of this
+    process, because PySpark passes this process's environment to the JVM, and reads the arguments of `spark-submit`
+    from it.
     """
     import shlex
 
@@ -147,26 +146,25 @@ def launch_gateway(properties_file: Path, output: int, environment: Mapping[str,
 
 
 def available_processors(gateway: JavaGateway) -> int:
-    """Return the number of processors that the JVM can use. A container can limit it."""
+    """Return the number of processors that the JVM can use, which a container can limit."""
     return int(gateway.jvm.java.lang.Runtime.getRuntime().availableProcessors())
 
 
 def log_in(user: str, gateway: JavaGateway) -> None:
-    """Set the name of Hadoop's user. This is needed if the system has no name for the user.
+    """Set the name of Hadoop's user, if the operating system has no name for the user.
 
-    Spark stores the secret of `spark.authenticate` in the credentials of Hadoop's user. Hadoop gets the name of the
-    user from the system, even if HADOOP_USER_NAME is set (Hadoop: `UserGroupInformation`).
+    Spark stores the secret of `spark.authenticate` in the credentials of Hadoop's user. Hadoop gets the user's name
+    from the operating system, even if HADOOP_USER_NAME is set (Hadoop: `UserGroupInformation`).
     """
     users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
     users.setLoginUser(users.createRemoteUser(user))
 
 
 def drop_sql_converters() -> None:
-    """Remove py4j's converters, except those for Python's own collections.
+    """Remove py4j's converters for SQL values, which the connector does not use. Call this after importing PySpark.
 
-    Must be called after PySpark is imported, because the import registers converters for SQL values. The connector does
-    not use them. One of them imports pyspark.testing and therefore pandas when it converts its first value, which takes
-    half of Spark's start-up time.
+    Importing PySpark registers these converters. When one of them converts its first value, it imports pyspark.testing
+    and therefore pandas, which takes half of Spark's start-up time.
     """
     from py4j import protocol  # type: ignore[import-untyped]
 
@@ -177,7 +175,7 @@ def drop_sql_converters() -> None:
 
 
 def hand_over_without_files(context: SparkContext) -> None:
-    """Send tasks to the JVM over an authenticated connection instead of a file, because they contain credentials.
+    """Send tasks to the JVM over an authenticated connection, not in a file, because tasks contain credentials.
 
     PySpark does the same if Spark encrypts its files, but does not close the connection.
     """
@@ -197,12 +195,12 @@ def hand_over_without_files(context: SparkContext) -> None:
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """Return whether the JVM's SparkContext has stopped. Raises py4j's errors if the JVM does not respond."""
+    """Return whether Spark's context in the JVM has stopped. Raises py4j's errors if the JVM does not respond."""
     return bool(context._jsc.sc().isStopped())
 
 
 def count_executors(context: SparkContext) -> int:
-    """Return the number of registered executors, without the driver.
+    """Return the number of registered executors. The driver does not count.
 
     Raises py4j's errors if the JVM does not respond.
     """
@@ -211,23 +209,23 @@ def count_executors(context: SparkContext) -> int:
 
 
 def seconds_property(context: SparkContext, name: str) -> float | None:
-    """Return the value of a time property, such as "2min", in seconds. Spark parses it.
+    """Return the value of a Spark property such as "2min" in seconds, or None if the property is not set.
 
-    Return None if the property is not set.
+    Spark parses the value.
     """
     conf = context._jsc.sc().conf()
     return float(conf.getTimeAsSeconds(name)) if conf.contains(name) else None
 
 
 def is_java_exception(error: BaseException) -> bool:
-    """Return whether the error is an exception of the JVM, which is then still running."""
+    """Return whether the JVM raised the error, which means that the JVM is still running."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     return isinstance(error, Py4JJavaError)
 
 
 def java_exception_text(error: BaseException | None) -> str | None:
-    """Return the text of the JVM's exception, with its stack trace. Return None if the error has no such exception."""
+    """Return the text of the JVM's exception with its stack trace, or None if the error did not come from the JVM."""
     thrown = getattr(error, "java_exception", None)
     return None if thrown is None else str(thrown)
 
@@ -238,7 +236,7 @@ def java_exception_text(error: BaseException | None) -> str | None:
 def silence_accumulator_server(context: SparkContext) -> None:
     """Prevent PySpark's accumulator server from printing a stack trace when the JVM ends.
 
-    The next job reports the end of the JVM.
+    The next job reports that the JVM has ended.
     """
     context._accumulatorServer.handle_error = _ignore  # type: ignore[method-assign, assignment]
 
@@ -246,9 +244,9 @@ def silence_accumulator_server(context: SparkContext) -> None:
 def silence_py4j() -> None:
     """Suppress py4j's log messages from now on.
 
-    Errors of the connector's own calls are raised. But py4j also makes calls on a thread of its own, to release
-    objects, and logs their errors after the JVM has ended. A filter is needed because some messages use the root
-    logger.
+    Errors of the connector's own calls are still raised. But py4j also calls the JVM on a thread of its own, to release
+    objects, and logs the errors of these calls after the JVM has ended. A filter on the root logger is needed, because
+    some messages use this logger.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
@@ -266,7 +264,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def import_arrow() -> None:
-    """Import Arrow without pandas. The connector does not use pandas, whose import takes a second and 60 MB.
+    """Import Arrow without pandas, which the connector does not use. Importing pandas takes a second and 60 MB.
 
     Arrow tries to import pandas only once, when it converts the first value.
     """
@@ -278,9 +276,9 @@ def import_arrow() -> None:
 
 @contextmanager
 def hide_pandas() -> Iterator[None]:
-    """Make imports of pandas fail in the body.
+    """Make imports of pandas fail in the body, on the current thread only.
 
-    This affects only the current thread, because Spark Connect may import pandas on another thread.
+    Spark Connect may import pandas on another thread.
     """
     finder = _PandasHider()
     sys.meta_path.insert(0, finder)
@@ -291,7 +289,7 @@ def hide_pandas() -> Iterator[None]:
 
 
 class _PandasHider:
-    """A finder for `sys.meta_path` that hides pandas.
+    """A finder for `sys.meta_path` that raises ModuleNotFoundError for pandas on the thread that created it.
 
     The class has no base class, because importing the usual one takes a tenth of the run time of `spec`.
     """
@@ -305,9 +303,10 @@ class _PandasHider:
 
 
 def prefer_installed_packages() -> None:
-    """Make workers import PySpark from its installation instead of from its zip files.
+    """Make workers import PySpark from its installation, not from its zip files.
 
-    Spark puts the zip files first in `sys.path`. They contain no bytecode, so every start would compile them again.
+    Spark puts the zip files first in `sys.path`. They contain no bytecode, so every start of a worker would compile
+    them again.
     """
     sys.path[:] = sorted(sys.path, key=_is_zip_of_installed_package)
 

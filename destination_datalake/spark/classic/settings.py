@@ -1,4 +1,4 @@
-"""The settings of classic Spark: its master, its properties, and the options of its JVM.
+"""The settings of classic Spark: the master, Spark's properties, and the options of the JVM.
 
 https://spark.apache.org/docs/latest/configuration.html
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ARCHIVE_VARIABLE = "DESTINATION_DATALAKE_JVM_ARCHIVE"
 
 _TASK_ATTEMPTS = 3
-"""Maximum number of attempts to run a task whose worker dies."""
+"""Maximum number of times that Spark runs a task whose Python worker dies."""
 
 _JVM_OPTIONS = (
     # The driver JVM only schedules tasks. The C1 compiler and the serial collector start fastest and need the least
@@ -41,7 +41,8 @@ _CONTEXT_PROPERTIES = (
     *(_MEMORY, "spark.authenticate", "spark.executorEnv.", "spark.io.encryption."),
     *("spark.python.", "spark.task."),
 )
-"""Prefixes of properties that Spark's launcher ignores, or that it handles in the same way as this module."""
+"""Prefixes of properties that do not require Spark's launcher. The launcher ignores them, or handles them like this
+module."""
 
 _LAUNCHER_VARIABLES = (
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS"),
@@ -79,8 +80,8 @@ _LOCAL_ALWAYS: Mapping[str, str] = {
 class ClassicSettings:
     """The settings of classic Spark.
 
-    `conf` contains properties that override the defaults. `jvm_options` are additional options of the JVM. `python`
-    selects the Python for a cluster's executors.
+    `conf` contains properties that override the connector's defaults. `jvm_options` are additional options of the JVM.
+    `python` selects the Python of executors on a cluster.
     """
 
     master: str
@@ -90,26 +91,26 @@ class ClassicSettings:
 
     @classmethod
     def from_config(cls, config: Config) -> ClassicSettings:
-        """Return the settings according to the connector's configuration."""
+        """Return the settings from the options under `spark` in the connector's configuration."""
         spark = config.spark
         python = ExecutorPython(spark.python) if _is_cluster(spark.master) else ExecutorPython()
         return cls(spark.master, spark.conf, (), python)
 
     @property
     def is_local(self) -> bool:
-        """Whether executors share this machine's disk."""
+        """Whether executors share the disk of this machine."""
         return self.master.startswith("local")
 
     @property
     def is_cluster(self) -> bool:
-        """Whether executors are separate processes, whose Python may differ from the driver's."""
+        """Whether executors are separate processes, whose Python can differ from the driver's."""
         return _is_cluster(self.master)
 
     @property
     def needs_launcher(self) -> bool:
-        """Whether Spark's own launcher (spark-submit) is needed. Launching Java directly is faster.
+        """Whether Spark must be started with its own launcher (spark-submit). Launching Java directly is faster.
 
-        The launcher is needed on a cluster, and for settings that only it reads, such as spark-env.sh.
+        The launcher is needed on a cluster, and for settings that only the launcher reads, such as spark-env.sh.
         """
         return (
             self.is_cluster
@@ -120,12 +121,12 @@ class ClassicSettings:
 
     @property
     def memory(self) -> str:
-        """The maximum heap size of the JVM, in the notation of Java and Spark."""
+        """The maximum heap size of the JVM in the notation of Java and Spark, such as "512m"."""
         return self.conf.get(_MEMORY, _DEFAULTS[_MEMORY])
 
     @property
     def environment(self) -> dict[str, str]:
-        """The additional environment variables for PySpark and the JVM."""
+        """Environment variables to add for PySpark and the JVM."""
         python = {"PYSPARK_PYTHON": self.python.interpreter, "PYSPARK_DRIVER_PYTHON": sys.executable}
         # Without this variable, Spark resolves the machine's host name, which fails if the name has no address. On a
         # cluster, executors connect to the driver by this name.
@@ -134,7 +135,10 @@ class ClassicSettings:
         return python if name is None else {**python, "SPARK_LOCAL_HOSTNAME": name}
 
     def properties(self, scratch: Path) -> dict[str, str]:
-        """Return all properties of Spark. `scratch` is the folder for its temporary files."""
+        """Return all Spark properties: the connector's defaults, overridden by `conf`.
+
+        `scratch` is the folder for Spark's temporary files.
+        """
         return {
             **_DEFAULTS,
             "spark.local.dir": str(scratch),
@@ -148,10 +152,11 @@ class ClassicSettings:
         }
 
     def _authentication(self) -> dict[str, str]:
-        """Return the properties by which the driver and executors authenticate each other with a shared secret.
+        """Return the properties for the shared secret by which the driver and executors authenticate each other.
 
-        Spark creates a secret for each application in local mode, on YARN and on Kubernetes. For a standalone cluster,
-        the user must configure it (https://spark.apache.org/docs/latest/security.html#spark-rpc).
+        In local mode, on YARN and on Kubernetes, Spark creates a secret for each application. For a standalone cluster,
+        the user must configure the secret (https://spark.apache.org/docs/latest/security.html#spark-rpc), so no
+        properties are returned.
         """
         if self.master.startswith("spark://"):
             return {}
@@ -162,7 +167,7 @@ class ClassicSettings:
         return {"spark.authenticate": "true"}
 
     def java_options(self, scratch: Path) -> tuple[str, ...]:
-        """Return the options of the JVM, except its memory."""
+        """Return the options of the JVM, except its heap size. `scratch` is the folder for temporary files."""
         temporary = f"-Djava.io.tmpdir={scratch}"
         # The configuration is given as a URI, because Log4j splits a path at commas.
         logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
@@ -172,9 +177,9 @@ class ClassicSettings:
 
 
 def _quoted(option: str) -> str:
-    """Return a Java option in the form in which Spark reads it from a list.
+    """Return a Java option as Spark expects it in a list of options.
 
-    White space, quotes and backslashes are preceded by a backslash.
+    A backslash precedes white space, quotes and backslashes.
     """
     return re.sub(r"[\s'\"\\]", lambda match: f"\\{match[0]}", option)
 
@@ -184,9 +189,12 @@ def _is_cluster(master: str) -> bool:
 
 
 def archive_path() -> Path:
-    """Return the path of the JVM's class-data-sharing archive.
+    """Return the path of the JVM's class-data-sharing archive, with which the JVM starts faster.
 
-    The path is the value of an environment variable or, if the variable is not set, a path beside the interpreter.
+    The file may not exist.
+
+    The environment variable DESTINATION_DATALAKE_JVM_ARCHIVE contains the path. By default, the archive is in the
+    `share` folder of this Python installation.
     """
     path = os.environ.get(ARCHIVE_VARIABLE)
     return Path(path) if path else Path(sys.prefix) / "share" / "destination-datalake" / "spark.jsa"
@@ -195,8 +203,9 @@ def archive_path() -> Path:
 def local_master_with_attempts(master: str, processors: Callable[[], int]) -> str:
     """Return a local master with task retries, because `local[*]` ignores `spark.task.maxFailures`.
 
-    `local[*]` gets one thread per processor. More threads would not help, because uploads run beside the encoding
-    anyway, and each worker takes 250 MiB. Other masters are returned unchanged.
+    `processors` returns the number of processors, and `local[*]` gets one thread for each. More threads would not help,
+    because uploads run concurrently with the encoding anyway, and each worker takes 250 MiB. Other masters are returned
+    unchanged.
     """
     match = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     if match is None:

@@ -1,9 +1,9 @@
 """PySpark's worker daemon, from which Python workers are forked with all their modules already imported.
 
-The daemon is a fork of the driver, which imports most of these modules anyway. It is forked while Spark's JVM starts.
-The JVM runs this module as its daemon (Spark property `spark.python.daemon.module`). The process that the JVM starts
-passes its pipes to the fork. If there is no fork, this process becomes the daemon itself. The first job waits for the
-process, so this module imports little.
+The daemon is a fork of the driver, which imports most of these modules anyway. The driver forks it while Spark's JVM
+starts. The JVM then starts this module as its daemon (Spark property `spark.python.daemon.module`). The new process
+passes its pipes to the fork. If there is no fork, the new process becomes the daemon itself. The first job waits for
+the new process, so this module imports little.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ADDRESS = "DESTINATION_DATALAKE_WORKER_DAEMON"
-"""The environment variable with the path of the socket on which the daemon listens."""
+"""The environment variable with the path of the socket on which the forked daemon listens."""
 
 _MALLOC_PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3}
-"""Environment variables that the C library reads when a program starts, each with its parameter number for
-mallopt(3)."""
+"""Environment variables that the C library reads when a program starts. The values are the corresponding parameter
+numbers of mallopt(3)."""
 
 
 # --- In the driver ---------------------------------------------------------------------------------------------------
 
 
 def fork_daemon(path: Path) -> int:
-    """Fork a daemon that waits for a JVM at the socket `path`. Return its process ID.
+    """Fork a daemon that waits at the socket `path` for the process that the JVM starts.
+
+    Return the daemon's process ID.
 
     `path` must be in a private folder of this user. The daemon ends with the JVM, or with this process if no JVM
     connects. This process must have only one thread. Raises OSError.
@@ -52,9 +54,9 @@ def fork_daemon(path: Path) -> int:
 
 
 def _at(path: str, use: Callable[[str], None]) -> None:
-    """Bind or connect a socket at this path, by a short alias, because socket paths have at most 107 characters.
+    """Bind or connect a socket at `path`. Uses a short alias, because socket paths have at most 107 characters.
 
-    Raises OSError.
+    `use` is the socket's method `bind` or `connect`. Raises OSError.
     """
     folder, name = os.path.split(path)
     descriptor = os.open(folder, os.O_RDONLY)
@@ -68,7 +70,7 @@ def _at(path: str, use: Callable[[str], None]) -> None:
 
 
 def _import_all() -> None:
-    """Import the modules that each worker would otherwise import at its start or for its first file."""
+    """Import all modules that a Python worker needs at its start or for its first file."""
     import gc
 
     from destination_datalake.spark.classic.pyspark_internals import hide_pandas
@@ -84,7 +86,7 @@ def _import_all() -> None:
 
 
 def _manage() -> NoReturn:
-    """Run the daemon with the standard input and output of this process."""
+    """Run PySpark's daemon on the standard input and output of this process. Does not return."""
     from pyspark import daemon
 
     from destination_datalake.spark.classic.pyspark_internals import hide_pandas
@@ -95,7 +97,7 @@ def _manage() -> NoReturn:
 
 
 def _run(listener: socket.socket, driver: int) -> NoReturn:
-    """Run the daemon in the fork after a JVM has connected."""
+    """Wait in the forked process until a JVM connects, then run the daemon. Does not return."""
     code = 1
     try:
         _forget_driver({listener.fileno(), driver})
@@ -135,7 +137,7 @@ def _forget_driver(kept: Collection[int]) -> None:
 
 
 def _is_asked_for(listener: socket.socket, driver: int) -> bool:
-    """Wait for a JVM to connect. Return False if the driver ends first."""
+    """Wait until a JVM connects, and return True. Return False if the driver ends first."""
     import select
 
     waiting = select.poll()
@@ -145,7 +147,7 @@ def _is_asked_for(listener: socket.socket, driver: int) -> bool:
 
 
 def _take_over(listener: socket.socket) -> None:
-    """Take over the pipes, arguments and environment of the process that the JVM has started."""
+    """Receive the pipes, arguments and environment of the process that the JVM has started, and use them as its own."""
     connection, _ = listener.accept()
     # If this daemon ends, the JVM starts another one, which must not connect to this address.
     listener.close()
@@ -164,7 +166,7 @@ def _take_over(listener: socket.socket) -> None:
 
 
 def _set_limits() -> None:
-    """Apply the limits that a new process would get from its environment and from the JVM when it starts."""
+    """Apply the memory and file limits that a new process would get from its environment and from the JVM."""
     import ctypes
     import resource
 
@@ -180,9 +182,9 @@ def _set_limits() -> None:
 
 
 def _hand_over(path: str) -> bool:
-    """Pass the pipes of this process to the daemon at this path, and wait until the daemon ends.
+    """Pass the pipes of this process to the daemon at `path`, wait until the daemon ends, and return True.
 
-    Returns False if no daemon listens at this path.
+    Return False if no daemon listens at `path`.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         try:

@@ -1,7 +1,7 @@
-"""The backend for Spark Connect: the driver and the executors are on other machines.
+"""The backend for Spark Connect, whose driver and executors are on other machines.
 
-Jobs are DataFrames (`connect.jobs`), because a Spark Connect client has no RDDs. gRPC and PySpark are imported only
-when a session is opened.
+Jobs are DataFrames (`connect.jobs`), because Spark Connect has no RDDs. gRPC and PySpark are imported only when a
+session is opened.
 """
 
 from __future__ import annotations
@@ -39,22 +39,24 @@ _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 Packages = Callable[[Path], Path]
-"""A function that returns the archive of packages for executors. If necessary, it builds the archive in the given
-folder."""
+"""A function that returns the path of the archive of packages for executors. If no archive exists, it builds one in the
+given folder."""
 
 _MAX_LOST_SESSIONS = 3
-"""Maximum number of consecutive sessions that may end without a successful job."""
+"""Maximum number of consecutive sessions that may end before a job succeeds. The backend fails when one more session
+ends."""
 
 _CHECK_SECONDS = 15.0
-"""Maximum seconds that `check` waits for a server."""
+"""Maximum seconds that the command `check` waits for a server."""
 
 _CLOSE_SECONDS = 10.0
-"""Maximum seconds to wait until the server has closed a session. Afterwards, the server's own time limit applies."""
+"""Maximum seconds that `stop` waits until the server has closed the session. Otherwise, the server closes it after its
+own time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a server, `sc://host:port/;name=value`, and its bearer token.
+    """The address of a Spark Connect server, `sc://host:port/;name=value`, and a bearer token for authentication.
 
     https://github.com/apache/spark/blob/master/sql/connect/docs/client-connection-string.md
     """
@@ -64,21 +66,22 @@ class Endpoint:
 
     @classmethod
     def of(cls, options: SparkOptions) -> Self:
-        """Return the endpoint that the option `spark.remote` names."""
+        """Return the endpoint in the options `spark.remote` and `spark.token`. `spark.remote` must be set."""
         if options.remote is None:
             raise AssertionError("no Spark Connect server is configured")
         return cls(options.remote, options.token.get_secret_value() if options.token else None)
 
     @property
     def name(self) -> str:
-        """The name of the server in messages: its address without parameters, which may be secrets."""
+        """The name of the server in messages: its address without parameters, because parameters may be secrets."""
         return f"the Spark Connect server {self.url.partition(';')[0].rstrip('/')}"
 
 
 class ConnectBackend:
-    """A Spark that is reached by a Spark Connect server.
+    """Runs jobs on a Spark Connect server, in a session.
 
-    Jobs run in a session. If the session ends, a new one replaces it.
+    If the session ends, the backend opens a new session and repeats the jobs that were running. It fails if several
+    sessions end without a successful job in between.
     """
 
     is_local = False
@@ -86,9 +89,9 @@ class ConnectBackend:
     def __init__(
         self, server: Endpoint, python: ExecutorPython, conf: Mapping[str, str], packages: Packages | None = None
     ) -> None:
-        """Prepare the backend, without connecting. `conf` contains the Spark properties that the options set.
+        """Prepare the backend without connecting. `conf` contains the Spark properties from the option `spark.conf`.
 
-        `packages` builds the archive for executors.
+        `packages` returns the archive of packages for executors. None means that executors have the packages installed.
         """
         self._server = server
         self._python = python
@@ -104,17 +107,18 @@ class ConnectBackend:
         self._failure: SparkFailed | None = None
 
     def start(self) -> None:
-        """Open a session, and wait until executors have run the connector. Raises SparkFailed."""
+        """Open a session, and run a first job that verifies the executors. Raises SparkFailed."""
         self._run_job(lambda _: None)
 
     def ended(self) -> SparkFailed | None:
-        """Return the reason why the server can no longer be used, or None if no job has failed for such a reason."""
+        """Return the reason why the server can no longer be used, or None. Only a failed job reveals such a reason."""
         return self._failure
 
     def parallelism(self) -> int:
         """Return the number of concurrent tasks on the server, as reported at the start or as observed since.
 
-        Does not wait for a new session, which would use the same Spark, because the caller may hold a lock.
+        Does not open a session if the session has ended, because the caller may hold a lock. A new session would use
+        the same Spark anyway. Raises SparkFailed.
         """
         if self._failure is not None:
             raise self._failure
@@ -123,9 +127,9 @@ class ConnectBackend:
         return session.parallelism()
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run a Spark task per item of `tasks`.
+        """Run one Spark task per item of `tasks`. Return all results, in the order of the tasks.
 
-        If the session ends during the job, run the job again in a new session.
+        If the session ends during the job, runs the job again in a new session. Raises JobFailed or SparkFailed.
         """
         from destination_datalake.spark.connect import jobs, values
 
@@ -139,7 +143,7 @@ class ConnectBackend:
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
-        """Run a job of two stages with a shuffle between them."""
+        """Run a job of two stages with a shuffle between them (see `Backend.exchange`)."""
         from destination_datalake.spark.connect import jobs, values
 
         producing = shipped(produce, self._python)
@@ -148,12 +152,15 @@ class ConnectBackend:
         return self._run_job(lambda session: jobs.exchange(session, producing, packed, consuming, partitions, kind))
 
     def progress(self) -> JobsProgress:
-        """Return the last reported progress of the jobs. Spark reports it every 2 seconds."""
+        """Return the progress of the running jobs that Spark reported last. Spark reports it every 2 seconds."""
         session = self._latest
         return JobsProgress() if session is None else session.watch.progress()
 
     def stop(self, *, orderly: bool) -> None:
-        """Close the session, which also ends its jobs."""
+        """Close the session, which also ends its jobs.
+
+        With `orderly`, waits for up to 10 seconds until it is closed.
+        """
         self._stopping.set()
         seconds = _CLOSE_SECONDS if orderly else 0.0
         closing = threading.Thread(target=self._close, name="spark-close", daemon=True)
@@ -168,7 +175,7 @@ class ConnectBackend:
             close(opened)
 
     def _run_job(self, job: Callable[[SparkSession], _Answer]) -> _Answer:
-        """Run the job. If the session ends, run it again in a new session. Raises JobFailed or SparkFailed."""
+        """Run a job. If the session ends, run the job again in a new session. Raises JobFailed or SparkFailed."""
         while True:
             session: RemoteSession | None = None
             try:
@@ -181,7 +188,7 @@ class ConnectBackend:
                 return answer
 
     def _current(self) -> RemoteSession:
-        """Return the current session, or open one. Raises SparkFailed or PySpark's errors."""
+        """Return the current session. If there is none, open one. Raises SparkFailed or PySpark's errors."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -190,9 +197,9 @@ class ConnectBackend:
             return self._session
 
     def _recover(self, session: RemoteSession | None, error: Exception) -> None:
-        """Return normally if the job can be retried in a new session. Otherwise raise JobFailed or SparkFailed.
+        """Return normally if the job can be retried in a new session. Otherwise, raise JobFailed or SparkFailed.
 
-        `error` was raised by the job or, if `session` is None, by opening a session.
+        `error` was raised by the job or, if `session` is None, while a session was opened.
         """
         from destination_datalake.spark.connect.session import ErrorKind, error_kind, spark_failure
 
@@ -218,7 +225,7 @@ class ConnectBackend:
                 session.close()
 
     def _open(self) -> RemoteSession:
-        """Open a session, and return it after its executors have run the connector.
+        """Open a session, and verify that its executors can run the connector. Return the session.
 
         Raises SparkFailed or PySpark's errors.
         """
@@ -242,7 +249,10 @@ def _stopped() -> SparkFailed:
 
 
 def connect_backend(config: Config) -> ConnectBackend:
-    """Return the backend for the server that the option `spark.remote` names."""
+    """Return a backend for the Spark Connect server in the option `spark.remote`.
+
+    Does not connect to the server yet.
+    """
     from destination_datalake.spark.executors.archive import archive
 
     python = ExecutorPython(config.spark.python)
@@ -250,9 +260,9 @@ def connect_backend(config: Config) -> ConnectBackend:
 
 
 def server_version(config: Config) -> str:
-    """Return the Spark version of the server that the option `spark.remote` names.
+    """Return the Spark version of the Spark Connect server in the option `spark.remote`.
 
-    Raises SparkFailed if the server does not respond.
+    Raises SparkFailed if the server does not respond, or rejects the connection.
     """
     from destination_datalake.spark.connect.session import close, connect, error_kind, spark_failure
 

@@ -1,8 +1,8 @@
-"""Run jobs as DataFrames: ranges of numbers, functions over Arrow batches, and shuffles of payloads.
+"""Run jobs on Spark Connect as DataFrames: ranges of numbers, functions over Arrow batches, and shuffles of payloads.
 
-Tasks are arguments of the functions, and results are bytes in rows. `connect.mapping` is the code that runs on
-executors. Jobs never use local relations, which contain data of the client: servers that are older than the client
-reject them.
+A row contains the number of a task. Tasks are sent as arguments of the functions, and results are returned as bytes in
+rows. Executors run the code in `connect.mapping`. Jobs do not use local relations (tables that the client sends with
+its query), because servers that are older than the client reject them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 OnExecutors = Callable[[Iterable[Any]], Iterable[Any]]
-"""A function in the form that `executors.python.shipped` returns, which Spark can send to executors."""
+"""A function that Spark can send to executors, as `executors.python.shipped` returns it."""
 
 _RESULTS = StructType(
     [
@@ -43,7 +43,7 @@ _PAYLOADS = StructType(
 )
 
 JOB_BYTES = 48 * 1024 * 1024
-"""Maximum size of the tasks in one job, in bytes. A request may have at most 128 MiB
+"""Maximum size of the tasks in one job, in bytes. Spark Connect limits a request to 128 MiB
 (spark.connect.grpc.maxInboundMessageSize)."""
 
 _PROBED_ROWS = 1 << 16
@@ -51,9 +51,10 @@ _HASH_SEED = 42
 
 
 def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes], kind: Any) -> list[Any]:
-    """Run a Spark task per item of `tasks`. Return the results, which are of the type `kind`, in order.
+    """Run one Spark task per item of `tasks`, which are packed tasks. Return all results, in the order of the tasks.
 
-    `work` yields bytes (`values.answers`). Raises PySpark's errors and InvalidResults.
+    `work` yields encoded results (`values.answers`). They must decode to the type `kind`. Raises PySpark's errors, and
+    InvalidResults if results are missing or not valid.
     """
     mapper = Shipped(mapping.run_tasks, work, tasks)
     results = results_of(_numbers(session, len(tasks)).mapInArrow(mapper, _RESULTS).toArrow(), kind)
@@ -70,9 +71,9 @@ def exchange(
     partitions: int,
     kind: Any,
 ) -> list[Any]:
-    """Run `produce` on the tasks, shuffle the payloads, and run `consume` on each partition.
+    """Run `produce` on the packed tasks, shuffle the payloads, and run `consume` on each partition. Return the results.
 
-    Raises the same errors as `run`.
+    The results are in the order of the partitions. Raises the same errors as `run`.
     """
     mapper = Shipped(mapping.produce_rows, produce, tasks, shuffle_keys(partitions))
     payloads = _numbers(session, len(tasks)).mapInArrow(mapper, _PAYLOADS)
@@ -82,23 +83,23 @@ def exchange(
 
 
 def probe(session: SparkSession, work: OnExecutors) -> int:
-    """Run `work` without tasks on all cores that Spark uses. Return the number of cores.
+    """Run `work` without tasks on all cores, which starts the Python workers. Return the number of cores.
 
-    Spark splits a range into this number of partitions: spark.default.parallelism, or the cores of all executors.
+    Spark splits a range into one partition per core of all executors, or as spark.default.parallelism specifies.
     """
     table = session.range(_PROBED_ROWS).mapInArrow(Shipped(mapping.warm_up, work), _RESULTS).toArrow()
     return int(table.num_rows)
 
 
 def packed(tasks: Sequence[Any]) -> list[bytes]:
-    """Serialize each task. Executors unpack tasks one by one."""
+    """Pickle and compress each task, so that executors can unpack tasks one by one."""
     return [zlib.compress(pickle.dumps(task), 1) for task in tasks]
 
 
 def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence[bytes]]:
-    """Split the tasks into jobs whose tasks fit into a request.
+    """Split packed tasks into jobs whose tasks fit into one request of at most `limit` bytes.
 
-    The result is a single job, unless there are many or huge tasks.
+    Yields a single job, unless there are many or huge tasks.
     """
     start, size = 0, 0
     for number, task in enumerate(tasks):
@@ -111,9 +112,9 @@ def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence
 
 
 def results_of(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
-    """Return the results in the rows of a job, by task number. Each result is of the type `kind`.
+    """Join and decode the results in the rows of a job. Return them by task number.
 
-    Raises InvalidResults.
+    Raises InvalidResults if a part is missing, or if a result is not of the type `kind`.
     """
     parts: dict[int, dict[int, bytes]] = defaultdict(dict)
     expected: dict[int, int] = {}
@@ -128,11 +129,13 @@ def results_of(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
 
 
 def shuffle_keys(partitions: int) -> list[int]:
-    """Return one key for each partition. Spark's shuffle sends the rows with this key to the partition.
+    """Return one key for each partition, in the order of the partitions.
 
-    Each partition then has its own Spark task. Spark's hash function is Murmur3 with the seed 42
-    (https://spark.apache.org/docs/latest/api/sql/#hash), modulo the number of partitions. With another hash function,
-    several partitions would share a task, which would only be slower.
+    Spark's shuffle sends a key's rows to its partition.
+
+    Each partition therefore gets its own Spark task. Spark's hash function is Murmur3 with the seed 42
+    (https://spark.apache.org/docs/latest/api/sql/#hash), modulo the number of partitions. If a server used another hash
+    function, several partitions would share a task, which would only be slower.
     """
     keys: dict[int, int] = {}
     for key in itertools.count():
@@ -143,5 +146,5 @@ def shuffle_keys(partitions: int) -> list[int]:
 
 
 def _numbers(session: SparkSession, count: int) -> DataFrame:
-    """Return a DataFrame of the numbers below `count`, each in its own partition."""
+    """Return a DataFrame of the numbers from 0 to `count` - 1, each in its own partition."""
     return session.range(0, count, 1, count)

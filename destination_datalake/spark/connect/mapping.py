@@ -1,12 +1,12 @@
-"""The code that calls the connector's functions in Spark's Python workers. Converts rows to tasks, and results to rows.
+"""Run the connector's functions in Spark's Python workers. Convert rows to tasks, and results to rows.
 
-This module is sent as source (`executors.python.Shipped`), so it runs before it is known whether the connector is
-installed. It uses only Python's standard library and Arrow, which Spark needs too. Functions import Arrow when they
-run.
+This module is sent to executors as source code (`executors.python.Shipped`), so it runs before the presence of the
+connector is checked. It uses only Python's standard library and Arrow, which Spark needs too. Functions import Arrow
+when they run.
 
-The number in a row is the number of a task, or of a partition of a shuffle. Results are bytes (`connect.values`), which
-are split into parts that are smaller than gRPC's limits. Each part becomes a row, with the number of the part and the
-total number of parts.
+The number in a row identifies a task, or a partition of a shuffle. Results are bytes (see `connect.values`). They are
+split into parts that are smaller than gRPC's limits. Each part becomes a row, with the number of the part and the total
+number of parts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     Batches = Iterator[pa.RecordBatch]
 
 _ROW_BYTES = 1024 * 1024
-"""Maximum size of the results per row, in bytes. Servers send batches of rows in messages of 4 MiB
+"""Maximum bytes of results per row. Servers send batches of rows in messages of 4 MiB
 (spark.connect.grpc.arrow.maxBatchSize), but never split a row."""
 
 
 def run_tasks(work: Callable[[Iterable[Any]], Iterable[bytes]], tasks: Sequence[bytes], batches: Batches) -> Batches:
-    """Run the task in each row. Yield the rows of the task's results."""
+    """Run `work` on the task that each row identifies. Yield the results of each task as rows."""
     for number in numbers(batches):
         yield from result_rows(number, b"".join(work(unpacked(tasks[number]))))
 
 
 def warm_up(work: Callable[[Iterable[Any]], Iterable[bytes]], batches: Batches) -> Batches:
-    """Run the work without tasks, once per partition. Yield one row per partition."""
+    """Run `work` without tasks, once per partition. Yield one row for each partition that contains rows."""
     counted = sum(batch.num_rows for batch in batches)
     if counted:
         yield from result_rows(0, b"".join(work(())))
@@ -43,7 +43,12 @@ def produce_rows(
     keys: Sequence[int],
     batches: Batches,
 ) -> Batches:
-    """Run the task in each row. Yield a row per payload, with the key of the payload's partition."""
+    """Run `work` on the task that each row identifies.
+
+    Yield one row per payload, with the shuffle key of its partition.
+
+    `keys` contains the key of each partition.
+    """
     import pyarrow as pa
 
     for number in numbers(batches):
@@ -53,9 +58,9 @@ def produce_rows(
 
 
 def consume_rows(work: Callable[[Iterable[Any]], Iterable[tuple[int, bytes]]], batches: Batches) -> Batches:
-    """Run the work on the payloads of each partition. Yield the rows of its results.
+    """Run `work` on the payloads of each partition. Yield its results as rows.
 
-    Rows must be sorted by partition.
+    The input rows must be sorted by partition.
     """
     from itertools import groupby
 
@@ -66,13 +71,16 @@ def consume_rows(work: Callable[[Iterable[Any]], Iterable[tuple[int, bytes]]], b
 
 
 def numbers(batches: Batches) -> Iterator[int]:
-    """Yield the numbers in the first column of the batches."""
+    """Yield the numbers in the first column of all batches."""
     for batch in batches:
         yield from (number.as_py() for number in batch.column(0))
 
 
 def unpacked(task: bytes) -> Iterator[Any]:
-    """Yield the task. Unpickle it only on iteration, after `preflight` has checked the presence of the connector."""
+    """Yield the task.
+
+    It is unpickled only on iteration, after `preflight` has checked that the connector is installed.
+    """
     import pickle
     import zlib
 
@@ -80,7 +88,7 @@ def unpacked(task: bytes) -> Iterator[Any]:
 
 
 def result_rows(number: int, data: bytes) -> Batches:
-    """Yield the rows of encoded results, each as a record batch. Empty results have one row."""
+    """Yield encoded results as rows, each in a record batch of its own. Empty results are one row with empty data."""
     import pyarrow as pa
 
     parts = range(0, len(data) or 1, _ROW_BYTES)

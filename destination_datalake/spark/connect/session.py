@@ -1,4 +1,4 @@
-"""Sessions on a Spark Connect server: open them, watch their jobs, classify their errors, and close them."""
+"""Sessions on a Spark Connect server: open and close them, watch their jobs, and classify their errors."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 60.0
-"""Maximum seconds for which a call is retried. The server may be restarting, or the network may be interrupted."""
+"""Maximum seconds during which a failed call is retried. In this time, a server can restart, or a network can
+recover."""
 
 PATIENCE_SECONDS = 300.0
-"""Maximum seconds that tasks wait while no task is running. A cluster can add machines in this time."""
+"""Maximum seconds that tasks may wait while no task is running. In this time, a cluster can add machines."""
 
 _WARNING_SECONDS = 60.0
 
@@ -64,11 +65,11 @@ _MAX_REASON_LENGTH = 300
 
 
 class NoExecutors(Exception):
-    """Raised if tasks have waited too long for an executor."""
+    """Raised if tasks have waited longer than `PATIENCE_SECONDS` while no task was running."""
 
 
 class ErrorKind(Enum):
-    """A kind of error, with the message and failure type that are used if such an error prevents all jobs."""
+    """A kind of error, with the message and the failure type for the user if such an error prevents all jobs."""
 
     def __init__(self, message: str, failure_type: FailureType) -> None:
         self.message = message
@@ -79,7 +80,7 @@ class ErrorKind(Enum):
         "last state.",
         "transient_error",
     )
-    """The session has ended. The jobs of the session can be run in a new session."""
+    """The session has ended. Its jobs can be run again in a new session."""
     JOB_FAILED = "{it} cannot run the connector's jobs: {reason}. The log has the details.", "transient_error"
     """The job failed, but Spark can run other jobs."""
     REFUSED = "{it} refuses access ({reason}). Correct spark.token.", "config_error"
@@ -96,13 +97,13 @@ class ErrorKind(Enum):
         "spark.remote. The sync can be run again and continues from its last state.",
         "transient_error",
     )
-    """The server has not responded to any attempt."""
+    """The server has not responded, even after retries."""
     NO_EXECUTORS = (
         "{it} has no executor for the connector: {reason}. Give it executors, or wait until other work has ended; the "
         "sync can be run again and continues from its last state.",
         "transient_error",
     )
-    """No executor has accepted the tasks."""
+    """Tasks have waited too long for an executor."""
     STOPPED = (
         "Spark has ended on {server} ({reason}). Start it again; the sync can be run again and continues from its "
         "last state.",
@@ -129,7 +130,7 @@ _HANDSHAKE = re.compile(r"handshake|SSL_ERROR|CERTIFICATE_VERIFY|WRONG_VERSION|c
 
 
 def error_kind(error: BaseException) -> ErrorKind:
-    """Return the kind of an error that PySpark's client or the module `jobs` raised."""
+    """Classify an error that PySpark's client or the module `jobs` raised."""
     if isinstance(error, NoExecutors):
         return ErrorKind.NO_EXECUTORS
     if isinstance(error, InvalidResults):
@@ -151,18 +152,21 @@ def _grpc_status(error: BaseException) -> grpc.StatusCode | None:
 
 
 def _is_handshake_failure(text: str) -> bool:
-    """Return whether a connection failed because of TLS, in which case retries do not help."""
+    """Return whether the TLS handshake failed, according to the error text. Retries do not help then."""
     return _HANDSHAKE.search(text) is not None
 
 
 def spark_failure(kind: ErrorKind, error: BaseException, server: str) -> SparkFailed:
-    """Return the user-facing failure if no job can run. `server` is the name of the server in messages."""
+    """Return the failure for the user if an error of this kind prevents all jobs.
+
+    `server` is the server's name in messages.
+    """
     it = f"{server[:1].upper()}{server[1:]}"
     return SparkFailed(kind.message.format(it=it, server=server, reason=_reason(error)), kind.failure_type)
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of the error message of gRPC or Spark."""
+    """Return the first line of an error message of gRPC or Spark, at most 300 characters."""
     text = str(error)
     details = re.search(r'details = "(.*?)"\n', text, re.DOTALL)
     line = (details[1] if details else text).strip().splitlines() or [type(error).__name__]
@@ -173,7 +177,7 @@ def _reason(error: BaseException) -> str:
 
 
 class RemoteSession:
-    """A session on a Spark Connect server. The session's executors have successfully run the connector."""
+    """A session on a Spark Connect server, whose executors have successfully run a first job."""
 
     def __init__(self, spark: SparkSession, watch: JobsWatch, cores: int) -> None:
         self.spark = spark
@@ -188,9 +192,10 @@ class RemoteSession:
         conf: Mapping[str, str],
         packages: Callable[[Path], Path] | None = None,
     ) -> RemoteSession:
-        """Configure a session, and run a first job on its executors.
+        """Configure a session, send it the packages for executors, and run a first job. Return the session.
 
-        Raises SparkFailed or PySpark's errors, after closing the session.
+        The first job verifies that executors can run the connector. If an error occurs, closes the session, and raises
+        SparkFailed or PySpark's errors.
         """
         try:
             version = spark.version
@@ -213,7 +218,7 @@ class RemoteSession:
         return cls(spark, watch, max(cores, _max_cores(spark)))
 
     def parallelism(self) -> int:
-        """Return the number of concurrent tasks, as reported at the start, or a higher number that was observed."""
+        """Return the number of tasks that run concurrently: as reported at the start, or more if more were observed."""
         return max(self._cores, self.watch.most_running)
 
     def close(self) -> None:
@@ -222,9 +227,9 @@ class RemoteSession:
 
 
 def configure(spark: SparkSession, defaults: Mapping[str, str], conf: Mapping[str, str]) -> None:
-    """Set properties of the session. `conf` overrides `defaults`.
+    """Set Spark properties of the session. Properties in `conf`, which the user configured, override `defaults`.
 
-    Raises SparkFailed if the server rejects a property.
+    Raises SparkFailed if the server rejects a property in `conf`, and PySpark's errors in other cases.
     """
     for name, value in {**defaults, **conf}.items():
         try:
@@ -240,7 +245,7 @@ def configure(spark: SparkSession, defaults: Mapping[str, str], conf: Mapping[st
 
 
 def _max_cores(spark: SparkSession) -> int:
-    """Return the maximum number of cores with dynamic allocation, or 0 without a limit."""
+    """Return the maximum number of cores that dynamic allocation can reach, or 0 if it is disabled or has no limit."""
     names = ("spark.dynamicAllocation.enabled", "spark.dynamicAllocation.maxExecutors", "spark.executor.cores")
     enabled, executors, cores = (spark.conf.get(name, None) for name in names)
     if enabled != "true" or executors is None or int(executors) > _MAX_EXECUTORS:
@@ -249,13 +254,13 @@ def _max_cores(spark: SparkSession) -> int:
 
 
 _MAX_EXECUTORS = 10_000
-"""The highest configured number of executors that counts as a limit. Spark's default is 2147483647."""
+"""The highest configured maximum of executors that counts as a limit. Spark's default is 2147483647."""
 
 
 def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SECONDS) -> SparkSession:
-    """Return a new session, which authenticates with a bearer token. Nothing is sent yet.
+    """Return a new session for the server at `url`, which authenticates with a bearer token. Sends nothing yet.
 
-    Raises SparkFailed if the address is invalid.
+    Failed calls are retried for `retry_seconds`. Raises SparkFailed if the address is invalid.
     """
     reject_code()
     try:
@@ -278,7 +283,7 @@ def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SEC
 
 
 def close(session: SparkSession) -> None:
-    """Close the session on its server, which also ends its jobs. Does not retry if the server is unreachable."""
+    """Close the session on its server, which also ends its jobs. Ignores errors, and does not retry."""
     session.client.set_retry_policies([])
     with contextlib.suppress(Exception):
         session.interruptAll()
@@ -289,7 +294,7 @@ def close(session: SparkSession) -> None:
 def forget_at_exit(session: SparkSession) -> None:
     """Prevent PySpark from calling the server when this process exits.
 
-    PySpark's call clears a cache of models, which the connector does not use. If the server is unreachable, the process
+    The call would clear a cache of models, which the connector does not use. If the server is unreachable, the process
     would not exit until the retries end.
     """
     atexit.unregister(session.client._on_exit)
@@ -298,8 +303,8 @@ def forget_at_exit(session: SparkSession) -> None:
 def reject_code() -> None:
     """Prevent PySpark from running code that a server's response names or contains. The connector needs no such code.
 
-    PySpark imports the module that a user-defined type in a schema names. It also unpickles updates of accumulators,
-    which are sent as metrics; before 4.3, it unpickles any metrics with the name of such updates.
+    PySpark would import the module that a user-defined type in a schema names. It would also unpickle updates of
+    accumulators, which are sent as metrics; before 4.3, it unpickles any metrics with the name of such updates.
     """
     UserDefinedType.fromJson = _reject_user_defined_type  # type: ignore[assignment, method-assign]
     core.PlanObservedMetrics = _UnnamedMetrics  # type: ignore[misc]
@@ -310,7 +315,7 @@ def _reject_user_defined_type(_: Any) -> NoReturn:
 
 
 class _UnnamedMetrics(core.PlanObservedMetrics):
-    """Metrics without a name. PySpark unpickles only metrics with a certain name."""
+    """Metrics without a name, so that PySpark does not unpickle them. It unpickles only metrics with a certain name."""
 
     @property
     def name(self) -> str:
@@ -318,7 +323,7 @@ class _UnnamedMetrics(core.PlanObservedMetrics):
 
 
 class _PatientPolicy(DefaultPolicy):
-    """A policy that retries with exponential backoff, like PySpark's, for a limited time.
+    """Retries failed calls for a limited time, with the exponential backoff of PySpark's policy.
 
     PySpark's policy limits the number of attempts instead. After the time limit, errors count as not retryable, because
     PySpark raises such errors without a warning.
@@ -337,7 +342,7 @@ class _PatientPolicy(DefaultPolicy):
 
 
 class _PatientState(RetryPolicyState):
-    """The retries of one call."""
+    """The state of the retries of one call: measures the time since its first failure."""
 
     def __init__(self, policy: _PatientPolicy) -> None:
         super().__init__(policy)
@@ -352,7 +357,10 @@ class _PatientState(RetryPolicyState):
 
 
 class JobsWatch:
-    """Receives the progress events of all jobs of a session, each on the thread that waits for the job."""
+    """Receives the progress events of all jobs of a session. PySpark calls it on the thread that waits for the job.
+
+    Logs a warning if tasks wait for an executor for a minute, and raises NoExecutors after `patience_seconds`.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._clock = clock
@@ -362,14 +370,14 @@ class JobsWatch:
         self._moved = clock()
         self._warned = False
         self.most_running = 0
-        """The highest observed number of concurrent tasks."""
+        """The highest number of concurrent tasks that was observed."""
 
     def __call__(
         self, stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
         """Process an event of PySpark's `registerProgressHandler`.
 
-        Raises NoExecutors, which ends the job of the event, if tasks have waited too long.
+        Raises NoExecutors if tasks have waited too long. The error ends the job of the event.
         """
         name = operation_id or ""
         with self._lock:
@@ -395,7 +403,7 @@ class JobsWatch:
             raise NoExecutors(f"{total - ended} tasks have waited for {waited:.0f} s")
 
     def progress(self) -> JobsProgress:
-        """Return the numbers of tasks in all running jobs, in total."""
+        """Return the numbers of tasks, summed over all running jobs."""
         with self._lock:
             jobs = list(self._jobs.values())
         return JobsProgress(sum(j.running for j in jobs), sum(j.waiting for j in jobs), sum(j.ended for j in jobs))

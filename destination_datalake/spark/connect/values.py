@@ -1,7 +1,8 @@
-"""Encode results without pickle. The driver decodes only the classes in the type annotation of the job's function.
+"""Encode results on executors as MessagePack, and decode them on the driver, without pickle.
 
-A server is not trusted, and unpickling its data would run code. MessagePack contains only plain values. A value of any
-other class is encoded as an array of the class name and the parts of the value.
+The driver does not trust a server, and unpickling a server's data could run code. It decodes only the classes in the
+return annotation of the job's function. MessagePack contains only plain values. A value of any other class is encoded
+as an array of the class name and the parts of the value.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ _BUILT_IN: Mapping[Any, tuple[Callable[[Any], Iterable[Any]], Callable[..., Any]
     time: (lambda value: [str(value)], time.fromisoformat),
     EllipsisType: (lambda _: [], lambda: ...),
 }
-"""For each class: a function that returns the parts of a value, and one that creates the value from its parts."""
+"""For each built-in class: a function that returns the parts of a value, and one that creates the value from its
+parts."""
 
 
 class InvalidResults(Exception):
-    """Raised if a job succeeded, but its data are not valid results."""
+    """Raised if a job succeeded, but the data that the server returned are not valid results."""
 
 
 def answers(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Iterable[Any]) -> Iterator[bytes]:
-    """Run the work on the tasks, on an executor. Yield its encoded results."""
+    """Run `work` on the tasks, on an executor. Yield all results together, encoded, or nothing if there are none."""
     results = list(work(tasks))
     if results:
         yield encode(results)
@@ -48,18 +50,21 @@ def answers(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Iterable[Any]
 def consume_partitions(
     consume: Consume[Result], partitions: Iterable[tuple[int, Iterator[bytes]]]
 ) -> Iterator[tuple[int, bytes]]:
-    """Consume the partitions of a shuffle, on an executor. Yield the encoded results of each partition."""
+    """Run `consume` on partitions of a shuffle, on an executor.
+
+    Yield each partition's number and its encoded results.
+    """
     for number, payloads in partitions:
         yield number, encode(list(consume(number, payloads)))
 
 
 def encode(results: Sequence[Any]) -> bytes:
-    """Return the results as MessagePack. Raises TypeError for a value of an unsupported class."""
+    """Return the results as MessagePack. Raises TypeError if a result contains a value of an unsupported class."""
     return msgspec.msgpack.encode([_encoded(result) for result in results])
 
 
 def decode(data: bytes, kind: Any) -> list[Any]:
-    """Decode the results, which must be instances of `kind`, a class or a union. Raises InvalidResults."""
+    """Return the encoded results, which must be instances of `kind`, a class or a union. Raises InvalidResults."""
     try:
         classes = _classes_in(kind)
         results = [_decoded(value, classes) for value in msgspec.msgpack.decode(data, type=list)]
@@ -71,9 +76,9 @@ def decode(data: bytes, kind: Any) -> list[Any]:
 
 
 def result_type(work: Callable[..., Any]) -> Any:
-    """Return the type of one result according to the annotation of the work: `int` for `Iterator[int]`.
+    """Return the type of one result, from the return annotation of `work`: `int` for `Iterator[int]`.
 
-    If the work wraps another function, as `metered` does, its annotation is generic in the result type of that
+    If `work` wraps another function, as `metered` does, the annotation is generic in the result type of the wrapped
     function.
     """
     function, arguments = (work.func, work.args) if isinstance(work, partial) else (work, ())
@@ -103,7 +108,7 @@ def _decoded(value: Any, classes: Mapping[str, Callable[..., Any]]) -> Any:
 
 @cache
 def _classes_in(kind: Any) -> Mapping[str, Callable[..., Any]]:
-    """Return the constructors of all classes that values of this type may contain, by class name."""
+    """Return a constructor for each class that values of this type may contain, by class name."""
     constructors, kinds = {_name(built_in): create for built_in, (_, create) in _BUILT_IN.items()}, [kind]
     while kinds:
         part = kinds.pop()
@@ -116,7 +121,7 @@ def _classes_in(kind: Any) -> Mapping[str, Callable[..., Any]]:
 
 @cache
 def _fields_of(kind: Any) -> tuple[str, ...] | None:
-    """Return the field names of a dataclass or of a named tuple class, or None for other classes."""
+    """Return the field names of a dataclass or named tuple class, or None for other classes."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", None)
 
 

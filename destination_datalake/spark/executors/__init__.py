@@ -1,1 +1,1 @@
-"""Executors on other machines: send the connector to them, and compare their Python with the driver's."""
+"""Executors on other machines: send the connector to them, and verify that their Python matches the driver's."""

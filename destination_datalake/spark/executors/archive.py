@@ -1,7 +1,7 @@
-"""Build the archive for executors: the connector, and the packages that its work imports.
+"""Build the archive for executors, which contains the connector and the packages that executors import.
 
 Archives with the same content have the same bytes. `python -m destination_datalake.spark.executors.archive` builds the
-archive for an image.
+archive when a container image is built.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _KEPT = (
 class Contents:
     """The files of an archive, ordered by path, and a fingerprint of their content.
 
-    `files` maps the path of a file relative to its entry in `sys.path` to its path on this machine.
+    `files` maps paths in the archive, relative to an entry of `sys.path`, to paths on this machine.
     """
 
     files: Mapping[str, Path]
@@ -101,14 +101,14 @@ class Contents:
 
     @property
     def name(self) -> str:
-        """The file name of the archive."""
+        """The file name of the archive, which contains the fingerprint."""
         return f"executors-{self.fingerprint}.tar.gz"
 
 
 def archive(scratch: Path) -> Path:
-    """Return the archive of this environment: the one in the image, or one that is built in `scratch`.
+    """Return the path of the archive for executors: the one in the container image, or a new one in `scratch`.
 
-    The archive is a gzip-compressed tar file. Its `bin/python` starts the executor's Python with the packages in
+    The archive is a gzip-compressed tar file. Its `bin/python` starts the executor's own Python with the packages in
     `packages/`. Building it takes some seconds and 79 MB of disk space. Raises OSError if the disk is full.
     """
     content = contents()
@@ -129,10 +129,10 @@ def _prebuilt() -> Path:
 
 
 def contents() -> Contents:
-    """Return the files for the archive of this environment. Raises PackageNotFoundError if a distribution is missing.
+    """Return the files for the archive. Raises PackageNotFoundError if a distribution is not installed.
 
-    The fingerprint is computed from the digests that installers have recorded for libraries, and from the connector's
-    files.
+    The fingerprint is computed from the connector's files and, for libraries, from the digests that their installer
+    recorded.
     """
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {_OMITTED} {_KEPT} {launcher()}".encode())
     files: dict[str, Path] = {}
@@ -158,7 +158,7 @@ def _files_of(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]
 
 
 def _connector() -> Iterator[tuple[str, Path]]:
-    """Yield the connector's modules and native libraries, and the file with its version.
+    """Yield the connector's modules and native libraries, and the metadata file that contains its version.
 
     The modules are found even if the connector is not installed.
     """
@@ -176,9 +176,9 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def build(content: Contents, path: Path) -> None:
-    """Write the archive to a temporary file, then rename it.
+    """Write the archive to a temporary file, then rename it to `path`.
 
-    This order ensures that killed or concurrent builds leave no partial archive.
+    A killed or concurrent build therefore leaves no partial archive at `path`.
     """
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
@@ -207,10 +207,11 @@ def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
 
 
 def launcher() -> str:
-    """Return the script that starts the executor's own Python, of this minor version, with the packages.
+    """Return a shell script that starts the executor's own Python, of the driver's minor version, with the packages.
 
-    Administrators may have set PYSPARK_PYTHON on the machines of the cluster. If the machine has no Python of this
-    version, the script starts another version, and Spark's error message names both versions.
+    The script tries PYSPARK_PYTHON, which administrators may have set on the machines of the cluster, and then the
+    PATH. If a machine has no Python of this version, the script starts another version, and Spark's error message names
+    both versions.
     """
     variables = "\n".join(f'export {name}="${{{name}:-{value}}}"' for name, value in WORKER_ENVIRONMENT.items())
     return _LAUNCHER.format(version=MINOR_VERSION, variables=variables)
@@ -233,7 +234,7 @@ exec python3 "$@"
 
 
 def _build_for_image() -> None:
-    """Build the archive beside the interpreter, and print its path."""
+    """Build the archive in the `share` folder of this Python installation, and print the archive's path."""
     folder = _prebuilt()
     folder.mkdir(parents=True, exist_ok=True)
     content = contents()

@@ -1,6 +1,6 @@
 """The first code that runs on an executor: compare the executor with the driver before importing the connector.
 
-This module is sent as source, because executors may lack the connector. It uses only Python's standard library.
+This module is sent as source code, because executors may lack the connector. It uses only Python's standard library.
 Functions import modules when they run.
 """
 
@@ -10,14 +10,15 @@ from collections.abc import Iterable
 from typing import Any
 
 MARK = "destination-datalake executor: "
-"""The prefix of the error messages of `check`. In a message, a JSON object with facts about the executor follows it."""
+"""The prefix of the error message that `check` raises. A JSON object with facts about the executor follows the
+prefix."""
 
 
 def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) -> Iterable[Any]:
-    """Compare this executor with the driver, then run the pickled `work` on the tasks.
+    """Verify this executor with `check`, then run the pickled function `work` on the tasks. Return its results.
 
-    `tasks` are iterated only after the comparison, because unpickling them may need the connector. Raises the same
-    RuntimeError as `check`.
+    `tasks` are iterated only afterwards, because unpickling them may need the connector. Raises the RuntimeError of
+    `check`.
     """
     import pickle
 
@@ -29,9 +30,10 @@ def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) 
 def check(expected: dict[str, str]) -> None:
     """Raise RuntimeError if this executor's Python cannot run the driver's work.
 
-    The message contains `MARK` and facts about the executor. `expected` contains the connector's version. If the driver
-    has sent its own packages, `expected` also contains their ABI: Python's minor version, the machine's architecture
-    and the C library.
+    The message is `MARK` and facts in JSON.
+
+    `expected` contains the connector's version. If the driver has sent its own packages, `expected` also contains the
+    ABI they are built for: Python's minor version, the machine's architecture and the C library.
     """
     import json
     import platform

@@ -1,4 +1,4 @@
-"""The Python of executors on other machines: select it, send work to it, and report differences from the driver."""
+"""The Python of executors on other machines: select it, send work to it, and explain differences from the driver's."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 MINOR_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-"""Python's minor version. The driver and the executors must have the same one, because Spark pickles functions."""
+"""Python's minor version, such as "3.12". The driver and the executors must have the same one, because Spark pickles
+functions."""
 
 FOLDER = "destination-datalake"
-"""The folder, in the executor's working directory, into which Spark unpacks the archive."""
+"""The folder, in the executor's working directory, into which Spark unpacks the archive of packages."""
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
     # Workers allocate the same memory for each block and file. If allocators returned the memory after each use, the
@@ -30,30 +31,31 @@ WORKER_ENVIRONMENT: Mapping[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": str(64 * 1024 * 1024),
     "MIMALLOC_PURGE_DELAY": "-1",
 }
-"""Default environment variables of workers. Variables that the cluster sets override them."""
+"""Default environment variables of Python workers. Variables that the cluster sets override these defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorPython:
-    """The Python of executors: `same` (the driver's path), `pack`, or the path of an interpreter on the executors.
+    """The Python that executors run, as the option `spark.python` selects it.
 
-    With `pack`, the driver's packages are sent as an archive (`executors.archive`), and the executor's own Python of
-    the same minor version runs them.
+    "same": the driver's path. "pack": the executor's own Python of the driver's minor version, with the driver's
+    packages, which are sent as an archive (`executors.archive`). Otherwise: the path of an interpreter on the
+    executors.
     """
 
     python: Literal["same", "pack"] | str = "same"
 
     @property
     def is_packed(self) -> bool:
-        """Whether the archive must be sent to executors."""
+        """Whether the driver's packages must be sent to executors as an archive."""
         return self.python == "pack"
 
     @property
     def interpreter(self) -> str:
         """The command with which executors start Python.
 
-        Spark resolves a relative path in the folder of unpacked archives: the working directory of the executor or,
-        with Spark Connect, of the session.
+        Spark resolves a relative path in the folder of unpacked archives, which is the working directory of the
+        executor or, with Spark Connect, of the session.
         """
         if self.python == "same":
             return sys.executable
@@ -69,10 +71,10 @@ def _version() -> str:
 def shipped(
     work: Callable[[Iterable[_Task]], Iterable[_Result]], python: ExecutorPython
 ) -> Callable[[Iterable[_Task]], Iterable[_Result]]:
-    """Return `work` in a form that Spark can send to any Python, even without the connector.
+    """Return `work` in a form that Spark can send to any Python, even if the connector is missing there.
 
-    `work` is a function of a module, or a `functools.partial` of one. Executors find it by its name. If an executor
-    differs from the driver, the job fails, and `difference` reads the facts from Spark's error message.
+    `work` is a function of a module, or a `functools.partial` of one. Executors find it by name. If an executor's
+    Python differs from the driver's, the job fails, and `difference` explains Spark's error message.
     """
     return Shipped(preflight.check_then_run, pickle.dumps(work), expected(python))
 
@@ -85,10 +87,10 @@ _LOADER = (
 
 
 class Shipped:
-    """A function of a module, with its first arguments. It is pickled as the source text of the module.
+    """A function of a module, with its first arguments. Pickling it stores the source code of the module.
 
     Any version of Python and PySpark can load this form. PySpark would pickle the function with its own copy of
-    cloudpickle, and older versions cannot read such pickles. Spark 3.5, which AWS's services run, fails on pickles of
+    cloudpickle, and older versions cannot read such pickles: Spark 3.5, which AWS's services run, fails on pickles of
     Spark 4. The module must import nothing outside Python's standard library.
     """
 
@@ -97,7 +99,7 @@ class Shipped:
         self._arguments = arguments
 
     def __call__(self, rest: Any) -> Any:
-        """Call the function in this process."""
+        """Call the function in this process, with `rest` as its last argument."""
         return self._function(*self._arguments, rest)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, dict[str, Any]]]:
@@ -106,15 +108,18 @@ class Shipped:
 
 
 def expected(python: ExecutorPython) -> dict[str, str]:
-    """Return the facts about the driver with which `preflight.check` compares an executor."""
+    """Return the facts about the driver that `preflight.check` compares with an executor.
+
+    These are the connector's version and, if the driver's packages are sent, their ABI.
+    """
     facts = {"version": _version()}
     return facts | {"abi": str(sysconfig.get_config_var("SOABI"))} if python.is_packed else facts
 
 
 def difference(text: str, python: ExecutorPython) -> str | None:
-    """Return a message for the user if the error shows that executors differ from the driver, otherwise None.
+    """Return a message for the user if Spark's error text shows that executors differ from the driver, otherwise None.
 
-    The patterns match texts of PythonWorkerFactory, `pyspark.worker`, Python's `-m`, and `preflight`.
+    The patterns match error texts of PythonWorkerFactory, `pyspark.worker`, Python's `-m`, and `preflight`.
     """
     if (facts := _facts(text)) is not None:
         return _message_of(facts, python)
