@@ -1,4 +1,4 @@
-"""Find the record fields that supply a table's column, using the catalog and the archived stream configurations."""
+"""Find the record fields that supply a table's column, from the catalog and from archived stream configurations."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The columns of a table, read from the catalog or, for a dropped table, from its archived description.
+    """The columns of a table, from the catalog or, for a dropped table, from the description in the archive.
 
-    `present` maps the names of the table's columns to the columns, whose paths are the fields in records. `archived`
-    contains the columns according to each archived stream configuration. `naming` converts the names of fields to the
-    names of columns.
+    `present` contains the table's columns. Their paths are the paths of their fields in records. `archived` contains
+    the columns according to each archived stream configuration. `naming` converts the names of fields to the names of
+    columns.
     """
 
     present: tuple[Field, ...]
@@ -48,7 +48,10 @@ class TableColumns:
 
     @classmethod
     def of(cls, table: TableName, request: Request) -> TableColumns:
-        """Read the columns of a table from the catalog and the archive. Raises AWS errors."""
+        """Read the columns of a table from the catalog and the archive.
+
+        Raises AWS errors, and ConfigError if an archived stream configuration is not valid.
+        """
         entry = request.catalog.find(table)
         naming, record = TableNaming.of(request.config).naming, NO_RECORD
         described: Sequence[tuple[str, str, str]]
@@ -72,16 +75,20 @@ class TableColumns:
         return cls(present, naming, tuple(_archived(table, request, naming, sources, record, types)))
 
     def in_table(self, column: str) -> Field | None:
-        """Return the table's column or nested field with a dotted path, or None if the table lacks it.
+        """Return the column or nested field at a dotted path, or None if the table lacks it.
 
-        The path of the returned field is its path in a row of the table.
+        The path of the returned field is its path in a row of the table. Raises ConfigError if the field contains
+        objects or lists.
         """
         rows = [_as_keys(replace(column, source=column.name, parents=())) for column in self.present]
         field = field_at(rows, column.split("."))
         return None if field is None else replace(field, type=_scalar(field.type, column))
 
     def in_records(self, column: str) -> Sequence[Field]:
-        """Return the record fields that supply the values of a column or nested field."""
+        """Return the record fields that supply, or supplied in earlier syncs, the values of a column or nested field.
+
+        Returns an empty sequence if no field does. Raises ConfigError if the column contains objects or lists.
+        """
         path = column.split(".")
         present = field_at([*map(_as_keys, self.present)], path)
         archived = [field for columns in self.archived if (field := field_at(columns, path)) is not None]
@@ -94,7 +101,10 @@ class TableColumns:
 
 
 def redirected_columns(table: TableName, request: Request) -> list[str]:
-    """Return the columns to which values of the request's column were redirected because of their type."""
+    """Return the columns to which values of the request's column were redirected because of their type.
+
+    If the request's column is a nested field, returns the paths of the corresponding nested fields. Raises AWS errors.
+    """
     first, *nested = request.column.split(".")
     columns = TableColumns.of(table, request).present
     return [
@@ -113,9 +123,9 @@ def _scalar(type_: ColumnType, column: str) -> ColumnType:
 
 
 def _as_keys(column: Field) -> Field:
-    """Return a column whose nested fields use their names as keys.
+    """Return a column whose nested fields have their column names as keys.
 
-    The catalog stores only the names, not the original keys of the source.
+    The catalog stores only these names, not the source's original keys.
     """
     return replace(column, type=_names_as_keys(column.type))
 
@@ -134,7 +144,10 @@ def _archived(
     record: NameRecord,
     types: Mapping[str, ColumnType | None],
 ) -> Iterator[tuple[Field, ...]]:
-    """Yield the table's columns according to each archived stream configuration."""
+    """Yield the table's columns according to each stream configuration in the archive.
+
+    Raises AWS errors and ConfigError.
+    """
     config, s3 = request.config, request.access.client("s3")
     folder = f"{table_folder(config.uri(ARCHIVE_FOLDER), *table)}/catalog"
     for uri, _ in listed(s3, folder):
@@ -147,9 +160,9 @@ def _archived(
 
 
 def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
-    """Return the description of a table that its last archived sync wrote, or an empty mapping if there is none.
+    """Return the description of a table that its last archived sync wrote. Raises AWS errors.
 
-    Raises AWS errors.
+    Returns an empty mapping if there is no description.
     """
     uri = f"{request.config.uri(SCHEMA_FOLDER)}/{table.database}/{table.table}.json"
     schema: Mapping[str, Any] = json.loads(get_or_none(request.access.client("s3"), uri) or b"{}")
@@ -157,11 +170,10 @@ def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
 
 
 def with_zone_of(arrow_type: Any, columns: Iterable[Field]) -> tuple[Field, ...]:
-    """Return the columns with the time zone of `arrow_type`.
+    """Return the columns as timestamps, with a time zone if the timestamp type `arrow_type` has one.
 
-    If `arrow_type` is not a timestamp type, return the columns unchanged.
-
-    The zone must be added because Glue has a single timestamp type, while Iceberg has one with and one without a zone.
+    If `arrow_type` is not a timestamp type, returns the columns unchanged. The zone is added because Glue has a single
+    timestamp type, while Iceberg has one with and one without a zone.
     """
     if arrow_type is None or not pa.types.is_timestamp(arrow_type):
         return tuple(columns)

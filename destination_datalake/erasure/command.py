@@ -71,9 +71,10 @@ command line; 143 after SIGTERM."""
 
 
 def run_delete_rows(arguments: Sequence[str]) -> int:
-    """Run the command with `arguments`, which exclude the command's name. Return the exit code: 0, 1 or 143.
+    """Run the command `delete-rows`. Return the exit code: 0, 1 or 143.
 
-    Raises SystemExit with code 2 for an invalid command line, and with code 0 for `--help`.
+    `arguments` do not contain the command's name. Raises SystemExit with code 2 for an invalid command line, and with
+    code 0 for `--help`.
     """
     with terminal.terminable() as termination:
         options = _parser().parse_args(arguments)
@@ -141,7 +142,7 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
 
 
 def _require_writable(path: Path) -> None:
-    """Raise ConfigError if the report cannot be written to `path`. Delete the file if this check created it."""
+    """Raise ConfigError if the report cannot be written to `path`. If the check creates the file, delete it."""
     is_new = not path.exists()
     if path.is_fifo():
         return  # Closing a pipe here would signal the end of the report to its reader.
@@ -158,7 +159,7 @@ def _unwritable(path: object, error: OSError, remedy: str) -> ConfigError:
 
 
 def encrypting(config: Config) -> Config:
-    """Return the configuration with Spark's encryption of local files enabled.
+    """Return the configuration with Spark's encryption of local files enabled, unless `spark.conf` disables it.
 
     Spark writes the IDs that it broadcasts to local files. If a process is killed, these files remain, but nobody can
     decrypt them: their key exists only in the memory of Spark's processes.
@@ -174,11 +175,9 @@ def _target(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _tables(options: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[TableName]:
-    """Return the tables to search.
+    """Return the tables to search. Raises ConfigError if there are none.
 
-    These are the requested tables, tables that replays created from them, and dropped tables that have an archive.
-
-    Raises ConfigError if there are none.
+    These are the requested tables, the tables that replays created from them, and dropped tables that have an archive.
     """
     if not (tables := [*_requested_tables(options, config, catalog)]):
         raise ConfigError("This configuration has no tables. Nothing was changed.")
@@ -232,7 +231,7 @@ class Erasure:
     _reports: list[TargetReport] = field(default_factory=list)
 
     def dry_run(self) -> Report:
-        """Search all targets, and return a report of the rows that `run` would erase.
+        """Search all targets. Return a report of the rows that `run` would erase. Changes nothing.
 
         Raises ConnectorError and the errors of the AWS libraries.
         """
@@ -243,7 +242,9 @@ class Erasure:
         return self._report(dry_run=True)
 
     def run(self) -> Report | None:
-        """Erase the rows of the IDs, search again, and return the report. Return None if the command was stopped.
+        """Erase the rows with one of the IDs, search again, and return the report.
+
+        Return None if the command was stopped.
 
         Raises ConnectorError and the errors of the AWS libraries.
         """
@@ -280,8 +281,7 @@ class Erasure:
     def _displace_replay(self, name: TableName) -> None:
         """Stop a running `replay --replace` of a table, and drop the unfinished table that the replay writes to.
 
-        The unfinished table may contain rows of the IDs. The next replay starts from the beginning, and skips these
-        rows.
+        The unfinished table may contain rows to erase. The next replay starts from the beginning, and omits these rows.
         """
         config, catalog, access = self.request.config, self.request.catalog, self.request.access
         unfinished = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
@@ -322,8 +322,9 @@ class Erasure:
     ) -> None:
         """Add the report of a target to the report of the erasure.
 
-        `objects` are the erased objects, and `afterwards` are the objects that the second search found. `found_earlier`
-        maps each object that any attempt at the request found to its number of rows.
+        `objects` are the erased objects or, in a dry run, the found objects. `afterwards` are the objects that the
+        second search found, or None in a dry run. `found_earlier` maps each object that any attempt at the request
+        found to its number of rows.
         """
         mask, stats = self.request.mask or str, target.stats
         report = target_report(target.name, objects, afterwards, found_earlier, self._mask, mask)

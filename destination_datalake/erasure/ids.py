@@ -1,4 +1,4 @@
-"""Read the IDs to erase from a file, and mask them in all output."""
+"""Read the IDs to erase from a file, convert them to column types, and mask them in all output."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.files.ids import Ids, digests_of
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
-# Read the IDs to erase from a file with one ID per line, in UTF-8, and convert them to the column's type.
+# The file contains one ID per line, in UTF-8. An ID that the column's type cannot represent exactly is an error.
 #
-# An ID that the column's type cannot represent exactly is an error. Messages never contain an ID, and report its line
-# number instead. The IDs stay in memory and are sent to executors with Spark jobs. The connector never writes them to
-# files or objects. The size of the file is therefore limited.
+# Messages contain the line number of an ID, but never the ID. The IDs stay in memory and are sent to executors with
+# Spark jobs. The connector never writes them to files or objects. The size of the file is therefore limited.
 
 _LINES = 65_536
 _MAX_LINE_BYTES = 64 * 1024
-"""The maximum number of bytes in a line of the file of IDs."""
+"""Maximum bytes of a line in the file of IDs."""
 
 MAX_IDS = 1_000_000
 MAX_BYTES = 64 * 1024 * 1024
-"""The maximum size of the file of IDs in bytes."""
+"""Maximum size of the file of IDs, in bytes."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -48,31 +47,34 @@ _DESCRIPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class IdsFile:
-    """A file of IDs to erase, one per line.
+    """A file with the IDs to erase, one per line, in UTF-8.
 
-    Empty lines are skipped. A carriage return at the end of a line is ignored, but spaces are not.
+    Empty lines are skipped. A carriage return at the end of a line is ignored, but spaces are part of the ID.
     """
 
     path: Path
 
     def require(self) -> int:
-        """Return the number of IDs in the file. Raises ConfigError if the file is not valid or contains no IDs."""
+        """Return the number of IDs in the file. Raises ConfigError if the file is not readable, not valid or empty."""
         count = sum(len(block) for _, block in self._blocks())
         if not count:
             raise ConfigError(f"--ids-file {self.path}: the file has no ids. Nothing was changed.")
         return count
 
     def typed(self, type_: pa.DataType, column: str) -> Ids:
-        """Return the IDs as values of a column's type.
+        """Return the IDs as values of the Arrow type `type_` of a column.
 
-        Raises ConfigError if the type cannot represent an ID exactly, or if IDs are not supported for the type.
+        Raises ConfigError if the type cannot represent an ID exactly, or if it cannot have IDs. `column` is for the
+        message.
         """
         return Ids.of(pa.concat_arrays([pa.array([], type_), *self._typed(type_, column)]))
 
     def representable(self, type_: pa.DataType, column: str) -> Ids:
-        """Return the IDs that a column's type can represent exactly, as values of this type. Skip all other IDs.
+        """Return the IDs that the Arrow type `type_` can represent exactly, as values of this type.
 
-        Raises ConfigError if IDs are not supported for the type.
+        Skips all other IDs.
+
+        Raises ConfigError if the type cannot have IDs. `column` is for the message.
         """
         parse, values = self._require_parser(type_, column), [pa.array([], type_)]
         for _, texts in self._blocks():
@@ -81,11 +83,17 @@ class IdsFile:
         return Ids.of(pa.concat_arrays(values))
 
     def values(self, type_: pa.DataType, column: str) -> list[Any]:
-        """Return the IDs as Python values, which need much more memory than Arrow's. Raises the errors of `typed`."""
+        """Return the IDs as Python values, which need much more memory than Arrow values.
+
+        Raises the same errors as `typed`.
+        """
         return [value for values in self._typed(type_, column) for value in values.to_pylist()]
 
     def digests(self, type_: pa.DataType, column: str, salt: bytes) -> Iterator[bytes]:
-        """Yield the salted hash of each ID (`files.ids.digests_of`). Raises the same errors as `typed`."""
+        """Yield the salted hash of each ID as a value of `type_` (see `files.ids.digests_of`).
+
+        Raises the same errors as `typed`.
+        """
         for values in self._typed(type_, column):
             yield from digests_of(values, salt)
 
@@ -95,7 +103,7 @@ class IdsFile:
         return parse
 
     def _typed(self, type_: pa.DataType, column: str) -> Iterator[pa.Array[Any]]:
-        """Yield the IDs in blocks, as non-null values of the column's type."""
+        """Yield the IDs in blocks, as values of `type_` without nulls. Raises the same errors as `typed`."""
         parse = self._require_parser(type_, column)
         for lines, texts in self._blocks():
             try:
@@ -110,7 +118,10 @@ class IdsFile:
             yield values
 
     def _blocks(self) -> Iterator[tuple[np.ndarray[Any, Any], pa.Array[Any]]]:
-        """Yield blocks of IDs as texts, and the line number of each ID. Line numbers start at 1."""
+        """Yield the IDs in blocks, as texts, and the line number of each ID. Line numbers start at 1.
+
+        Raises ConfigError.
+        """
         try:
             if self.path.stat().st_size > MAX_BYTES:
                 raise self._too_many()
@@ -155,8 +166,8 @@ class IdsFile:
 
 
 _Parse = Callable[["pa.Array[Any]"], "tuple[pa.Array[Any], Any]"]
-"""A function that converts texts to values of a type. It returns the values and a mask, which is true for each text
-that was converted exactly. It raises Arrow's errors."""
+"""A function that converts texts to values of a type. It returns the values, and a mask of the texts that were
+converted exactly. It raises Arrow's errors for texts that cannot be converted."""
 
 
 def _parser(type_: pa.DataType) -> _Parse | None:
@@ -179,7 +190,10 @@ def _parse_exact_text(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Arra
 
 
 def _parse_exact_number(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Array[Any], Any]:
-    """Convert texts to numbers. A number is exact if its shortest decimal form is numerically equal to its text."""
+    """Convert texts to floating-point numbers, and return a mask of the texts that were converted exactly.
+
+    A number is exact if its shortest decimal form is numerically equal to its text.
+    """
     values: Any = texts.cast(type_)
     shortest: Any = values.cast(pa.string())
     pairs: Any = zip(shortest.to_pylist(), texts.to_pylist(), strict=True)
@@ -195,7 +209,10 @@ def _is_same_number(shortest: str, text: str) -> bool:
 
 
 def _first_invalid(parse: _Parse, texts: pa.Array[Any], lines: np.ndarray[Any, Any]) -> int:
-    """Return the line number of the first text that cannot be converted exactly."""
+    """Return the line number of the first text that `parse` cannot convert exactly.
+
+    `lines` contains the line numbers.
+    """
     invalid = (index for index in range(len(texts)) if not _all_exact(parse, texts.slice(index, 1)))
     return int(lines[next(invalid, 0)])
 
@@ -212,18 +229,16 @@ def _describe(type_: pa.DataType) -> str:
 
 
 # --- Masks ------------------------------------------------------------------------------------------------------------
-# Mask IDs that occur in the names of objects, for user-facing output and for the ledger.
+# Names of objects can contain IDs. They are masked in user-facing output and in the ledger.
 
 
 @dataclass(slots=True)
 class Mask:
-    """Mask IDs in S3 URIs.
+    """Masks IDs in S3 URIs: path segments that equal an ID, and partition values that reveal an ID.
 
-    Masks path segments that equal an ID, and partition values that reveal an ID.
-
-    `fields` contains the lower-case names of the partition fields whose values reveal values of the erased column.
-    `dropped` contains the folders of dropped tables. All partition values in these folders are masked, because the
-    partition fields of dropped tables are unknown.
+    `fields` contains the lower-case names of the partition fields whose values reveal values of `column`, the erased
+    column. `dropped` contains the folders of dropped tables. All partition values in these folders are masked, because
+    the partition fields of dropped tables are unknown.
     """
 
     column: str
@@ -232,11 +247,11 @@ class Mask:
     dropped: set[str] = field(default_factory=set)
 
     def __call__(self, text: str) -> str:
-        """Return the text with the IDs in all of its S3 URIs masked."""
+        """Return the text with the IDs masked in all S3 URIs that it contains."""
         return _URI.sub(lambda match: self.uri(match[0]), text)
 
     def uri(self, uri: str) -> str:
-        """Return the URI with its IDs masked."""
+        """Return the URI with an ellipsis in place of each ID."""
         is_dropped = uri.startswith(tuple(f"{folder}/" for folder in self.dropped))
         *start, path = uri.split("/", 3) if _URI.match(uri) else (uri,)
         segments = (self._segment(segment, is_dropped=is_dropped) for segment in path.split("/"))

@@ -1,7 +1,7 @@
 """Store the ledger of an erasure request in S3: the request, the salted hashes of its IDs, and its progress.
 
-Folder names such as `user_id=42/` can contain an ID. The ledger therefore identifies objects by salted hashes of their
-URIs, and reports mask partition values.
+The ledger contains no IDs. Folder names such as `user_id=42/` can contain one, so the ledger identifies objects by
+salted hashes of their URIs, and masks partition values in reports.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TEXT = pa.string()
 
 @dataclass(slots=True)
 class Ledger:
-    """The ledger of one erasure request in S3.
+    """The ledger of one erasure request, in a folder in S3.
 
     An attempt writes the request and the hashes of its IDs (`begin`), marks objects before it deletes them
     (`mark_for_deletion`), and marks the request as finished (`finish`). If an attempt is killed, the next attempt at
@@ -54,13 +54,15 @@ class Ledger:
     access: AwsAccess
     _marked: set[bytes] = field(default_factory=set)
     _unfinished: Sequence[Ledger] = ()
-    """The ledgers of other unfinished requests. The objects that they mark for deletion also count as deleted."""
+    """The ledgers of other unfinished requests. `are_marked` also considers the objects that these requests marked for
+    deletion."""
 
     @classmethod
     def open(cls, column: str, target: Sequence[str], file: IdsFile, config: Config, access: AwsAccess) -> Self:
-        """Return the ledger of an unfinished identical request.
+        """Return the ledger of an unfinished request with the same column, target and IDs.
 
-        If there is no such request, return a new ledger, without writing it to S3.
+        If there is no such request, returns a new ledger, which `begin` writes to S3. Raises AWS errors, and ValueError
+        if a request in S3 is invalid.
         """
         root = config.uri(DELETIONS_FOLDER)
         records = [record for record in requests(root, access.client("s3")) if record.finished is None]
@@ -80,16 +82,14 @@ class Ledger:
 
     @property
     def salt(self) -> bytes:
-        """Return the salt that all hashes in the ledger use."""
+        """Return the salt of all hashes in the ledger."""
         return base64.b64decode(self.record.salt)
 
     def begin(self, types: Mapping[str, pa.DataType], file: IdsFile, *, suppress: bool) -> None:
         """Write the request and the hashes of its IDs to S3.
 
-        `types` maps the name of each table that contains the column to the column's type.
-
-        After this call, replays skip archived records with these IDs. With `suppress`, syncs reject new records with
-        these IDs.
+        `types` maps the name of each table that contains the column to the column's type. From now on, replays omit
+        archived records with these IDs. With `suppress`, syncs that start later reject new records with these IDs.
         """
         record = self.record
         for type_ in {*types.values()}:
@@ -98,27 +98,30 @@ class Ledger:
         self._write(replace(record, suppress=suppress or record.suppress, tables={**record.tables, **tables}))
 
     def finish(self) -> None:
-        """Mark the request as finished."""
+        """Mark the request as finished in S3. It is not resumed afterwards."""
         self._write(replace(self.record, finished=now()))
 
     def mark_for_deletion(self, uris: Sequence[str]) -> None:
-        """Mark objects for deletion. Call `mark_for_deletion` before the objects are deleted."""
+        """Record in S3 that these objects will be deleted. Call this method before the objects are deleted."""
         if hashes := {self._hash(uri) for uri in uris} - self._marked:
             self._marked |= hashes
             self._put_new("doomed", b"".join(sorted(hashes)), "bin")
 
     def are_marked(self, uris: Sequence[str]) -> list[bool]:
-        """Return, for each object, whether this or another unfinished request marked the object for deletion."""
+        """Return, for each object, whether this or another unfinished request has marked it for deletion."""
         ledgers = [ledger for ledger in (self, *self._unfinished) if ledger._marked]
         return [any(ledger._hash(uri) in ledger._marked for ledger in ledgers) for uri in uris]
 
     def append(self, kind: str, lines: Iterable[Any]) -> None:
-        """Store structs or dataclasses under the name `kind`, so that a resumed attempt can add them to its report."""
+        """Store structs or dataclasses in S3 under the name `kind`.
+
+        A resumed attempt reads them with `lines` for its report.
+        """
         if content := b"".join(msgspec.json.encode(line) + b"\n" for line in lines):
             self._put_new(kind, content, "jsonl")
 
     def lines(self, kind: str) -> Iterator[Any]:
-        """Yield the values that all attempts have stored with `append` under the name `kind`."""
+        """Yield the values that all attempts at this request have stored with `append` under the name `kind`."""
         for content in self._contents(kind):
             yield from map(msgspec.json.decode, content.splitlines())
 
@@ -151,9 +154,9 @@ class Ledger:
 
 
 def _checksum(file: IdsFile, salt: bytes) -> tuple[str, int]:
-    """Return the sum of the salted hashes of all IDs as texts, and the number of IDs.
+    """Return a checksum of the IDs as texts, and the number of IDs.
 
-    The order of the IDs does not affect the result.
+    The checksum is the sum of the salted hashes, so that the order of the IDs does not matter.
     """
     total = count = 0
     for digest in file.digests(_TEXT, "", salt):

@@ -1,4 +1,4 @@
-"""The interface of an erasure target, and the report of an erasure."""
+"""The request and the report of an erasure, and the interface of its targets, which are tables and folders."""
 
 from __future__ import annotations
 
@@ -23,28 +23,25 @@ if TYPE_CHECKING:
 
 
 # --- Targets ----------------------------------------------------------------------------------------------------------
-# The interface between the command `delete-rows` and its targets, and the values that targets add to the report.
-#
-# A target is one table, or one folder of objects of one kind. The command calls `require` of every target before it
-# changes anything. It then calls `find` and `erase` of every target. Finally, it calls `find` of every target again.
-# This second search must find nothing.
+# A target is one table, or one folder of objects of one kind. Before the command `delete-rows` changes anything, it
+# calls `require` of every target. It then calls `find` of every target, `erase` of every target, and `find` of every
+# target again. This second search must find nothing.
 
 Outcome = Literal["found", "rewritten", "removed", "left", "kept"]
-"""The outcome for an object that contains rows of the IDs.
+"""The outcome for an object that contains rows with one of the IDs.
 
 "found": the object was only searched. "rewritten": the object was replaced without these rows. "removed": the object
 was deleted. "left": the object is unchanged, because the erasure failed. "kept": the object is unchanged, because of
-`Request.keep_history`.
-"""
+`Request.keep_history`."""
 
 
 class ErasedObject(msgspec.Struct, frozen=True):
-    """An object that contains rows of the IDs, and the outcome of its erasure.
+    """An object that contains rows with one of the IDs, and the outcome of its erasure.
 
     `rows_found` is -1 if the rows cannot be counted, for example if the object is metadata with an ID as a bound. `new`
-    contains the objects to which the remaining rows were written. If the outcome is "left", `reason` is a clause that
-    explains why, with the date on which the object expires if known. `versions_deleted` is the number of older versions
-    of the object that were deleted too.
+    contains the objects to which the remaining rows were written. For the outcome "left", `reason` is a clause that
+    explains the failure, with the date on which the object expires if known. `versions_deleted` is the number of
+    noncurrent versions of the object that were deleted too.
     """
 
     uri: str
@@ -58,11 +55,12 @@ class ErasedObject(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to erase the rows whose `column` contains one of the IDs.
+    """A request to erase the rows that contain one of the IDs in `column`.
 
-    `column` is the name of a column or the dotted path of a nested field. `id` identifies the request, and is the name
-    of the request's folder in the ledger. A resumed request keeps its `id`. If `keep_history` is set, the snapshots of
-    the last `keep_history` days are kept.
+    `column` is the name of a column or the dotted path of a nested field. `file` contains the IDs. `id` identifies the
+    request, and is the name of the request's folder in the ledger. A resumed request keeps its `id`. If `keep_history`
+    is set, the snapshots of the last `keep_history` days are kept. With `drop_tags`, tags of snapshots that contain the
+    rows are dropped.
     """
 
     id: str
@@ -75,23 +73,25 @@ class Request:
     keep_history: float | None = None
     drop_tags: bool = False
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
-    """The type of the column in each searched table."""
+    """The type of the column in each table that has been searched."""
 
     mask: Mask | None = None
-    """Masks IDs in user-facing output. Each target adds the names of the partition fields that reveal IDs to the
-    mask."""
+    """Masks IDs in user-facing output. Targets add the names of the partition fields whose values reveal IDs."""
 
     redirected_from: str | None = None
-    """The column whose values were redirected to `column` because of their type, or None. If a column is set, IDs that
-    the type of `column` cannot represent are skipped."""
+    """The original column, if its values were redirected to `column` because of their type, otherwise None. If it is
+    set, IDs that the type of `column` cannot represent are skipped."""
 
     searched: list[Ids] = field(default_factory=list)
-    """The IDs, converted once to each column type that was searched."""
+    """The IDs in the form of each column type that has been searched."""
 
     _ids: dict[pa.DataType, Ids] = field(default_factory=dict)
 
     def ids(self, type_: pa.DataType, table: TableName) -> Ids:
-        """Return the IDs as values of `type_`, the type of the column in `table`. Raises ConfigError."""
+        """Return the IDs as values of `type_`, the type of the column in `table`.
+
+        Raises ConfigError if an ID has no such value.
+        """
         self.types.setdefault(table, type_)
         if type_ not in self._ids:
             convert = self.file.typed if self.redirected_from is None else self.file.representable
@@ -100,59 +100,67 @@ class Request:
         return self._ids[type_]
 
     def display_name(self, name: str) -> str:
-        """Return `name`, followed by the request's column if that differs from the option --column."""
+        """Return `name`, followed by the request's column if this is not the column of the option --column."""
         return name if self.redirected_from is None else f"{name}, column {self.column}"
 
     def redirected_to(self, column: str) -> Request:
-        """Return a request for `column`, which contains redirected values of this request's column."""
+        """Return a request for the column `column`, to which values of this request's column were redirected."""
         return replace(self, column=column, redirected_from=self.column, types={}, _ids={})
 
 
 @dataclass(slots=True)
 class ErasureStats:
-    """The statistics about the erasure of one target, apart from the outcomes of individual objects."""
+    """Statistics about the erasure of one target, apart from the outcomes of its objects."""
 
     snapshots_expired: int = 0
     objects: int = 0
     objects_read: int = 0
-    """The number of objects whose column was read. Bounds or partitions excluded all other objects."""
+    """The number of objects whose column was read. Bounds or partition values excluded all other objects."""
     distinct_rows: int | None = None
-    """The number of distinct rows among the erased rows, or None if unknown."""
+    """The number of distinct rows among the erased rows. None if it is unknown."""
     notes: list[str] = field(default_factory=list)
-    """Sentences for the report, for example about objects that were skipped, and why."""
+    """Sentences for the report. Examples are objects that were skipped, with the reason."""
 
     def note(self, text: str) -> None:
-        """Add a note, unless `notes` already contains it."""
+        """Add a sentence to `notes`, unless it is there already."""
         if text not in self.notes:
             self.notes.append(text)
 
 
 class ErasureTarget(Protocol):
-    """A table, or a folder of objects of one kind, that may contain rows of the IDs."""
+    """A table, or a folder of objects of one kind, that may contain rows with one of the IDs.
+
+    The command calls `require`, `find`, `erase`, and again `find`, each for all targets.
+    """
 
     @property
     def name(self) -> str:
-        """Return the name of the target in the report, such as "Iceberg table shop.orders"."""
+        """Return the name of the target for the report, such as "Iceberg table shop.orders"."""
 
     @property
     def stats(self) -> ErasureStats:
         """Return the statistics that `find` and `erase` have collected so far."""
 
     def require(self) -> None:
-        """Raise ConnectorError if rows cannot be erased from this target. Change nothing."""
+        """Raise ConnectorError if rows cannot be erased from this target. Changes nothing."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the objects that contain rows of the IDs at present, as "found" or "kept". Change nothing."""
+        """Yield the objects that contain rows with one of the IDs, with the outcome "found" or "kept".
+
+        Changes nothing.
+        """
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows of the IDs. Yield each object that contained such rows as soon as its outcome is final.
+        """Erase the rows with one of the IDs.
 
-        `erase` is idempotent, because an earlier attempt may have been killed at any point.
+        Yield each object that contained such rows as soon as its outcome is final.
+
+        May be called again after an attempt that was killed at any point: it then erases the rest.
         """
 
 
 # --- Report -----------------------------------------------------------------------------------------------------------
-# The report of an erasure: the objects that contained rows of the IDs, their outcomes, and the second search's result.
+# The report lists the objects that contained rows with one of the IDs, their outcomes, and the second search's result.
 
 
 NEVER = (
@@ -168,10 +176,10 @@ REMOVED_EARLIER = "removed by an unfinished attempt or by another writer"
 
 
 class TargetReport(msgspec.Struct, kw_only=True):
-    """The report of one target.
+    """The report of one target (a table or a folder).
 
-    `found_afterwards` is the number of objects that the second search found. `rows_found` and `rows_removed` count
-    every copy of a row, while `distinct_rows` counts each row once, or is None if unknown.
+    `found_afterwards` is the number of objects that the second search found, or None in a dry run. `rows_found` and
+    `rows_removed` count every copy of a row. `distinct_rows` counts each row once, or is None if unknown.
     """
 
     place: str
@@ -189,9 +197,9 @@ class TargetReport(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The report of an erasure.
+    """The report of an erasure, one entry per target in `places`.
 
-    `complete` is true if the second search found nothing, and no object is "left" or "kept".
+    `complete` is true if the second search found nothing, and no object has the outcome "left" or "kept".
     """
 
     request: str
@@ -202,8 +210,8 @@ class Report(msgspec.Struct, kw_only=True):
     target: tuple[str, ...]
     ids: int
     ids_with_rows: int
-    """The number of IDs for which this run found rows, or values in metadata. Rows that an earlier, killed attempt
-    erased are not included."""
+    """The number of IDs that this run found in rows or in metadata. Rows that an earlier, killed attempt erased do not
+    count."""
     started: str
     ended: str
     dry_run: bool
@@ -212,17 +220,20 @@ class Report(msgspec.Struct, kw_only=True):
     found_afterwards: int | None
     places: tuple[TargetReport, ...]
     suppress: bool = False
-    """Whether later syncs reject records with these IDs."""
+    """Whether later syncs reject new records with these IDs."""
     never_touched: tuple[str, ...] = NEVER
 
     @property
     def is_left(self) -> bool:
-        """Return whether any object still contains rows of the IDs. Objects that are "kept" as history do not count."""
+        """Return whether any object has the outcome "left", which means that it may still contain rows to erase.
+
+        Objects that are "kept" as history do not count.
+        """
         return any(object_.outcome == "left" for place in self.places for object_ in place.left)
 
     @property
     def verdict(self) -> str:
-        """Return the result as a sentence, without a final period."""
+        """Return the result of the erasure as a sentence, without its final period."""
         if self.dry_run:
             return "Nothing was changed"
         if self.complete:
@@ -238,7 +249,7 @@ class Report(msgspec.Struct, kw_only=True):
         return [(place, object_) for place in self.places for object_ in place.objects if object_.outcome in outcomes]
 
     def page(self) -> str:
-        """Return the report as one HTML file, without scripts or external resources."""
+        """Return the report as an HTML page, without scripts and external resources."""
         from destination_datalake.reports.page import templates
 
         rows = sum(target.rows_found if self.dry_run else target.rows_removed for target in self.places)
@@ -269,8 +280,8 @@ def target_report(
 
     `objects` are the erased objects or, in a dry run, the found objects. `afterwards` are the objects that the second
     search found, or None in a dry run. `found_earlier` maps each object that any attempt found to its number of rows.
-    An object that is in `found_earlier`, but in neither list, was removed by an unfinished attempt or by another
-    writer. `mask_uri` and `mask_text` mask the IDs in URIs and texts.
+    An object that only `found_earlier` contains was removed by an unfinished attempt or by another writer. `mask_uri`
+    and `mask_text` mask the IDs in URIs and texts.
     """
     by_uri = {object_.uri: object_ for object_ in objects}
     for object_ in afterwards or ():
@@ -307,5 +318,5 @@ def target_report(
 
 
 def now() -> str:
-    """Return the current time in ISO 8601."""
+    """Return the current time in UTC as text in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")

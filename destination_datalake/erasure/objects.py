@@ -28,29 +28,32 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 _MAX_BATCH = 5_000
-"""The maximum number of groups of objects per Spark job, which limits the job's description in memory to a few MB."""
+"""Maximum number of groups of objects per Spark job. The limit keeps the description of a job in memory at a few MB."""
 
 _TASKS_PER_CORE = 4
-"""The number of tasks per core. Objects differ in size, so several small tasks balance the load better than one large
+"""Number of tasks per core. Objects differ in size, so several small tasks balance the load better than one large
 task."""
 
 _ATTEMPTS = 10
-"""The maximum number of searches. A search is repeated if other writers have replaced objects in the meantime."""
+"""Maximum number of searches. A search is repeated if other writers have replaced objects since they were listed."""
 
 Group = tuple[StoredObject, ...]
 
 
 @dataclass(slots=True)
 class _Search:
-    """The result of a search: the objects that contain rows of the IDs, and the objects that cannot be read."""
+    """The result of a search.
+
+    `hits` are objects with rows to erase, and `failed` are objects that could not be read.
+    """
 
     hits: set[StoredObject] = field(default_factory=set)
     failed: list[NotErased] = field(default_factory=list)
     was_replaced: bool = False
-    """Whether another writer deleted or replaced an object before the search read it."""
+    """Whether another writer deleted or replaced an object before the search could read it."""
 
     def add(self, result: EraseResult) -> None:
-        """Add the result for one object."""
+        """Add the result for one object to `hits` or `failed`."""
         if isinstance(result, NotErased):
             self.failed.append(result)
             return
@@ -60,15 +63,15 @@ class _Search:
 
 
 class Objects(ABC):
-    """A target that consists of objects with the same kind of content, in which the column has the same names.
+    """A target whose objects have the same kind of content, and contain the column under the same names.
 
-    `find` searches the objects for rows of the IDs. `erase` rewrites the objects that contain such rows, and repeats
-    the search until no more objects are found.
+    `find` searches the objects for rows with one of the IDs. `erase` rewrites the objects that contain such rows, and
+    repeats the search until it finds no more.
     """
 
     content: Content
     table: TableName
-    """The table that contains the rows of the objects, or to which these rows were written."""
+    """The table to which the rows in the objects belong."""
     has_metadata = False
     """Whether the target's folders also contain metadata files, which can reveal an ID."""
 
@@ -85,7 +88,7 @@ class Objects(ABC):
     def columns(self) -> tuple[Field, ...]:
         """Return the column under all its present and former names, with one type.
 
-        Returns an empty tuple if no object contains the column.
+        Returns an empty tuple if none of the objects contains the column.
         """
 
     @property
@@ -95,10 +98,10 @@ class Objects(ABC):
 
     @abstractmethod
     def groups(self) -> Iterator[Group]:
-        """Yield the current objects, grouped as `EraseTask` requires."""
+        """Yield the current objects of the target, in groups as `EraseTask` requires them."""
 
     def includes(self, uri: str) -> bool:  # noqa: ARG002
-        """Return whether an object in one of the target's folders can contain rows of this target."""
+        """Return whether an object in one of the target's folders may contain rows of this target."""
         return True
 
     def reveals_id(self, stored: StoredObject) -> bool:  # noqa: ARG002
@@ -107,16 +110,19 @@ class Objects(ABC):
 
     @property
     def access(self) -> AwsAccess:
-        """Return the AWS access for the target's objects."""
+        """Return the access to AWS for the target's objects."""
         return self.request.access
 
     def require(self) -> None:
-        """Raise ConnectorError if an ID is not valid for the column's type."""
+        """Raise ConnectorError if the column's type cannot represent an ID."""
         if self._columns:
             _ = self._ids
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each object that contains rows of the IDs, or that cannot be read."""
+        """Yield each object that contains rows with one of the IDs, or that cannot be read.
+
+        Raises ConnectorError if other writers replaced objects during all attempts.
+        """
         self._search = None
         search = _Search()
         for result in self._searched():
@@ -128,10 +134,11 @@ class Objects(ABC):
         self._search = search
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite the objects without the rows of the IDs. Yield the objects that contained such rows.
+        """Rewrite the objects without the rows that contain one of the IDs. Yield the objects that contained such rows.
 
-        If `find` was called before, the first attempt uses the objects that `find` yielded. This is safe, because a
-        conditional write replaces an object only if the object has not changed since the search.
+        The first attempt rewrites the objects that the last call of `find` yielded, if any. This is safe, because a
+        conditional write replaces an object only if it has not changed since the search. Raises ConnectorError if other
+        writers replaced objects during all attempts.
         """
         previous, self._search = self._search, None
         if not self._columns:
@@ -152,7 +159,7 @@ class Objects(ABC):
         raise self._retries_exhausted()
 
     def _rewrite(self, search: _Search, batch: Sequence[Group]) -> Iterator[ErasedObject]:
-        """Rewrite the objects of the batch that contain rows of the IDs, and remove them from the search's hits."""
+        """Rewrite the objects of the batch that are among the search's hits, and remove them from the hits."""
         hits = [group for group in batch if not search.hits.isdisjoint(group)]
         search.hits -= {stored for group in hits for stored in group}
         for result in self._run(hits, write=True):
@@ -164,7 +171,7 @@ class Objects(ABC):
             search.was_replaced |= isinstance(result, Erased) and result.is_gone
 
     def finish(self) -> bool:
-        """Complete an attempt after its hits were rewritten. Return False if the objects must be searched again."""
+        """Complete an attempt, after its objects were rewritten. Return False if all objects must be searched again."""
         return True
 
     # Jobs
@@ -181,7 +188,12 @@ class Objects(ABC):
         return self.request.ids(arrow_type(widest(self._columns[0].type)), self.table)
 
     def _searched(self) -> Iterator[EraseResult]:
-        """Yield the search result of each object. If another writer replaces an object before that, search it again."""
+        """Yield the search result of each object.
+
+        Objects that another writer replaces before they are read are searched again.
+
+        Raises ConnectorError if other writers replaced objects during all attempts.
+        """
         if not self._columns:
             return
         groups = self.groups()

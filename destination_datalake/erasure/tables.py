@@ -1,4 +1,4 @@
-"""Erase rows from Hive tables, from Iceberg tables, and from the files of dropped Iceberg tables."""
+"""Erase rows from Hive tables, from Iceberg tables, and from files that dropped Iceberg tables left behind."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 # --- Hive tables ------------------------------------------------------------------------------------------------------
-# Erase rows from Hive tables: rewrite each file that contains rows of the IDs, whether or not readers see the file.
+# Rows are erased by rewriting each file that contains rows with one of the IDs, whether or not readers see the file.
 #
 # A rewritten file keeps its name, so each reader sees either its old or its new content. The table keeps its location
 # and its partitions, and concurrent writes continue. However, a sync that copies files, to widen a column or to adopt a
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 class HiveTarget(Objects):
     """All files of a Hive table, whether or not readers see them.
 
-    Files that readers do not see are replaced files, files of a pending overwrite, and leftovers of failed syncs.
+    Readers do not see replaced files, the files of a pending overwrite, and files that failed syncs left behind.
     """
 
     content = "rows"
@@ -75,13 +75,13 @@ class HiveTarget(Objects):
 
     @property
     def access(self) -> AwsAccess:
-        """Return the AWS access for the table's files."""
+        """Return the access to AWS for the table's files."""
         return self.request.catalog.access_of(self.table)
 
     def require(self) -> None:
-        """Raise ConfigError if the column partitions the table, because folder names then contain the column's values.
+        """Raise ConfigError if the table is partitioned by the column, because folder names then contain IDs.
 
-        Also raise ConnectorError if an ID is not valid for the column's type.
+        Also raises ConnectorError if the column's type cannot represent an ID.
         """
         table_input, column = self._glue_table.find(), self.request.column
         if table_input is not None and (key := _revealing_key(table_input, column)) is not None:
@@ -94,13 +94,16 @@ class HiveTarget(Objects):
         super().require()
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as it occurs in the table's rows."""
+        """Return the column with its path in the table's rows, or an empty tuple if the table lacks the column."""
         column = TableColumns.of(self.table, self.request).in_table(self.request.column)
         return () if column is None else (column,)
 
     @property
     def folders(self) -> Sequence[str]:
-        """Return the folders that contain or contained files of the table. No returned folder contains another one."""
+        """Return the folders that contain or contained files of the table.
+
+        No folder in the result contains another one.
+        """
         table_input = self._glue_table.find()
         folders = outermost(self._folders(table_input))
         if table_input is None and self.request.mask is not None:
@@ -108,12 +111,16 @@ class HiveTarget(Objects):
         return folders
 
     def groups(self) -> Iterator[Group]:
-        """Yield the table's files. Each file is a group of its own."""
+        """Yield the table's files, each as a group of its own."""
         for folder in self.folders:
             yield from ((file,) for file in stored_in(self.access, folder) if self.includes(file.uri))
 
     def finish(self) -> bool:
-        """Fence a sync that may copy files that it read before the rewrite. Return False if there was such a sync."""
+        """Stop a running sync from committing copies of files that it may have read before they were rewritten.
+
+        The sync's fencing token is deleted from the table, so its next commit fails. Returns False if there was such a
+        sync, because the files must be searched again.
+        """
 
         def fence(table_input: TableInput) -> bool:
             parameters = table_input["Parameters"]
@@ -152,7 +159,10 @@ class HiveTarget(Objects):
                 yield from self._partition_folder(location_of(entry), location)
 
     def _partition_folder(self, folder: str, location: str) -> Iterator[str]:
-        """Yield the folder of a partition, if it is inside the table's location or the connector's prefix."""
+        """Yield a partition's folder if it is in the table's location or under the connector's prefix.
+
+        Otherwise, add a note.
+        """
         if folder.startswith((f"{location}/", self.request.config.uri(""))):
             yield folder
         else:
@@ -161,13 +171,16 @@ class HiveTarget(Objects):
     def includes(self, uri: str) -> bool:
         """Return whether an object in one of the target's folders belongs to the table.
 
-        Some objects do not, because the table's location may contain other folders of the connector.
+        The table's location may contain other folders of the connector, whose objects do not belong to the table.
         """
         return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in TAKEN_FOLDERS))
 
 
 def stream_of(table: TableName, table_input: TableInput | None, request: Request) -> StreamId | None:
-    """Return the stream that a table was created for, or None if it is unknown."""
+    """Return the stream whose records the table contains, or None if it is unknown.
+
+    For a dropped table, the stream is looked up in the table's archived description.
+    """
     if table_input is not None:
         owner = TableOwner.of(table_input["Parameters"])
         return None if owner is None else owner.stream
@@ -176,7 +189,7 @@ def stream_of(table: TableName, table_input: TableInput | None, request: Request
 
 
 def outermost(folders: Iterable[str]) -> list[str]:
-    """Return the folders that are not inside another one of `folders`."""
+    """Return the folders that are not inside another one of `folders`, sorted."""
     outer: list[str] = []
     for folder in sorted(set(folders), key=lambda folder: f"{folder}/"):
         if not outer or not f"{folder}/".startswith(f"{outer[-1]}/"):
@@ -185,7 +198,10 @@ def outermost(folders: Iterable[str]) -> list[str]:
 
 
 def _revealing_key(table_input: TableInput, column: str) -> str | None:
-    """Return the partition key that reveals values of a column, or None. Buckets are hashes and reveal no values."""
+    """Return the name of a partition key whose values reveal values of the column, or None if there is none.
+
+    Bucket keys are hashes, which reveal no values.
+    """
     keys = {key["Name"].lower(): key["Name"] for key in table_input.get("PartitionKeys") or ()}
     scheme = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *known_columns(table_input)))
     for key in scheme.folders.keys if scheme is not None else ():
@@ -195,23 +211,23 @@ def _revealing_key(table_input: TableInput, column: str) -> str | None:
 
 
 # --- Iceberg tables ---------------------------------------------------------------------------------------------------
-# Erase rows from Iceberg tables: from branches and snapshots, and from unreferenced files.
+# Rows are erased from all branches and snapshots, and from unreferenced files.
 
 
 _MAX_PARTITION_VALUES = 10_000
-"""The maximum number of IDs that are compared with partition values. If there are more IDs, all partitions are
+"""Maximum number of IDs that are compared with partition values. With more IDs, the files of all partitions are
 searched."""
 
 
 @dataclass(slots=True)
 class IcebergTarget:
-    """An erasure target for one Iceberg table: its branches and snapshots, and the unreferenced files in its folder."""
+    """An Iceberg table: its branches and snapshots, and the unreferenced files in its folder."""
 
     table: TableName
     request: Request
     ledger: Ledger
     may_lack_column: bool = False
-    """Whether the table may lack the column. If false, a missing column is an error, because the user may have
+    """Whether the table may lack the column. If False, a missing column is an error, because the user may have
     misspelled its name."""
     stats: ErasureStats = field(default_factory=ErasureStats)
     _erasure: TableErasure | None = None
@@ -222,7 +238,7 @@ class IcebergTarget:
         return self.request.display_name(f"Iceberg table {self.table}")
 
     def require(self) -> None:
-        """Raise ConnectorError if rows cannot be erased from the table. Change nothing."""
+        """Raise ConnectorError if rows cannot be erased from the table, or if it does not exist. Changes nothing."""
         if self.request.catalog.find(self.table) is None:
             raise ConfigError(f"Table {self.table} does not exist. Nothing was changed.")
         with as_failures(self.table):
@@ -231,9 +247,9 @@ class IcebergTarget:
                 self._update_stats(erasure)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the files that contain rows of the IDs, and the manifests that reveal an ID.
+        """Yield the files that contain rows with one of the IDs, and the metadata that reveals an ID.
 
-        The result includes files that no snapshot references.
+        The result includes files that no snapshot references. Raises ConnectorError.
         """
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
@@ -255,10 +271,10 @@ class IcebergTarget:
                 yield ErasedObject(file.uri, file.rows, reason="no snapshot references it")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows of the IDs. Yield each file that contained such rows, with the outcome.
+        """Erase the rows with one of the IDs. Yield each file that contained such rows, with the outcome.
 
         One commit erases the rows from all branches. Afterwards, old snapshots that contain the rows are expired, and
-        unreferenced files that contain them are deleted.
+        unreferenced files that contain them are deleted. Raises ConnectorError.
         """
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
@@ -297,7 +313,7 @@ class IcebergTarget:
                 yield ErasedObject(file.uri, file.rows, outcome="left", reason=reason)
 
     def _begin(self) -> TableErasure | None:
-        """Load the table and return its erasure.
+        """Load the table, and return the object that erases rows from it.
 
         Returns None if the table does not exist, or if it lacks the column and `may_lack_column` is true.
         """
@@ -324,7 +340,10 @@ class IcebergTarget:
 
 
 def table_erasure(name: TableName, request: Request) -> TableErasure:
-    """Load a table and return its erasure. Raises NoSuchTableError, NoSuchColumn and ConfigError."""
+    """Load an Iceberg table, and return the object that erases rows from it.
+
+    Raises NoSuchTableError, NoSuchColumn, and ConfigError if the column's type cannot represent an ID.
+    """
     table = TableOperations(name, request.catalog).load()
     column = IdColumn.named(request.column, name, table.schema())
     if request.mask is not None:
@@ -346,7 +365,7 @@ def table_erasure(name: TableName, request: Request) -> TableErasure:
 
 @contextmanager
 def as_failures(table: TableName) -> Iterator[None]:
-    """Raise the errors of table operations as ConnectorError."""
+    """Convert the errors of table operations in the body to ConnectorError, with a message for the user."""
     try:
         yield
     except TableConflict as error:
@@ -367,14 +386,13 @@ def as_failures(table: TableName) -> Iterator[None]:
 
 
 # --- Dropped tables ---------------------------------------------------------------------------------------------------
-# Erase rows from files that dropped Iceberg tables left behind, and that no catalog references.
-#
-# Data files are rewritten in place, like the files of Hive tables. Manifests that reveal an ID are deleted. Folders
-# that overlap the location of an existing table are skipped.
+# Dropped Iceberg tables leave files behind, which no catalog references. Data files are rewritten in place, like the
+# files of Hive tables. Manifests that reveal an ID are deleted. Folders that overlap the location of an existing table
+# are skipped.
 
 
 class DroppedTableTarget(HiveTarget):
-    """The files that all dropped Iceberg tables with one name left behind."""
+    """The files that dropped Iceberg tables of one name left behind."""
 
     has_metadata = True
 
@@ -384,17 +402,20 @@ class DroppedTableTarget(HiveTarget):
         self.name = request.display_name(self.title)
 
     def require(self) -> None:
-        """Raise ConnectorError if an ID is not valid for the column's type."""
+        """Raise ConnectorError if the column's type cannot represent an ID."""
         if self.folders and self._columns:
             _ = self._ids
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as it occurs in the table's rows."""
+        """Return the column with its path in the table's rows, or an empty tuple if the table lacked the column."""
         return with_zone_of(self.request.types.get(self.table), super().columns())
 
     @cached_property
     def folders(self) -> Sequence[str]:
-        """Return the folders of the dropped tables, except folders that overlap the location of an existing table."""
+        """Return the folders of the dropped tables.
+
+        Folders that overlap the location of an existing table are omitted.
+        """
         config, catalog = self.request.config, self.request.catalog
         schema = saved_schema(self.table, self.request)
         folders = {schema["files"].rstrip("/")} if schema.get("files") else set[str]()
@@ -415,28 +436,34 @@ class DroppedTableTarget(HiveTarget):
         return outermost(separate)
 
     def includes(self, uri: str) -> bool:
-        """Return whether an object is a data file."""
+        """Return whether an object is a data file of the dropped tables."""
         return super().includes(uri) and uri.endswith(".parquet")
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the data files that contain rows of the IDs, and the manifests that reveal an ID."""
+        """Yield the data files that contain rows with one of the IDs, and the manifests that reveal an ID."""
         yield from super().find()
         for uri in self._revealing_objects():
             yield ErasedObject(uri, -1, reason="metadata of a dropped table")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite the data files without the rows of the IDs, and delete the manifests that reveal an ID."""
+        """Rewrite the data files without the rows that contain one of the IDs. Delete the manifests that reveal an ID.
+
+        Yields each of these objects with its outcome.
+        """
         yield from super().erase()
         for uri in self._revealing_objects():
             delete(self.access.client("s3"), uri)
             yield ErasedObject(uri, -1, -1, "removed")
 
     def finish(self) -> bool:
-        """Do nothing, because no sync writes to a dropped table."""
+        """Return True: no sync writes to a dropped table, so none has to be fenced."""
         return True
 
     def reveals_id(self, stored: StoredObject) -> bool:
-        """Return whether an object is a manifest that reveals an ID."""
+        """Return whether an object is a manifest that contains an ID as a bound or partition value.
+
+        Raises AWS errors.
+        """
         if not self._columns or not stored.uri.endswith(".avro"):
             return False
         return manifest_reveals_id(

@@ -1,4 +1,7 @@
-"""List all erasure targets except Iceberg tables, and erase rows from objects that are not files of a table."""
+"""List all erasure targets except Iceberg tables, and erase rows from objects that are not files of a table.
+
+These objects are the archive, rejects, noncurrent versions, staged records and incomplete uploads.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
 
 # --- Archive and rejects ----------------------------------------------------------------------------------------------
-# Erase rows from the archive (RECORD lines as received) and from rejects (dead letters with the original records).
+# The archive contains RECORD lines as received, and rejects are dead letters with the original records.
 
 _REASONS = (
     SERIALIZATION_ERROR,
@@ -52,7 +55,7 @@ _REASONS = (
     RECORD_UNREADABLE,
     KEY_CHANGED,
 )
-"""All reasons for rejects. The rejects for each reason are in a folder of their own."""
+"""All reasons for rejects. The rejects with a reason are in a folder of that name."""
 
 
 class _Records(Objects):
@@ -65,7 +68,7 @@ class _Records(Objects):
         super().__init__(request, table, f"{name} of table {table}")
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the record fields that supply the values of the column."""
+        """Return the record fields that supply, or supplied in earlier syncs, the values of the column."""
         fields = TableColumns.of(self.table, self.request).in_records(self.request.column)
         return with_zone_of(self.request.types.get(self.table), fields)
 
@@ -84,7 +87,7 @@ class Archive(_Records):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folder of the table's archive."""
+        """Return the folder of the table's archive, as a tuple of one."""
         return (self._folder,)
 
     def includes(self, uri: str) -> bool:
@@ -95,19 +98,25 @@ class Archive(_Records):
         return uri.removeprefix(f"{self._folder}/").startswith("dt=")
 
     def groups(self) -> Iterator[Group]:
-        """Yield the objects of archived lines. Each object is a group of its own."""
+        """Yield the objects with archived lines, each as a group of its own."""
         for day in folders_in(self.access.client("s3"), self._folder):
             if day.startswith("dt="):
                 yield from ((stored,) for stored in stored_in(self.access, f"{self._folder}/{day}"))
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the objects with lines of the IDs, and leftover metadata files, whose bounds may contain IDs."""
+        """Yield the objects that contain lines with one of the IDs, and leftover metadata files.
+
+        The bounds in these metadata files may contain IDs.
+        """
         yield from super().find()
         for uri in self._leftover_metadata():
             yield ErasedObject(uri, -1, reason="leftover metadata of a completed `replay --replace`")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite the archived objects without the lines of the IDs, and delete leftover metadata files."""
+        """Rewrite the archived objects without the lines that contain one of the IDs.
+
+        Delete leftover metadata files.
+        """
         yield from super().erase()
         s3 = self.access.client("s3")
         for uri in self._leftover_metadata():
@@ -117,15 +126,18 @@ class Archive(_Records):
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
         """Search or rewrite archived objects in a Spark job.
 
-        Before a rewrite, remove the hashes of the objects from the journal, because the rewrite makes these hashes
-        wrong.
+        Before a rewrite, removes the objects' hashes from the journal, because they will no longer match the rewritten
+        objects.
         """
         if write:
             remove_hashes(self._folder, [stored.uri for group in groups for stored in group], self.access)
         yield from super()._run(groups, write=write)
 
     def _leftover_metadata(self) -> list[str]:
-        """Return unreferenced metadata files that completed runs of `replay --replace` left behind."""
+        """Return the metadata files that completed runs of `replay --replace` left behind in the archive.
+
+        Returns none while such a replay is unfinished.
+        """
         rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
         if not self._columns or self.request.catalog.find(rebuilt) is not None:
             return []
@@ -133,7 +145,7 @@ class Archive(_Records):
 
 
 class Rejects(_Records):
-    """The dead letters of a table, and of the tables that replays created from it."""
+    """The dead letters (rejected records) of a table, and of the tables that replays created from it."""
 
     content = "rejects"
 
@@ -141,7 +153,7 @@ class Rejects(_Records):
         super().__init__(request, table, "Rejects")
 
     def groups(self) -> Iterator[Group]:
-        """Yield groups of objects. A group contains the objects for all reasons that one attempt at a unit wrote."""
+        """Yield the reject objects in groups. A group contains all objects that one attempt at a unit wrote."""
         yield from by_attempt(stored for folder in self.folders for stored in stored_in(self.access, folder))
 
     @property
@@ -155,9 +167,11 @@ class Rejects(_Records):
 
 
 def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
-    """Yield the objects that each attempt at a unit (the part of a batch that one task encodes) wrote as one group.
+    """Group reject objects by the attempt at a unit that wrote them.
 
-    The URIs of a group differ only in the folder of the reason.
+    A unit is the part of a batch that one task encodes.
+
+    The URIs in a group differ only in the folder of the reason.
     """
     attempts: dict[tuple[str, ...], list[StoredObject]] = defaultdict(list)
     for stored in rejects:
@@ -166,12 +180,11 @@ def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
 
 
 # --- Versions of objects ----------------------------------------------------------------------------------------------
-# Erase rows from noncurrent versions. A bucket with versioning keeps such versions when objects are replaced or
-# deleted.
+# A bucket with versioning keeps a noncurrent version of each object that is replaced or deleted.
 #
-# Versions that contain rows of the IDs are deleted. In the staging folder, all versions are deleted, because no sync
-# needs them. A version is "left" if it cannot be read, or if a policy or a lock denies its deletion. The report then
-# states when a lifecycle rule deletes the version, if this is known.
+# Versions that contain rows with one of the IDs are deleted. In the staging folder, all versions are deleted, because
+# no sync needs them. A version is "left" if it cannot be read, or if a policy or a lock denies its deletion. The report
+# then states when a lifecycle rule deletes the version, if this is known.
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +201,10 @@ class Version:
 
 
 class TargetVersions(Objects):
-    """The noncurrent versions of another target's objects. They are searched in the same way as the current objects."""
+    """The noncurrent versions of the objects of another target, `origin`.
+
+    They are searched like the current objects.
+    """
 
     def __init__(self, request: Request, origin: Objects) -> None:
         super().__init__(request, origin.table, f"Noncurrent versions: {origin.title}")
@@ -198,7 +214,7 @@ class TargetVersions(Objects):
 
     @property
     def access(self) -> AwsAccess:
-        """Return the AWS access for the objects."""
+        """Return the access to AWS for the objects of the other target."""
         return self._origin.access
 
     @property
@@ -207,16 +223,19 @@ class TargetVersions(Objects):
         return self._origin.folders
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as it occurs in the other target's objects."""
+        """Return the column as it occurs in the objects of the other target."""
         return self._origin.columns()
 
     def groups(self) -> Iterator[Group]:
-        """Yield the versions, grouped in the same way as the other target's objects."""
+        """Yield the noncurrent versions, grouped like the current objects of the other target."""
         versions = (stored for stored in self._versions() if self._origin.includes(stored.uri))
         return by_attempt(versions) if self.content == "rejects" else ((stored,) for stored in versions)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the versions that contain rows of the IDs, and the folders whose versions cannot be listed."""
+        """Yield the versions that contain rows with one of the IDs, reveal an ID, or cannot be read.
+
+        Also yields the folders whose versions cannot be listed.
+        """
         for result in self._searched():
             if isinstance(result, NotErased):
                 note = f"a noncurrent version that cannot be read: {result.failure.message}"
@@ -228,9 +247,9 @@ class TargetVersions(Objects):
         yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the versions that contain rows of the IDs.
+        """Delete the versions that contain rows with one of the IDs or reveal an ID. Yield each with its outcome.
 
-        Then delete the delete markers of keys that have no other version left.
+        Afterwards, deletes the delete markers of keys that have no other version left.
         """
         for result in [*self._searched()]:
             if isinstance(result, NotErased):
@@ -252,7 +271,10 @@ class TargetVersions(Objects):
 
 
 class TableVersions:
-    """The noncurrent versions in the folder of an existing Iceberg table. They are searched by Iceberg field IDs."""
+    """The noncurrent versions in the folder of an existing Iceberg table.
+
+    The column is found by its Iceberg field ID.
+    """
 
     def __init__(self, request: Request, table: TableName, folder: str) -> None:
         self._request = request
@@ -263,16 +285,22 @@ class TableVersions:
         self._bucket = _Bucket(request.access)
 
     def require(self) -> None:
-        """Do nothing, because the target of the table itself checks the preconditions."""
+        """Do nothing: the target for the table itself checks the preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the versions that contain rows of the IDs, reveal an ID, or cannot be read."""
+        """Yield the versions that contain rows with one of the IDs, reveal an ID, or cannot be read.
+
+        Also yields the table's folder if its versions cannot be listed.
+        """
         for stored, rows in self._searched():
             yield ErasedObject(stored.uri, rows or -1, reason="a noncurrent version" if rows else _UNREADABLE)
         yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the versions that contain rows of the IDs or reveal an ID. Report unreadable versions as "left"."""
+        """Delete the versions that contain rows with one of the IDs or reveal an ID.
+
+        Report unreadable versions as "left".
+        """
         for stored, rows in [*self._searched()]:
             if rows:
                 yield self._bucket.delete(stored, rows)
@@ -281,7 +309,7 @@ class TableVersions:
         self._bucket.delete_lone_markers([self._folder])
 
     def _searched(self) -> Iterator[tuple[StoredObject, int]]:
-        """Yield the versions that `find` reports, with their numbers of rows.
+        """Yield the versions that `find` reports, each with its number of rows to erase.
 
         The number is -1 for a manifest that reveals an ID, and 0 for a version that cannot be read.
         """
@@ -328,7 +356,7 @@ class TableVersions:
 
 
 _NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version-hint.text")
-"""Suffixes of metadata files that contain neither rows nor bounds."""
+"""Suffixes of metadata files that contain neither rows nor bounds, and are therefore not searched."""
 
 _UNREADABLE = (
     "a noncurrent version that is neither Parquet nor Avro, or is corrupted: cannot determine whether it has such "
@@ -336,13 +364,13 @@ _UNREADABLE = (
 )
 
 _MAX_BATCH = 5_000
-"""The maximum number of versions per search, which limits memory."""
+"""Maximum number of versions per search. The limit bounds the memory."""
 
 
 def _by_distinct_uri(versions: Iterable[StoredObject]) -> list[dict[str, StoredObject]]:
     """Group versions so that no group contains two versions of the same object.
 
-    Search results contain only URIs, which are equal for all versions of an object.
+    The result of a search contains only URIs, which are equal for all versions of an object.
     """
     groups: list[dict[str, StoredObject]] = []
     for version in versions:
@@ -354,7 +382,7 @@ def _by_distinct_uri(versions: Iterable[StoredObject]) -> list[dict[str, StoredO
 
 
 class AllVersions:
-    """All noncurrent versions in folders of temporary objects. They are deleted without a search."""
+    """All noncurrent versions in folders of temporary objects. They are deleted without being searched."""
 
     def __init__(self, access: AwsAccess, folders: Sequence[str], name: str) -> None:
         self._access = access
@@ -364,17 +392,23 @@ class AllVersions:
         self._bucket = _Bucket(access)
 
     def require(self) -> None:
-        """Do nothing, because versions that cannot be deleted are reported as "left"."""
+        """Do nothing: versions that cannot be deleted are reported as "left"."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield all versions, without searching their content."""
+        """Yield all noncurrent versions in the folders, without searching their content.
+
+        Also yields the folders whose versions cannot be listed.
+        """
         for folder in self._folders:
             for version in self._bucket.noncurrent(folder):
                 yield ErasedObject(version.stored.uri, -1, reason="a noncurrent version")
         yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete all versions."""
+        """Delete all noncurrent versions in the folders. Yield each with its outcome.
+
+        Afterwards, deletes the delete markers of keys that have no other version left.
+        """
         for folder in self._folders:
             for version in [*self._bucket.noncurrent(folder)]:
                 yield self._bucket.delete(version.stored, -1)
@@ -382,12 +416,12 @@ class AllVersions:
 
 
 class _Bucket:
-    """List and delete the noncurrent versions of objects in a bucket."""
+    """Lists and deletes noncurrent versions of objects."""
 
     def __init__(self, access: AwsAccess) -> None:
         self._access = access
         self.unlisted: dict[str, str] = {}
-        """The folders whose versions the caller may not list, each with the reason."""
+        """The folders whose versions could not be listed for lack of permissions, each with the reason."""
         self._since: dict[tuple[str, str | None], datetime] = {}
         self._emptied: set[str] = set()
         self._lifecycle: dict[str, Sequence[Any]] = {}
@@ -399,7 +433,7 @@ class _Bucket:
     def noncurrent(self, folder: str) -> Iterator[Version]:
         """Yield the noncurrent versions in a folder, without delete markers.
 
-        If the caller may not list the versions, add the folder to `unlisted`.
+        If permission to list the versions is missing, adds the folder to `unlisted`.
         """
         for version in self._versions(folder):
             if not version.is_marker:
@@ -407,7 +441,10 @@ class _Bucket:
                 yield version
 
     def delete(self, stored: StoredObject, rows: int) -> ErasedObject:
-        """Delete a version and return its outcome. If S3 denies the deletion, the outcome is "left"."""
+        """Delete a noncurrent version. Return it with its outcome, which is "left" if S3 denies the deletion.
+
+        `rows` is the number of rows to erase in the version, or -1 if it is unknown.
+        """
         try:
             self._s3.delete_object(**_version_parameters(stored))
         except self._s3.exceptions.ClientError as error:
@@ -420,11 +457,11 @@ class _Bucket:
         return ErasedObject(stored.uri, rows, max(rows, 0), "removed", versions_deleted=1)
 
     def unlisted_folders(self) -> Iterator[ErasedObject]:
-        """Yield the folders whose versions could not be listed, and were therefore not searched."""
+        """Yield the folders whose versions could not be listed, each with the reason. They were not searched."""
         return (ErasedObject(folder, -1, reason=reason) for folder, reason in self.unlisted.items())
 
     def delete_lone_markers(self, folders: Sequence[str]) -> None:
-        """Delete the delete markers of keys whose last other version was deleted by this instance."""
+        """Delete the delete markers of keys whose last other version this instance has deleted."""
         if not self._emptied:
             return
         markers: dict[str, list[StoredObject]] = {}
@@ -444,6 +481,8 @@ class _Bucket:
         """Yield the noncurrent versions and delete markers in a folder.
 
         With `with_current`, also yield the current versions.
+
+        If permission to list the versions is missing, adds the folder to `unlisted`.
         """
         address = S3Address.parse(f"{folder}/")
         pages = self._s3.get_paginator("list_object_versions")
@@ -472,9 +511,9 @@ class _Bucket:
                 self.unlisted[f"{folder}/"] = f"its noncurrent versions could not be listed: {failure.message}"
 
     def _has_versions(self, bucket: str) -> bool:
-        """Return whether a bucket may contain noncurrent versions.
+        """Return whether a bucket may contain noncurrent versions, because versioning is or was enabled.
 
-        Return True if versioning is or was enabled, or if S3 denies this request.
+        Returns True if S3 denies this request.
         """
         try:
             return "Status" in self._s3.get_bucket_versioning(Bucket=bucket)
@@ -482,7 +521,10 @@ class _Bucket:
             return True
 
     def _lock_clause(self, stored: StoredObject) -> str:
-        """Return a clause about the Object Lock of a version, or an empty text if the version is not locked."""
+        """Return a clause about the Object Lock or legal hold of a version.
+
+        Returns an empty text if there is none, or if S3 denies this request.
+        """
         try:
             head = self._s3.head_object(**_version_parameters(stored))
         except self._s3.exceptions.ClientError:
@@ -492,7 +534,12 @@ class _Bucket:
         return (f", Object Lock keeps it until {until:%Y-%m-%d}" if until is not None else "") + hold
 
     def _expiry_clause(self, address: S3Address, since: datetime | None) -> str:
-        """Return a clause about the day on which a lifecycle rule deletes a version."""
+        """Return a clause about the day on which a lifecycle rule deletes a version.
+
+        `since` is when it became noncurrent.
+
+        If no such rule is known, the clause states this.
+        """
         days = [
             rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
             for rule in self._rules(address.bucket)
@@ -517,13 +564,16 @@ class _Bucket:
 
 
 def _version_parameters(stored: StoredObject) -> dict[str, Any]:
-    """Return the request parameters that identify a version."""
+    """Return the parameters that identify a version in requests to S3."""
     address = S3Address.parse(stored.uri)
     return {"Bucket": address.bucket, "Key": address.key, "VersionId": stored.version}
 
 
 def _prefix_of(rule: Any) -> str | None:
-    """Return the key prefix to which a lifecycle rule applies, or None if the rule also filters by other properties."""
+    """Return the key prefix to which a lifecycle rule applies.
+
+    Return None if the rule also filters by other properties.
+    """
     if "Filter" not in rule:
         prefix: str = rule.get("Prefix", "")
         return prefix
@@ -532,7 +582,7 @@ def _prefix_of(rule: Any) -> str | None:
 
 
 # --- List of targets --------------------------------------------------------------------------------------------------
-# List all erasure targets except Iceberg tables, in the order of their erasure.
+# `erasure_targets` lists all erasure targets except Iceberg tables, in the order of their erasure.
 #
 # This section also defines two targets: the records that failed syncs left in the folder `_staging/`, and incomplete
 # multipart uploads.
@@ -541,13 +591,14 @@ def _prefix_of(rule: Any) -> str | None:
 STAGING_FOLDER = "_staging"
 
 _MAX_SYNC_AGE = timedelta(hours=24)
-"""A sync may still be running if its last write is less than this time ago. The reports of syncs use the same limit."""
+"""If the last write of a sync is less than this time ago, the sync may still be running. The reports of syncs use the
+same limit."""
 
 _MAY_BE_RUNNING = "of a sync that may be running: let it end and run the command again"
 
 
 class Staging:
-    """The records that syncs staged in S3 for executors. They are not needed after the sync has ended."""
+    """The records that syncs staged in S3 for executors. Staged records are not needed after their sync has ended."""
 
     name = "Staged records"
 
@@ -557,7 +608,7 @@ class Staging:
         self.stats = ErasureStats()
 
     def require(self) -> None:
-        """Do nothing: staged records have no preconditions."""
+        """Do nothing: the deletion of staged records has no preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield all staged objects, without searching their content."""
@@ -576,7 +627,7 @@ class Staging:
                 yield ErasedObject(uri, -1, 0, "left", reason=_MAY_BE_RUNNING)
 
     def _objects(self) -> Iterator[tuple[str, bool]]:
-        """Yield each staged object, and whether the sync that wrote it is dead."""
+        """Yield each staged object, and whether its sync is dead, which means that it wrote nothing for 24 hours."""
         uris_by_sync: dict[str, list[str]] = {}
         latest: dict[str, datetime] = {}
         for uri, entry in listed(self._access.client("s3"), self._folder):
@@ -589,9 +640,10 @@ class Staging:
 
 
 class Uploads:
-    """Incomplete multipart uploads of killed syncs. If an upload were completed, its content would become visible.
+    """Incomplete multipart uploads of killed syncs. If such an upload were completed, its content would become visible.
 
-    Old uploads are aborted. A recent upload is only reported, because it may belong to a running sync.
+    Uploads that are older than 24 hours are aborted. Recent uploads are only reported, because they may belong to a
+    running sync.
     """
 
     name = "Incomplete uploads"
@@ -602,10 +654,13 @@ class Uploads:
         self.stats = ErasureStats()
 
     def require(self) -> None:
-        """Do nothing: incomplete uploads have no preconditions."""
+        """Do nothing: aborting uploads has no preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the old uploads, whose content cannot be read from S3. Add a note about recent uploads."""
+        """Yield the uploads that are older than 24 hours. Their content cannot be read from S3.
+
+        Add a note about recent uploads.
+        """
         recent = []
         for name, upload in self._uploads():
             if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
@@ -621,7 +676,7 @@ class Uploads:
             )
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Abort the old uploads."""
+        """Abort the uploads that are older than 24 hours. Yield each as "removed"."""
         for name, upload in [*self._uploads()]:
             if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
                 with suppress(self._s3.exceptions.NoSuchUpload):
@@ -644,12 +699,12 @@ class Uploads:
 
 
 def requests_by_column(request: Request, table: TableName) -> list[Request]:
-    """Return the request, and one more request for each column that contains redirected values. Raises AWS errors."""
+    """Return the request, and one more request for each column to which values were redirected. Raises AWS errors."""
     return [request, *map(request.redirected_to, redirected_columns(table, request))]
 
 
 def erasure_targets(request: Request, tables: Sequence[TableName]) -> Sequence[ErasureTarget]:
-    """Return all targets for these tables except Iceberg tables, with noncurrent versions last. Raises AWS errors."""
+    """Return all targets for these tables except Iceberg tables. Noncurrent versions are last. Raises AWS errors."""
     targets: list[Objects] = []
     table_versions: list[TableVersions] = []
     for table in tables:
