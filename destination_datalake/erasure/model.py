@@ -264,7 +264,7 @@ class Report(msgspec.Struct, kw_only=True):
         return template.render(report=self, kpis=kpis, verdict=self.verdict)
 
     def encoded(self) -> bytes:
-        """Return the report as indented JSON."""
+        """Return the report as indented JSON in UTF-8, which ends with a newline."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 

@@ -32,16 +32,14 @@ FileFormat = Literal["parquet", "jsonl"]
 
 @dataclass(frozen=True, slots=True)
 class Deduplication:
-    """The columns that control the deduplication of a table's rows, by their names in the table.
-
-    `key` is the primary key. Among the rows of one key, the row with the highest `cursor` wins. If `cursor` is None,
-    the row with the latest extraction time wins. If the winning row has a value in `deleted_at`, the key is deleted. If
-    `deleted_at` is None, rows are never deleted.
-    """
+    """The columns that control the deduplication of a table's rows, by their names in the table."""
 
     key: tuple[str, ...]
+    """The primary key. Only the latest row of each key is kept."""
     cursor: str | None = None
+    """The row with the highest cursor is the latest row. If None, the row with the latest extraction time is."""
     deleted_at: str | None = None
+    """If the latest row of a key has a value in this column, the key is deleted. If None, keys are never deleted."""
 
 
 KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
@@ -51,12 +49,13 @@ KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
 class IngestOrder(NamedTuple):
     """The position of a unit's records in the order of arrival. Row IDs (`_airbyte_raw_id`) ascend in this order.
 
-    A unit is the part of a batch that one task encodes. `milliseconds` is the start of the sync in milliseconds since
-    1970-01-01 UTC, plus the number of the batch. `part` is the number of the unit within the batch, less than 4096.
+    A unit is the part of a batch that one task encodes.
     """
 
     milliseconds: int
+    """The start of the sync in milliseconds since 1970-01-01 UTC, plus the number of the batch."""
     part: int
+    """The number of the unit within the batch, less than 4096."""
 
 
 COUNTED_DIGITS = 8
@@ -71,20 +70,23 @@ FIRST = IngestOrder(0, 0)
 class FilePlan:
     """Describes how executors write the records of one stream as data files of the stream's table.
 
-    `columns` are the stream's columns as in the table, without metadata columns. `field_ids` maps the dotted path of a
-    column to its Iceberg field ID; it is empty for tables whose readers find columns by name. `folder` is the S3 URI of
-    the files' folder, without a trailing slash. With `deferred`, files are invisible until they are published. A file
-    is closed when it reaches `target_bytes`. In a partitioned table, each file contains rows of one partition, and is
-    stored in the partition's folder under `folder`.
+    In a partitioned table, each file contains rows of one partition, and is stored in the partition's folder under
+    `folder`.
     """
 
     format: FileFormat
     codec: str
+    """A value of the option `format.compression_codec`."""
     columns: tuple[Field, ...]
+    """The stream's columns as in the table, without metadata columns."""
     field_ids: Mapping[str, int]
+    """Maps the dotted path of a column to its Iceberg field ID. Empty for tables whose readers find columns by name."""
     folder: str
+    """The S3 URI of the files' folder, without a trailing slash."""
     deferred: bool
+    """Whether files stay invisible until they are published."""
     target_bytes: int
+    """The size, in bytes, at which a file is closed."""
     generation: int | None
     sync_id: int | None
     partitioning: Partitioning | None = None
@@ -105,18 +107,17 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A data file or position delete file that an executor has written.
-
-    `size` is in bytes. `footer` is the footer of a Parquet file, so that the driver need not read it; it is empty for
-    other formats. A file with a `pending_upload` is invisible until the upload is published, so abandoned attempts of a
-    task leave no visible files.
-    """
+    """A data file or position delete file that an executor has written."""
 
     uri: str
     size: int
+    """The size of the file in bytes."""
     rows: int
     footer: bytes = field(default=b"", repr=False, compare=False)
+    """The footer of a Parquet file, so that the driver need not read it. Empty for other formats."""
     pending_upload: PendingUpload | None = field(default=None, repr=False, compare=False)
+    """If set, the file is invisible until this upload is published, so abandoned attempts of a task leave no visible
+    files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,22 +148,24 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """A task that copies the Parquet file at the S3 URI `source` to `target`, with wider types for some columns.
+    """A task that copies a Parquet file with wider types for some columns.
 
-    `columns` maps the names of top-level columns to their new types. Names are case-insensitive, and columns that the
-    file lacks are ignored. The new type of a nested column applies to the nested fields that the file has. The copy
-    keeps all field IDs, and omits the rows that `position_deletes` (see `SourceFile`) remove.
-
-    `to_double` contains the Iceberg field IDs, at any depth, of floats that become doubles. If it is set, a file
-    without such floats is not copied.
+    The copy keeps all field IDs, and omits the rows that `position_deletes` remove.
     """
 
     source: str
+    """The S3 URI of the file to copy."""
     target: str
+    """The S3 URI of the copy."""
     columns: Mapping[str, ColumnType]
+    """Maps the names of top-level columns to their new types. Names are case-insensitive, and columns that the file
+    lacks are ignored. The new type of a nested column applies to the nested fields that the file has."""
     access: AwsAccess
     to_double: frozenset[int] = frozenset()
+    """The Iceberg field IDs, at any depth, of floats that become doubles. If it is set, a file without such floats is
+    not copied."""
     position_deletes: tuple[SourceFile, ...] = ()
+    """The position delete files that may apply to the file (see `SourceFile`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,18 +216,17 @@ class ExpectedColumnStats:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFileStats:
-    """The statistics of one file in the table's metadata. If the row count is not known, `source.rows` is UNKNOWN.
-
-    `kind` is "parquet" or "jsonl"; for other kinds, only the size is verified. `schema` contains the table's columns,
-    with field IDs if these identify columns. If it is None, any columns are accepted. The row counts of all files of a
-    `group` are summed.
-    """
+    """The statistics of one file in the table's metadata, with which the verification compares the file."""
 
     source: SourceFile
+    """The file. If its row count is not known, `source.rows` is UNKNOWN."""
     kind: str
+    """"parquet" or "jsonl". For other kinds, only the size of the file is verified."""
     schema: pa.Schema | None
+    """The table's columns, with field IDs if these identify columns. If None, the file may have any columns."""
     columns: tuple[ExpectedColumnStats, ...] = ()
     group: str = ""
+    """The row counts of all files with the same group are summed."""
     partition: tuple[tuple[PartitionKey, str], ...] = ()
     """The partition keys of the file, each with its value in the catalog."""
     listed: bool = False
@@ -250,21 +252,19 @@ class VerifiedFile:
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """A task that writes the rows of `sources`, in this order, to one new Parquet file.
-
-    With a `sort_order`, sorts the rows.
-
-    `schema` is the schema of the table, with the field IDs that identify columns at every level. The new file is in
-    `folder`, an S3 URI without a trailing slash. Its name is `name` plus a random token of the attempt. `codec` is a
-    value of the option `format.compression_codec`.
-    """
+    """A task that writes the rows of `sources`, in this order, to one new Parquet file."""
 
     name: str
+    """The start of the new file's name. A random token of the attempt follows it."""
     sources: tuple[SourceFile, ...]
     schema: pa.Schema
+    """The schema of the table, with the field IDs that identify columns at every level."""
     folder: str
+    """The S3 URI of the folder for the new file, without a trailing slash."""
     codec: str
+    """A value of the option `format.compression_codec`."""
     sort_order: SortOrder | None
+    """If set, the rows are sorted in this order."""
     access: AwsAccess
 
 
@@ -278,17 +278,16 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class Compacted(WrittenFile):
-    """The new file of the compaction task `name`.
-
-    The file contains the rows of `sources`, which are the task's sources without the `skipped` files. `deleted` counts
-    the rows that were omitted because of position deletes.
-    """
+    """The new file of a compaction task."""
 
     name: str = ""
+    """The name of the task."""
     sources: tuple[str, ...] = ()
+    """The URIs of the task's sources whose rows the file contains: all except the `skipped` ones."""
     skipped: tuple[SkippedFile, ...] = ()
     is_sorted: bool = False
     deleted: int = 0
+    """The number of rows of these sources that were omitted because of position deletes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,21 +324,20 @@ class LineFilter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnitLines:
-    """The lines of one unit, in order, as stored in one object.
-
-    `name` is the object's key below the folder of the sink.
-
-    `bytes` is the size of the lines before compression. `first_record` is the number, from 0, of the first record in
-    the stream's input. `first_id` is the row ID of line 0 (see `OrderedIds`), as 32 hexadecimal digits. `sha256` is the
-    hash of the object's bytes, or empty if another program or an earlier version of the connector wrote the object.
-    """
+    """The lines of one unit, in order, as stored in one object. A unit is the part of a batch that one task encodes."""
 
     name: str
+    """The key of the object, below the folder of the sink that stored it."""
     lines: int
     bytes: int
+    """The size of the lines before compression."""
     first_record: int
+    """The number, from 0, of the first record in the stream's input."""
     first_id: str
+    """The row ID of line 0 (see `OrderedIds`), as 32 hexadecimal digits."""
     sha256: str = ""
+    """The hash of the object's bytes. Empty if another program or an earlier version of the connector wrote the
+    object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,14 +389,13 @@ time."""
 class EncodeUnit:
     """Segments (files of record lines) of one stream that a task reads in order and writes as data files.
 
-    The names of data files and rejects start with `name`, to which each attempt adds a token. A batch that is not split
-    into units yet is a single EncodeUnit. `expected_yield` is the expected size of the data files in one partition, per
-    byte of segments. The lines pass through the `filters` in order. The remaining lines are stored by the `sinks`, and
-    are decoded.
+    A batch that is not split into units yet is a single EncodeUnit. The lines pass through the `filters` in order. The
+    remaining lines are stored by the `sinks`, and are decoded.
     """
 
     stream: StreamId
     name: str
+    """The start of the names of data files and rejects. Each attempt adds a token of its own."""
     segments: tuple[StagedSegment, ...]
     plan: FilePlan
     rejects: RejectLocation
@@ -406,6 +403,7 @@ class EncodeUnit:
     filters: tuple[LineFilter, ...] = ()
     sinks: tuple[LineSink, ...] = ()
     expected_yield: float | None = None
+    """The expected size of the data files in one partition, per byte of segments. None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,21 +416,20 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The result of a unit: each record of its segments is either in one of `files` or among the rejects.
-
-    `rejects` are the stored rejects, which are invisible until they are published. `counts` contains their numbers.
-    `undeclared` contains the paths of fields in the unit's first records that the stream's schema does not declare.
-    `line_files` are the objects of the line sinks. `left_out` is the number of lines that were already empty in the
-    segments.
-    """
+    """The result of a unit: each record of its segments is either in one of `files` or among the rejects."""
 
     stream: StreamId
     files: tuple[DataFile, ...]
     counts: RejectCounts
+    """The numbers of rejects."""
     rejects: tuple[RejectFile, ...]
+    """The stored rejects. They are invisible until they are published."""
     undeclared: tuple[str, ...] = ()
+    """The paths of fields in the unit's first records that the stream's schema does not declare."""
     line_files: tuple[LineFile, ...] = ()
+    """The objects that the line sinks have written."""
     left_out: int = 0
+    """The number of lines that were already empty in the segments."""
 
     def pending(self) -> list[Pending | None]:
         """Return the pending uploads of the data files and of the line sinks' objects.

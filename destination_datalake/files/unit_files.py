@@ -456,7 +456,10 @@ class PartitionedFileWriter:
         self._spill = Spill()
 
     def write(self, decoded: Decoded) -> pa.Array[Any]:
-        """Append records. Return the IDs of their rows (`_airbyte_raw_id`)."""
+        """Collect records in memory. Return the IDs of their rows (`_airbyte_raw_id`).
+
+        If the memory limit would be exceeded, first writes or spills the rows that were collected before.
+        """
         ids, table = self._tables.table(decoded)
         if not decoded.rows:
             return ids

@@ -37,18 +37,19 @@ position delete file."""
 class Versions:
     """The Iceberg field IDs of the columns that identify and order the versions of a row.
 
-    Rows are versions of each other if all their `key` columns are equal; null equals null, -0.0 equals 0.0, and NaN
-    equals NaN. The latest version wins. Versions are compared by cursor (null is lowest, then NaN), then by
+    The latest version of a row wins. Versions are compared by cursor (null is lowest, then NaN), then by
     `extracted_at`, then by arrival. Pending rows, which are not merged yet, arrive after the rows of the content, which
-    is the result of the last merge. Within each of these two groups, `raw_id` is the order of arrival. If the latest
-    version has a value in `deleted_at`, it deletes its key.
+    is the result of the last merge. Within each of these two groups, `raw_id` is the order of arrival.
     """
 
     key: tuple[int, ...]
+    """Rows are versions of each other if these columns are equal. Null equals null, -0.0 equals 0.0, and NaN equals
+    NaN."""
     cursor: int | None
     extracted_at: int
     raw_id: int
     deleted_at: int | None = None
+    """If the latest version has a value in this column, it deletes its key."""
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -82,7 +83,7 @@ class RowSet:
 
     @classmethod
     def of(cls, rows: BitMap) -> Self:
-        """Return the set of these positions."""
+        """Return the set of the positions in `rows`. Compresses `rows` in place."""
         rows.run_optimize()
         return cls(rows.serialize())
 
@@ -138,15 +139,15 @@ class KeyBounds:
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """One part of the index of winners: a Parquet file of `size` bytes at `uri`, or the `content` of a small file.
-
-    `rows` is the number of winners. `bounds` contains the bounds of each key column.
-    """
+    """The index of winners for one part of the keys: a Parquet file at `uri`, or the `content` of a small file."""
 
     rows: int
+    """The number of winners in this part."""
     bounds: tuple[KeyBounds, ...]
+    """The bounds of each key column."""
     uri: str = ""
     size: int = 0
+    """The size of the file in bytes."""
     content: bytes = field(default=b"", repr=False)
 
 
@@ -158,45 +159,45 @@ def local_path(uri: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class WinnersTask:
-    """A Spark task that finds the winners, which are the latest rows of their keys, in some of the pending files.
-
-    `schema` contains the columns of `versions`, with field IDs and the table's current types. The first of `files` has
-    the number `first_file` among all pending files. Keys are partitioned into `parts`; a single part needs no shuffle.
-    `index_folder` is a URI (`file:` or `s3:`) without a trailing slash, or None if no index is needed. The first
-    `content_files` of all pending files belong to the content: their rows arrived before all others.
-
-    The task also runs `removals`, which remove rows from its small files while they are in memory.
-    """
+    """A Spark task that finds the winners, which are the latest rows of their keys, in some of the pending files."""
 
     files: tuple[SourceFile, ...]
     first_file: int
+    """The number of the first of `files` among all pending files."""
     schema: pa.Schema
+    """The columns of `versions`, with field IDs and the table's current types."""
     versions: Versions
     parts: int
+    """The number of parts into which keys are partitioned by their hash. A single part needs no shuffle."""
     index_folder: str | None
+    """The URI (`file:` or `s3:`) of the folder for the index, without a trailing slash. None if no index is needed."""
     access: AwsAccess
     content_files: int = 0
+    """The number of pending files, at the start of all pending files, that belong to the content, which is the result
+    of the last merge. Their rows arrived before all others."""
     removals: tuple[RemoveTask, ...] = ()
+    """Tasks that remove rows from the small files of this task while the files are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Winners:
     """The result of a `WinnersTask` for one part of the keys. After a shuffle, an empty part has no result.
 
-    `losers` are the rows that another pending row replaces. `tombstones` are the winners that delete their key. Both
-    are row sets by the number of the file among all pending files, and omit rows that position deletes already remove.
-    `index` is None if there are no keys, or if no index is needed.
-
-    `removed` contains the results of the task's removals, for files with losers or tombstones. These removals do not
-    consider stored rows.
+    Row sets are given by the number of the file among all pending files. They omit rows that position deletes already
+    remove.
     """
 
     part: int
     keys: int
     losers: Mapping[int, RowSet]
+    """The rows that another pending row replaces."""
     tombstones: Mapping[int, RowSet]
+    """The winners that delete their key."""
     index: IndexPart | None
+    """The index of the winners. None if there are no keys, or if no index is needed."""
     removed: tuple[Removed, ...] = ()
+    """The results of the task's removals, for files with losers or tombstones. These removals do not consider stored
+    rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,17 +216,18 @@ class Removal:
 class RemoveTask:
     """A task that removes rows from one file, or from several small files of one partition, which are held in memory.
 
-    `schema` is the schema of the table, with field IDs at every level. New files are in `folder`, an S3 URI without a
-    trailing slash. Their names consist of `name` and a random token of the attempt. A rewritten file omits the rows
-    that its existing position deletes remove. A new position delete file contains the existing position deletes of its
-    data file, and replaces the former position delete files.
+    A rewritten file omits the rows that its existing position deletes remove. A new position delete file contains the
+    existing position deletes of its data file, and replaces the former position delete files.
     """
 
     name: str
+    """The start of the names of new files. A random token of the attempt follows it."""
     files: tuple[Removal, ...]
     versions: Versions
     schema: pa.Schema
+    """The schema of the table, with field IDs at every level."""
     folder: str
+    """The S3 URI of the folder for new files, without a trailing slash."""
     codec: str
     deletes: Deletes
     access: AwsAccess
@@ -237,22 +239,21 @@ class Removed:
     """The result of a `RemoveTask`. Files are identified by their index in the task.
 
     Files without rows to remove are unchanged.
-
-    The table must drop the `obsolete` files. The file `rewritten` contains their live rows, in the order of the files;
-    it is None if there are no live rows. For each other changed file, `position_deletes` contains a position delete
-    file with all deleted rows, including earlier deletions.
-
-    `replaced` and `deleted` count the rows that upserts and deletions in the index remove. `superseded` are pending
-    rows that are older than rows of these files, by the number of their file among all pending files.
     """
 
     name: str
     obsolete: tuple[int, ...] = ()
+    """The files that the table must drop."""
     rewritten: WrittenFile | None = None
+    """The file with the live rows of the obsolete files, in the order of the files. None if there are no live rows."""
     position_deletes: Mapping[int, WrittenFile] = field(default_factory=dict)
+    """For each other changed file, a position delete file with all deleted rows, including earlier deletions."""
     replaced: int = 0
+    """The number of rows that upserts in the index replace."""
     deleted: int = 0
+    """The number of rows that deletions in the index remove."""
     superseded: Mapping[int, RowSet] = field(default_factory=dict)
+    """Pending rows that are older than rows of these files, by the number of their file among all pending files."""
 
     @property
     def written(self) -> tuple[WrittenFile, ...]:

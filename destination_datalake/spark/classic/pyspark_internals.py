@@ -253,7 +253,7 @@ def silence_py4j() -> None:
 
 
 def _ignore(*_: object) -> None:
-    """Do nothing at the end of a connection."""
+    """Do nothing. Replaces a method of PySpark's accumulator server that prints a stack trace."""
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

@@ -1,1 +1,4 @@
-"""Spark Connect: the driver runs on a server, which is called by gRPC. Imported only if such a server is configured."""
+"""Spark Connect: the driver runs on a server, which is called by gRPC.
+
+This package is imported only if a server is configured.
+"""
