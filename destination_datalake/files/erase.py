@@ -252,7 +252,7 @@ def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, in
 
 
 class _RejectLine(msgspec.Struct, gc=False):
-    """The fields of a dead letter (a rejected record) that erasure reads: see `rejects.line.RejectLine`."""
+    """The fields of a dead letter (a rejected record) that erasure reads: see `rejects.writer.RejectLine`."""
 
     sequence: str | None = msgspec.field(default=None, name="sequenceNumber")
     raw_data: str | None = msgspec.field(default=None, name="rawData")

@@ -522,7 +522,7 @@ def _struct(array: pa.StructArray, old: pa.StructType, new: pa.StructType) -> pa
 
 
 def _without_offset(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return an equal array with the offset 0, because `from_arrays` rejects a mask for arrays with another offset."""
+    """Return an equal array with offset 0, because `from_arrays` rejects a mask for arrays with another offset."""
     return array if not array.offset else array.take(pa.array(range(len(array)), pa.int64()))
 
 
