@@ -104,8 +104,11 @@ class Objects(ABC):
         """Return whether an object in one of the target's folders may contain rows of this target."""
         return True
 
-    def reveals_id(self, stored: StoredObject) -> bool:  # noqa: ARG002
-        """Return whether an object in one of the target's folders is metadata that reveals an ID. Raises AWS errors."""
+    def reveals_id(self, stored: StoredObject) -> bool | None:  # noqa: ARG002
+        """Return whether an object in one of the target's folders is metadata that reveals an ID. Raises AWS errors.
+
+        Return None if it is metadata that cannot be read.
+        """
         return False
 
     @property
@@ -249,6 +252,12 @@ def _in_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
     remaining = iter(groups)
     while batch := [*islice(remaining, _MAX_BATCH)]:
         yield batch
+
+
+def revealing_objects(target: Objects, objects: Iterable[StoredObject]) -> list[tuple[StoredObject, bool]]:
+    """Return the metadata that reveals an ID, or that cannot be read, each with whether it can be read."""
+    results = ((stored, target.reveals_id(stored)) for stored in objects)
+    return [(stored, is_revealing is not None) for stored, is_revealing in results if is_revealing is not False]
 
 
 def stored_in(access: AwsAccess, folder: str) -> Iterator[StoredObject]:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.exceptions import NoSuchTableError
 
-from destination_datalake.aws.objects import delete, get
+from destination_datalake.aws.objects import delete
 from destination_datalake.config.tables import TAKEN_FOLDERS, Retention
 from destination_datalake.erasure.columns import TableColumns, saved_schema, with_zone_of
 from destination_datalake.erasure.model import ErasedObject, ErasureStats, Outcome, Request
-from destination_datalake.erasure.objects import Group, Objects, stored_in
+from destination_datalake.erasure.objects import Group, Objects, revealing_objects, stored_in
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.files.scan import distinct_rows
 from destination_datalake.partitioning.spec import Bucket
@@ -442,8 +442,8 @@ class DroppedTableTarget(HiveTarget):
     def find(self) -> Iterator[ErasedObject]:
         """Yield the data files that contain rows with one of the IDs, and the manifests that reveal an ID."""
         yield from super().find()
-        for uri in self._revealing_objects():
-            yield ErasedObject(uri, -1, reason="metadata of a dropped table")
+        for stored, is_readable in self._revealing_objects():
+            yield ErasedObject(stored.uri, -1, reason="metadata of a dropped table" if is_readable else _UNREADABLE)
 
     def erase(self) -> Iterator[ErasedObject]:
         """Rewrite the data files without the rows that contain one of the IDs. Delete the manifests that reveal an ID.
@@ -451,35 +451,35 @@ class DroppedTableTarget(HiveTarget):
         Yields each of these objects with its outcome.
         """
         yield from super().erase()
-        for uri in self._revealing_objects():
-            delete(self.access.client("s3"), uri)
-            yield ErasedObject(uri, -1, -1, "removed")
+        for stored, is_readable in self._revealing_objects():
+            if is_readable:
+                delete(self.access.client("s3"), stored.uri)
+                yield ErasedObject(stored.uri, -1, -1, "removed")
+            else:
+                yield ErasedObject(stored.uri, -1, 0, "left", reason=_UNREADABLE)
 
     def finish(self) -> bool:
         """Return True: no sync writes to a dropped table, so none has to be fenced."""
         return True
 
-    def reveals_id(self, stored: StoredObject) -> bool:
-        """Return whether an object is a manifest that contains an ID as a bound or partition value.
-
-        Raises AWS errors.
-        """
+    def reveals_id(self, stored: StoredObject) -> bool | None:
+        """Return whether an object is a manifest that reveals an ID. Return None if it cannot be read."""
         if not self._columns or not stored.uri.endswith(".avro"):
             return False
-        return manifest_reveals_id(
-            get(self.access.client("s3"), stored.uri, version=stored.version), self._types, self._ids
-        )
+        s3 = self.access.client("s3")
+        return manifest_reveals_id(s3, stored.uri, self._types, self._ids, version=stored.version)
 
-    def _revealing_objects(self) -> list[str]:
-        return [
-            stored.uri
-            for folder in self.folders
-            for stored in stored_in(self.access, folder)
-            if self.reveals_id(stored)
-        ]
+    def _revealing_objects(self) -> list[tuple[StoredObject, bool]]:
+        return revealing_objects(self, (stored for folder in self.folders for stored in stored_in(self.access, folder)))
 
     @cached_property
     def _types(self) -> Sequence[IcebergType]:
         types = [column.type for column in self._columns]
         narrower = [type_ for type_, wider in WIDER.items() if wider in types]
         return [iceberg_type(type_, count().__next__) for type_ in (*types, *narrower)]
+
+
+_UNREADABLE = (
+    "metadata of a dropped table that is no Iceberg manifest, or is corrupted: cannot determine whether it reveals an "
+    "id. Delete it if it is not needed, and run the command again"
+)

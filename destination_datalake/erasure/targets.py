@@ -18,10 +18,10 @@ from pyiceberg.exceptions import NoSuchTableError
 from destination_datalake.archive.ledger import remove_hashes
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.objects import S3Address, delete, folders_in, get, listed
+from destination_datalake.aws.objects import S3Address, delete, folders_in, listed
 from destination_datalake.erasure.columns import TableColumns, redirected_columns, with_zone_of
 from destination_datalake.erasure.model import ErasedObject, ErasureStats
-from destination_datalake.erasure.objects import Group, Objects, stored_in
+from destination_datalake.erasure.objects import Group, Objects, revealing_objects, stored_in
 from destination_datalake.erasure.tables import DroppedTableTarget, HiveTarget, as_failures, table_erasure
 from destination_datalake.files.erase import Erased, NotErased, StoredObject
 from destination_datalake.files.plan import KEY_CHANGED, UNKNOWN, SourceFile
@@ -242,8 +242,10 @@ class TargetVersions(Objects):
                 yield ErasedObject(result.object.uri, -1, reason=note)
             elif result.found:
                 yield ErasedObject(result.object.uri, result.found, reason="a noncurrent version")
-        for stored in self._revealing_objects():
-            yield ErasedObject(stored.uri, -1, reason="a noncurrent version of metadata")
+        for stored, is_readable in self._revealing_objects():
+            yield ErasedObject(
+                stored.uri, -1, reason="a noncurrent version of metadata" if is_readable else _UNREADABLE
+            )
         yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
@@ -256,18 +258,19 @@ class TargetVersions(Objects):
                 yield ErasedObject(result.object.uri, -1, 0, "left", reason=result.failure.message)
             elif isinstance(result, Erased) and result.found:
                 yield self._bucket.delete(result.object, result.found)
-        for stored in self._revealing_objects():
-            yield self._bucket.delete(stored, -1)
+        for stored, is_readable in self._revealing_objects():
+            if is_readable:
+                yield self._bucket.delete(stored, -1)
+            else:
+                yield ErasedObject(stored.uri, -1, 0, "left", reason=_UNREADABLE)
         self._bucket.delete_lone_markers(self.folders)
 
     def _versions(self) -> Iterator[StoredObject]:
         versions = (version.stored for folder in self.folders for version in self._bucket.noncurrent(folder))
         return (stored for stored in versions if stored.size)
 
-    def _revealing_objects(self) -> list[StoredObject]:
-        if not self._origin.has_metadata:
-            return []
-        return [stored for stored in self._versions() if self._origin.reveals_id(stored)]
+    def _revealing_objects(self) -> list[tuple[StoredObject, bool]]:
+        return revealing_objects(self._origin, self._versions()) if self._origin.has_metadata else []
 
 
 class TableVersions:
@@ -324,25 +327,23 @@ class TableVersions:
         while batch := [*islice(searchable, _MAX_BATCH)]:
             self.stats.objects += len(batch)
             manifests = [stored for stored in batch if stored.uri.endswith(".avro")]
-            yield from ((stored, -1) for stored in self._revealing_objects(manifests, erasure))
+            yield from self._revealing_objects(manifests, erasure)
             for files in _by_distinct_uri(stored for stored in batch if not stored.uri.endswith(".avro")):
                 yield from self._search_files(files, erasure)
 
-    def _revealing_objects(self, manifests: Sequence[StoredObject], erasure: TableErasure) -> list[StoredObject]:
+    def _revealing_objects(
+        self, manifests: Sequence[StoredObject], erasure: TableErasure
+    ) -> Iterator[tuple[StoredObject, int]]:
         s3, column = self._request.access.client("s3"), erasure.column.field
         self.stats.objects_read += len(manifests)
 
-        def reveals_id(stored: StoredObject) -> bool:
-            try:
-                content = get(s3, stored.uri, version=stored.version)
-            except s3.exceptions.ClientError as error:
-                if error.response["Error"]["Code"] in ("NoSuchKey", "NoSuchVersion"):
-                    return False  # A lifecycle rule has just deleted it.
-                raise
-            return manifest_reveals_id(content, [column.field_type], erasure.request.ids, column.field_id)
+        def reveals_id(stored: StoredObject) -> bool | None:
+            types, ids = [column.field_type], erasure.request.ids
+            return manifest_reveals_id(s3, stored.uri, types, ids, column.field_id, stored.version)
 
-        results = read_concurrently(reveals_id, manifests)
-        return [stored for stored, is_revealing in zip(manifests, results, strict=True) if is_revealing]
+        for stored, is_revealing in zip(manifests, read_concurrently(reveals_id, manifests), strict=True):
+            if is_revealing is not False:
+                yield stored, -1 if is_revealing else 0
 
     def _search_files(
         self, files: Mapping[str, StoredObject], erasure: TableErasure
@@ -359,8 +360,8 @@ _NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version
 """Suffixes of metadata files that contain neither rows nor bounds, and are therefore not searched."""
 
 _UNREADABLE = (
-    "a noncurrent version that is neither Parquet nor Avro, or is corrupted: cannot determine whether it has such "
-    "rows. Delete the version if it is not needed, and run the command again"
+    "a noncurrent version that is neither Parquet nor an Iceberg manifest, or is corrupted: cannot determine whether "
+    "it has such rows. Delete the version if it is not needed, and run the command again"
 )
 
 _MAX_BATCH = 5_000

@@ -14,8 +14,9 @@ from bz2 import BZ2Decompressor
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
+from io import BytesIO
 from struct import Struct
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar, cast
 from zlib import MAX_WBITS, decompressobj
 
 import pyiceberg.manifest
@@ -24,10 +25,11 @@ from pyiceberg.avro.file import SYNC_SIZE, AvroFile, Block
 from pyiceberg.avro.reader import DoubleReader, Reader
 from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor, resolve_reader
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     DEFAULT_READ_VERSION,
+    MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
     DataFileContent,
     FileFormat,
@@ -352,6 +354,43 @@ class _ManifestReader(_WholeFile[ManifestEntry]):
 
     def _entry_reader(self, schema: str) -> Reader:
         return _entry_reader(schema, self._manifest_content)
+
+
+class ManifestContents(_WholeFile[ManifestEntry | ManifestFile]):
+    """The entries of a manifest, or the manifests in a manifest list. Nothing says which of them `content` is.
+
+    `location` is only used in messages. Raises ValueError and other exceptions for a file of another kind.
+    """
+
+    def __init__(self, content: bytes, location: str) -> None:
+        super().__init__(_BytesInputFile(content, location))
+
+    def _entry_reader(self, schema: str) -> Reader:
+        present = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
+        if _DATA_FILE in {field.field_id for field in present.fields}:
+            return _entry_reader(schema, ManifestContent.DATA)
+        read_types = {-1: ManifestFile, 508: PartitionFieldSummary}
+        list_schema = MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
+        return resolve_reader(present, list_schema, read_types, {517: ManifestContent})
+
+
+_DATA_FILE = 2
+"""The field ID of the data file in a manifest's entries."""
+
+
+class _BytesInputFile(InputFile):
+    def __init__(self, content: bytes, location: str) -> None:
+        super().__init__(location)
+        self._content = content
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002
+        return cast("InputStream", BytesIO(self._content))
 
 
 @lru_cache(64)

@@ -21,7 +21,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 
-from destination_datalake.aws.objects import S3Address, get_or_none
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.files.dedup.tasks import Removal, RemoveTask, Versions
 from destination_datalake.files.ids import search
 from destination_datalake.files.jobs import results_or_raise
@@ -524,19 +524,14 @@ class UnreferencedFiles:
             yield batch
 
     def _revealing_manifests(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
-        """Return the URIs of the manifests and manifest lists that contain one of the IDs. Skip missing objects."""
-
-        def read(uri: str) -> bytes:
-            return get_or_none(s3, uri) or b""
-
-        contents = read_concurrently(read, manifests)
+        """Return the URIs of those manifests and manifest lists that contain an id, or that cannot be read."""
         field, ids = self.erasure.column.field, self.erasure.request.ids
-        types, id_ = [field.field_type], field.field_id
-        return [
-            uri
-            for uri, content in zip(manifests, contents, strict=True)
-            if content and manifest_reveals_id(content, types, ids, id_)
-        ]
+
+        def reveals_id(uri: str) -> bool | None:
+            return manifest_reveals_id(s3, uri, [field.field_type], ids, field.field_id)
+
+        results = read_concurrently(reveals_id, manifests)
+        return [uri for uri, is_revealing in zip(manifests, results, strict=True) if is_revealing is not False]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
         """Return the number of rows with one of the IDs, by file.

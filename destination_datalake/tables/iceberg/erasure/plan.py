@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,12 +10,11 @@ from datetime import datetime
 from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
-import fastavro
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -24,13 +22,14 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, PrimitiveType, StructType
 
+from destination_datalake.aws.objects import MAX_FILE_BYTES, OversizedFile, get, is_missing
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.dedup.tasks import IndexPart
 from destination_datalake.files.scan import FileMatches
 from destination_datalake.tables.iceberg.commit import is_fence
 from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.maintenance.references import is_garbage_collected
-from destination_datalake.tables.iceberg.pyiceberg_internals import deleted_entries
+from destination_datalake.tables.iceberg.pyiceberg_internals import ManifestContents, deleted_entries
 from destination_datalake.tables.iceberg.rework import Unsuitable, require_parquet, rewritable_schema
 from destination_datalake.tables.iceberg.schema import arrow_field
 from destination_datalake.tables.iceberg.snapshots.files import (
@@ -42,6 +41,7 @@ from destination_datalake.tables.iceberg.snapshots.files import (
 )
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
     from pyiceberg.table.snapshots import Snapshot
 
     from destination_datalake.files.ids import Ids
@@ -379,28 +379,51 @@ class IdFilter:
                 continue
 
 
-def manifest_reveals_id(content: bytes, types: Sequence[IcebergType], ids: Ids, field_id: int | None = None) -> bool:
-    """Return whether an unreferenced manifest or manifest list contains one of the IDs.
+def manifest_reveals_id(
+    s3: S3Client,
+    uri: str,
+    types: Sequence[IcebergType],
+    ids: Ids,
+    field_id: int | None = None,
+    version: str | None = None,
+) -> bool | None:
+    """Return whether an unreferenced manifest or manifest list contains an id as a bound or as a partition value.
 
-    An ID can be a bound or a partition value. Bounds are decoded as each of the `types`. With `field_id`, only the
-    bounds of that column are compared. Without it, the bounds of all columns are compared. Return False for any other
-    kind of object.
+    Bounds are decoded as each of the `types`. With `field_id`, only the bounds of that column are compared. Otherwise
+    the bounds of all columns are compared. Return False for an object that no longer exists, and None for one that
+    cannot be read, because it is damaged, too large when decompressed, or neither a manifest nor a manifest list.
     """
     try:
-        records: Any = [*fastavro.reader(io.BytesIO(content))]
-    except Exception:  # fastavro raises IndexError, TypeError, StructError and others for invalid files.
-        return False
-    values, packed = list[Any](), list[bytes]()
-    for record in records:
-        file = record.get("data_file") or {}
-        for bounds in (file.get("lower_bounds"), file.get("upper_bounds")):
-            packed += [bound["value"] for bound in bounds or () if field_id in (None, bound["key"])]
-        values += (file.get("partition") or {}).values()
-        for summary in record.get("partitions") or ():
-            packed += [bound for name in ("lower_bound", "upper_bound") if (bound := summary.get(name)) is not None]
+        content = get(s3, uri, version=version, limit=MAX_FILE_BYTES)
+    except OversizedFile:
+        return None
+    except s3.exceptions.ClientError as error:
+        if error.response["Error"]["Code"] == "NoSuchVersion" or is_missing(error, s3, uri):
+            return False
+        raise
+    try:
+        with ManifestContents(content, uri) as entries:
+            return any(_entry_reveals_id(entry, types, ids, field_id) for entry in entries)
+    except Exception:  # PyIceberg raises IndexError, KeyError, struct.error and others for invalid files.
+        return None
+
+
+def _entry_reveals_id(
+    entry: ManifestEntry | ManifestFile, types: Sequence[IcebergType], ids: Ids, field_id: int | None
+) -> bool:
+    values, packed = list[Any](), list[bytes | None]()
+    if isinstance(entry, ManifestEntry):
+        file = entry.data_file
+        for bounds in (file.lower_bounds, file.upper_bounds):
+            packed += [bound for id_, bound in (bounds or {}).items() if field_id in (None, id_)]
+        values += [file.partition[position] for position in range(len(file.partition))]
+    else:
+        for summary in entry.partitions or ():
+            packed += [summary.lower_bound, summary.upper_bound]
     for type_, bound in product((type_ for type_ in types if isinstance(type_, PrimitiveType)), packed):
-        with suppress(ValueError, ArithmeticError, struct.error):
-            values.append(from_bytes(type_, bound))
+        if bound is not None:
+            with suppress(ValueError, ArithmeticError, struct.error):
+                values.append(from_bytes(type_, bound))
     return any(_is_id(value, ids) for value in values if value is not None)
 
 

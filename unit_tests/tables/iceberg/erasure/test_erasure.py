@@ -12,15 +12,21 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import write_manifest
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField
 
 from destination_datalake.erasure import tables as iceberg_place
 from destination_datalake.erasure import targets
+from destination_datalake.erasure.model import Request
 from destination_datalake.errors import ConnectorError
+from destination_datalake.files.ids import Ids
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.types import Field, Int64, String
+from destination_datalake.tables.iceberg import pyiceberg_internals
+from destination_datalake.tables.iceberg.erasure.plan import manifest_reveals_id
 from destination_datalake.tables.table import Committed
+from integration_tests.erasure.oracle import Id
 from unit_tests.tables.iceberg.erasure.people import COLUMNS, FIRST, People, ids_of, of_table, person
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
@@ -304,17 +310,22 @@ def test_values_that_another_type_was_given_to_are_erased_from_their_own_column(
     }
 
 
+def dropped(people: People, *ids: Id) -> Request:
+    """Drop the table, of which the description under `_schema/` is left: a request to erase what it has left."""
+    asked, (database, name) = people.erasure(*ids).request, people.lake.name
+    columns = [{"name": column.name, "type": glue_type(column.type), "origin": column.name} for column in COLUMNS]
+    schema = {"stream": "orders", "files": f"s3://{people.lake.bucket}/orders", "columns": columns}
+    asked = replace(asked, config=asked.config.model_copy(update={"bucket_prefix": ""}))
+    people.lake.write_object(asked.config.uri(f"_schema/{database}/{name}.json"), json.dumps(schema).encode())
+    people.lake.access.client("glue").delete_table(DatabaseName=database, Name=name)
+    return asked
+
+
 def test_files_that_a_dropped_table_has_left_are_erased_and_versions_without_the_rows_stay(people: People) -> None:
     bucket, s3 = people.lake.bucket, people.lake.access.client("s3")
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     people.commit([1, 2], [2, 3], partition_by=[{"source": "id", "transform": "identity", "name": "pk"}])
-    asked = people.erasure(*ids_of(2)).request
-    database, name = people.lake.name
-    columns = [{"name": column.name, "type": glue_type(column.type), "origin": column.name} for column in COLUMNS]
-    schema = {"stream": "orders", "files": f"s3://{bucket}/orders", "columns": columns}
-    key = f"{asked.config.key('_schema')}/{database}/{name}.json"
-    s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(schema).encode())
-    people.lake.access.client("glue").delete_table(DatabaseName=database, Name=name)
+    asked = dropped(people, *ids_of(2))
     for file, *batches in (("rewritten", [2, 3]), ("replaced", [2, 4], [4]), ("other", [4], [5])):
         for batch in batches:
             pq.write_table(pa.Table.from_pylist([*map(person, batch)]), content := io.BytesIO())
@@ -322,8 +333,6 @@ def test_files_that_a_dropped_table_has_left_are_erased_and_versions_without_the
     removed = [key for key in sorted(people.lake.objects()) if key.endswith(".avro") or f"pk={FIRST + 3}/" in key]
     for key in removed:
         s3.delete_object(Bucket=bucket, Key=key)
-    config = asked.config.model_copy(update={"bucket_prefix": ""})
-    asked = replace(asked, config=config)
     before = {name.partition("?")[0] for name in people.traces(*ids_of(2))}
     assert [key for key in removed if key in before]
 
@@ -370,7 +379,77 @@ def test_versions_in_the_folder_of_a_table_go_only_if_they_have_the_rows(people:
     assert noncurrent == ["others.parquet", "replaced.parquet", "text.csv"]
     [remaining] = [object_ for place in report.places for object_ in place.left]
     assert (remaining.uri, remaining.outcome) == (f"s3://{bucket}/{folder}/data/text.csv", "left")
-    assert "neither Parquet nor Avro" in remaining.reason
+    assert "neither Parquet nor an Iceberg manifest" in remaining.reason
+
+
+def manifest(people: People) -> tuple[str, bytes]:
+    """The URI and the content of a manifest of the table."""
+    uri = people.lake.manifests()[0].manifest_path
+    return uri, people.lake.read_object(uri)
+
+
+def test_a_damaged_manifest_that_nothing_refers_to_is_left(people: People) -> None:
+    people.commit([1])
+    uri, content = manifest(people)
+    stray = uri.replace(".avro", "-stray.avro")
+    people.lake.write_object(stray, content[:-20])
+
+    report = people.erase(*ids_of(2))
+
+    [remaining] = of_table(report).left
+    assert (remaining.uri, remaining.outcome, report.is_left) == (stray, "left", True)
+
+
+def test_a_damaged_version_of_a_manifest_is_left(people: People) -> None:
+    bucket, s3 = people.lake.bucket, people.lake.access.client("s3")
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    people.commit([1])
+    uri, content = manifest(people)
+    people.lake.write_object(uri, content[:-20])
+    people.lake.write_object(uri, content)
+
+    report = people.erase(*ids_of(2))
+
+    [remaining] = [object_ for place in report.places for object_ in place.left]
+    assert (remaining.uri, remaining.outcome) == (uri, "left")
+    assert "is corrupted" in remaining.reason
+
+
+def test_damaged_manifests_of_a_dropped_table_are_left(people: People) -> None:
+    bucket, s3 = people.lake.bucket, people.lake.access.client("s3")
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    people.commit([1])
+    uri, content = manifest(people)
+    asked = dropped(people, *ids_of(2))
+    for _ in range(2):
+        people.lake.write_object(uri, content[:-20])
+
+    places = targets.erasure_targets(asked, [people.lake.name])
+    erased = [object_ for place in places for object_ in place.erase()]
+
+    assert [(object_.uri, object_.outcome) for object_ in erased] == [(uri, "left")] * 2
+    assert all("is corrupted" in object_.reason for object_ in erased)
+    assert [object_.uri for place in places for object_ in place.find()] == [uri] * 2
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "zstandard"])
+def test_a_manifest_is_unpacked_up_to_the_limit(people: People, monkeypatch: pytest.MonkeyPatch, codec: Any) -> None:
+    people.commit([1])
+    table, s3 = people.lake.load(), people.lake.access.client("s3")
+    uri = f"{table.location()}/metadata/large.avro"
+    output = table.io.new_output(uri)
+    with write_manifest(2, table.spec(), table.schema(), output, snapshot_id=1, avro_compression=codec) as large:
+        for _ in range(200):
+            large.add_entry(people.lake.entries()[0])
+
+    def reveals(id_: int) -> bool | None:
+        return manifest_reveals_id(s3, uri, [LongType()], Ids.of(pa.array([id_])))
+
+    assert [reveals(id_) for id_ in ids_of(1, 2)] == [True, False]
+    monkeypatch.setattr(pyiceberg_internals, "MAX_FILE_BYTES", 10_000)
+    assert reveals(*ids_of(2)) is None
+    people.lake.write_object(uri, people.lake.read_object(uri).replace(codec.encode(), b"x" * len(codec)))
+    assert reveals(*ids_of(1)) is None, "of an unknown codec"
 
 
 def test_old_uploads_that_nobody_completed_are_aborted(people: People) -> None:
