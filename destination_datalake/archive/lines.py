@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from destination_datalake.archive.objects import ArchiveLocation
 from destination_datalake.aws.objects import (
+    MAX_MEMBER_BYTES,
     MEMBER_BYTES,
     PIECE_BYTES,
     GzipUpload,
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 
 # --- Reader -----------------------------------------------------------------------------------------------------------
 # Read archived lines during a replay, on executors.
-
-MAX_MEMBER_BYTES = 512 * 1024 * 1024
-"""Maximum uncompressed size in bytes of a gzip member in an archived object. The connector itself starts a new member
-at 3 % of this size (`MEMBER_BYTES`)."""
 
 
 class ArchiveObjectReplaced(ConnectorError):

@@ -171,6 +171,10 @@ MEMBER_BYTES = 16 * 1024 * 1024
 """Uncompressed size of a gzip member, in bytes. Members start at the beginning of a line, so that readers can split a
 file."""
 
+MAX_MEMBER_BYTES = 512 * 1024 * 1024
+"""The maximum uncompressed size in bytes of a line, and of a gzip member of an archived object, that is read. Members
+that the connector writes are much smaller: it starts a new member at 3 % of this size (`MEMBER_BYTES`)."""
+
 MAX_DEFERRED_BYTES = 1024 * 1024
 """Maximum size in bytes of an object that waits for its publication on the local disk. Larger objects are sent to S3
 while other objects are encoded."""
@@ -753,14 +757,19 @@ larger."""
 
 
 def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Combine the parts of a file to pieces of whole lines. The file's last newline may be missing."""
+    """Combine parts of a file into pieces that end with a whole line. The newline at the file's end may be missing.
+
+    Raises BadGzipFile if a line has more than `MAX_MEMBER_BYTES` bytes.
+    """
     buffer = bytearray()
     for part in parts:
-        searched = len(buffer)
+        searched = len(buffer) if len(buffer) >= PIECE_BYTES else 0  # A longer buffer contains no newline.
         buffer += part
         if len(buffer) >= PIECE_BYTES and (end := buffer.rfind(b"\n", searched) + 1):
             yield bytes(buffer[:end])
             del buffer[:end]
+        if len(buffer) > MAX_MEMBER_BYTES:
+            raise BadGzipFile(f"has a line of more than {MAX_MEMBER_BYTES:,} bytes")
     if buffer:
         yield bytes(buffer)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from gzip import BadGzipFile
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from destination_datalake.aws.objects import (
     retry_on,
     whole_lines,
 )
+from destination_datalake.errors import ConfigError
 from destination_datalake.files.dedup.tasks import RowSet, add_rows, row_sets
 from destination_datalake.files.ids import NO_IDS, Ids
 from destination_datalake.files.jobs import Failed, Problem, attempt, distribute
@@ -158,14 +160,18 @@ def _rows_of_units(task: RowIdTask) -> RowIdMatches:
 def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[Mapping[int, BitMap], int]:
     """Search a JSON lines file. Return the line numbers of the matching rows by unit, and the number of all rows.
 
-    The file is read with a single request, because another object could replace it between two requests.
+    The file is read with a single request, because another object may replace it between two requests. Raises
+    ConfigError if the file cannot be read.
     """
     address, lines, rows = S3Address.parse(uri), dict[int, BitMap](), 0
     with closing(s3.get_object(Bucket=address.bucket, Key=address.key)["Body"]) as body:
         pieces = body.iter_chunks(PIECE_BYTES)
-        for text in whole_lines(inflated(pieces) if uri.endswith(".gz") else pieces):
-            rows += text.count(b"\n")
-            _add_lines([match[1].decode() for match in _ID_IN_JSON.finditer(text)], units, lines)
+        try:
+            for text in whole_lines(inflated(pieces) if uri.endswith(".gz") else pieces):
+                rows += text.count(b"\n")
+                _add_lines([match[1].decode() for match in _ID_IN_JSON.finditer(text)], units, lines)
+        except (EOFError, BadGzipFile) as error:
+            raise ConfigError(f"{uri} cannot be read: {error}. Restore it from a copy, or delete it.") from error
     return lines, rows
 
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.objects import S3Address, is_missing
+from destination_datalake.aws.objects import MAX_MEMBER_BYTES, S3Address, is_missing
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import has_field_ids
 from destination_datalake.files.plan import UNKNOWN, ExpectedColumnStats, ExpectedFileStats, VerifiedFile
@@ -271,8 +271,10 @@ def _read_lines(copy: Path, *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]
     number = longest = 0
     try:
         with gzip.open(copy) if is_gzip else copy.open("rb") as lines:
-            for line in lines:
+            while line := lines.readline(MAX_MEMBER_BYTES + 1):
                 number, longest = number + 1, max(longest, len(line))
+                if longest > MAX_MEMBER_BYTES:
+                    return number, longest, (f"has more than {MAX_MEMBER_BYTES:,} bytes in line {number}",)
                 decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return number, longest, (f"has no JSON object in line {number}",)

@@ -383,6 +383,18 @@ def test_an_archived_object_that_is_damaged_is_named(
     assert failed.value.failure.message.startswith(f"Cannot replay s3://{BUCKET}/_raw/damaged")
 
 
+def test_a_member_beyond_the_limit_is_named(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = put(cloud, "large", gzip.compress(record(1) * 2) * 2)
+    monkeypatch.setattr(reading, "MAX_MEMBER_BYTES", 2 * len(record(1)))
+    assert len([*contents([segment], cloud.access)]) == 2
+
+    monkeypatch.setattr(reading, "MAX_MEMBER_BYTES", 2 * len(record(1)) - 1)
+    with pytest.raises(ArchiveObjectCorrupted, match="a member has more than") as failed:
+        [*contents([segment], cloud.access)]
+
+    assert failed.value.failure.message.startswith(f"Cannot replay s3://{BUCKET}/_raw/large")
+
+
 def test_archived_object_that_is_not_the_one_of_the_journal_is_refused(cloud: Cloud) -> None:
     """It is a gzip file of whole lines, of another content."""
     segment = put(cloud, "swapped", gzip.compress(record(2)))

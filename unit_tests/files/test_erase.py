@@ -156,6 +156,25 @@ def test_what_cannot_be_read_fails_by_name_and_stops_no_other(cloud: Cloud, body
     assert (done.found, cloud.objects()["a"], cloud.unfinished_uploads()) == (3, body, [])
 
 
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("ending", [b"", b"\n"])
+def test_a_line_beyond_the_limit_fails_by_name(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, compress: Any, ending: bytes
+) -> None:
+    for module in (erasing, uploads):
+        monkeypatch.setattr(module, "PIECE_BYTES", 300)
+    monkeypatch.setattr(uploads, "_MAX_INFLATED", 300)
+    monkeypatch.setattr(uploads, "MAX_MEMBER_BYTES", 1000)
+    many = put(cloud, "many", compress(LINES[0] * 100))
+    long = put(cloud, "long", compress(LINES[0] + b'"' + b"x" * 2000 + ending))
+
+    done, failed = run(cloud, "archive", [many], [long])
+
+    assert counts([done]) == [100]
+    assert isinstance(failed, NotErased)
+    assert f"s3://{BUCKET}/long has rows to be erased: the file has a line of more than 1,000" in failed.failure.message
+
+
 def test_a_former_version_is_searched_and_not_written(cloud: Cloud) -> None:
     s3 = cloud.access.client("s3")
     s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})

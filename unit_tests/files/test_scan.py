@@ -16,6 +16,7 @@ import pytest
 from pyroaring import BitMap
 
 from destination_datalake.archive.objects import row_id_prefix
+from destination_datalake.aws import objects
 from destination_datalake.aws.objects import Upload
 from destination_datalake.files.block_tables import OrderedIds, first_id
 from destination_datalake.files.dedup.tasks import RowSet
@@ -119,6 +120,17 @@ def test_lines_of_one_gzip_member_are_searched_in_bounded_memory(cloud: Cloud) -
         {unit: BitMap((5,)) for unit, name in UNITS.items() if name == "one"}, 256
     )
     assert peak < 128 * 2**20
+
+
+def test_a_line_beyond_the_limit_fails_the_task_with_its_name(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "MAX_MEMBER_BYTES", objects.PIECE_BYTES)
+    body = gzip.compress(b'{"x":"' + b"x" * (4 * objects.PIECE_BYTES), 1)
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="long.jsonl.gz", Body=body)
+
+    result = search(cloud, SourceFile(f"s3://{BUCKET}/long.jsonl.gz", len(body), 0))
+
+    assert isinstance(result, Failed)
+    assert f"s3://{BUCKET}/long.jsonl.gz cannot be read: has a line of more than" in result.failure.message
 
 
 def test_files_of_all_kinds_are_searched_together(cloud: Cloud) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import random
 import re
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.aws.objects import Upload
+from destination_datalake.files import verify as verifying
 from destination_datalake.files.parquet import write_position_deletes
 from destination_datalake.files.plan import UNKNOWN, ExpectedFileStats, SourceFile
 from destination_datalake.files.rewrite import writer_like
@@ -86,6 +88,24 @@ def test_a_flipped_bit_that_changes_values_is_found(cloud: Cloud, write: Write, 
         if values(damaged) != right:
             changed += 1
             assert problems(cloud, damaged, schema, right.num_rows)
+
+
+@pytest.mark.parametrize(("kind", "compress"), [("", bytes), (".gz", gzip.compress)])
+def test_a_line_beyond_the_limit_is_a_problem(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, kind: str, compress: Callable[[bytes], bytes]
+) -> None:
+    monkeypatch.setattr(verifying, "MAX_MEMBER_BYTES", 20)
+    content = compress(b'{"id": 1}\n{"id": ' + b"1" * 12 + b"}\n")
+
+    def lines_problems() -> tuple[str, ...]:
+        cloud.access.client("s3").put_object(Bucket=BUCKET, Key=f"file.jsonl{kind}", Body=content)
+        source = SourceFile(f"{URI}.jsonl{kind}", len(content), UNKNOWN)
+        [result] = verify([VerifyTask((ExpectedFileStats(source, "jsonl", None),), cloud.access)])
+        return getattr(result, "problems", (repr(result),))
+
+    assert lines_problems() == ("has more than 20 bytes in line 2",)
+    monkeypatch.setattr(verifying, "MAX_MEMBER_BYTES", 21)
+    assert lines_problems() == ()
 
 
 def test_a_footer_at_which_arrow_aborts_is_found(cloud: Cloud) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from destination_datalake.aws.objects import put
+from destination_datalake.reports import health
 from destination_datalake.reports.health import Reports, by_table
 from destination_datalake.reports.report import ReportLine, encode
 from unit_tests.cloud import BUCKET, Cloud, during
@@ -89,6 +91,18 @@ def test_a_day_of_many_syncs_is_read_one_by_one_once(cloud: Cloud) -> None:
 
     assert second[1:] == first
     assert [path.rpartition("/")[2] for path in sorted(asked)] == ["_day.jsonl.gz", "report.jsonl"]
+
+
+def test_a_day_that_unpacks_beyond_the_limit_is_read_one_by_one(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    report(cloud, "run")
+    combined = encode([a_line("combined"), a_stream("orders", "combined")])
+    put(cloud.access.client("s3"), f"{ROOT}/day={BEGAN.date().isoformat()}/_day.jsonl.gz", gzip.compress(combined))
+    monkeypatch.setattr(health, "MAX_FILE_BYTES", len(combined))
+    assert sorted(read_statuses(cloud)) == [("combined", "finished"), ("run", "finished")]
+
+    monkeypatch.setattr(health, "MAX_FILE_BYTES", len(combined) - 1)
+
+    assert read_statuses(cloud) == [("run", "finished")]
 
 
 def test_of_a_day_that_is_not_over_nothing_is_put_together(cloud: Cloud) -> None:
