@@ -643,8 +643,7 @@ class Staging:
 class Uploads:
     """Incomplete multipart uploads of killed syncs. If such an upload were completed, its content would become visible.
 
-    Uploads that are older than 24 hours are aborted. Recent uploads are only reported, because they may belong to a
-    running sync.
+    Old uploads are aborted. A recent upload is "left", because it may belong to a running sync.
     """
 
     name = "Incomplete uploads"
@@ -658,45 +657,45 @@ class Uploads:
         """Do nothing: aborting uploads has no preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the uploads that are older than 24 hours. Their content cannot be read from S3.
-
-        Add a note about recent uploads.
-        """
-        recent = []
+        """Yield all uploads, whose content cannot be read from S3."""
         for name, upload in self._uploads():
-            if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
-                yield ErasedObject(name, -1, reason=f"an upload started on {upload['Initiated']:%Y-%m-%d}")
-            else:
-                recent.append(upload["Initiated"])
-        if recent:
-            since = f"{min(recent):%Y-%m-%d %H:%M} UTC"
-            self.stats.note(
-                f"{self._folder} has {len(recent)} incomplete uploads, the oldest started at {since}: they may have "
-                "rows, and may belong to running syncs. This command aborts uploads older than 24 hours. To list and "
-                "abort other uploads, use `aws s3api list-multipart-uploads` and `abort-multipart-upload`."
-            )
+            yield ErasedObject(name, -1, reason=_upload_reason(upload))
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Abort the uploads that are older than 24 hours. Yield each as "removed"."""
+        """Abort the old uploads. Yield the recent ones as "left"."""
         for name, upload in [*self._uploads()]:
-            if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
-                with suppress(self._s3.exceptions.NoSuchUpload):
-                    self._s3.abort_multipart_upload(
-                        Bucket=self._folder.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-                    )
-                yield ErasedObject(name, -1, -1, "removed")
+            if not _is_dead(upload):
+                yield ErasedObject(name, -1, 0, "left", reason=_upload_reason(upload))
+                continue
+            with suppress(self._s3.exceptions.NoSuchUpload):
+                self._s3.abort_multipart_upload(
+                    Bucket=self._folder.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                )
+            yield ErasedObject(name, -1, -1, "removed")
 
     def _uploads(self) -> Iterator[tuple[str, MultipartUploadTypeDef]]:
         pages = self._s3.get_paginator("list_multipart_uploads")
         try:
             for page in pages.paginate(Bucket=self._folder.bucket, Prefix=self._folder.key):
                 for upload in page.get("Uploads", []):
-                    yield f"{S3Address(self._folder.bucket, upload['Key'])}?uploadId={upload['UploadId']}", upload
+                    # Without an equals sign, because `Mask` would take a name before it for a partition field.
+                    yield f"{S3Address(self._folder.bucket, upload['Key'])} (upload {upload['UploadId']})", upload
         except self._s3.exceptions.ClientError as error:
             failure = explain(error, doing="list the incomplete uploads in", resource=f"{self._folder}")
             if failure is None or failure.missing is None:
                 raise
             self.stats.note(f"Incomplete uploads were not searched: {failure.message}")
+
+
+def _is_dead(upload: MultipartUploadTypeDef) -> bool:
+    return datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE
+
+
+def _upload_reason(upload: MultipartUploadTypeDef) -> str:
+    started = f"an upload started at {upload['Initiated']:%Y-%m-%d %H:%M} UTC"
+    if _is_dead(upload):
+        return started
+    return f"{started}, {_MAY_BE_RUNNING}. Uploads are aborted after {_MAX_SYNC_AGE // timedelta(hours=1)} hours"
 
 
 def requests_by_column(request: Request, table: TableName) -> list[Request]:

@@ -467,6 +467,28 @@ def test_old_uploads_that_nobody_completed_are_aborted(people: People) -> None:
     assert report.complete
 
 
+def test_recent_uploads_are_left(people: People, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "_MAX_SYNC_AGE", timedelta(days=100_000))
+    people.commit([1])
+    s3, bucket = people.lake.access.client("s3"), people.lake.bucket
+    for name in ("a", "b"):
+        key = people.erasure(*ids_of(2)).request.config.key(f"orders/data/{name}.parquet")
+        s3.create_multipart_upload(Bucket=bucket, Key=key)
+
+    report = people.erase(*ids_of(2))
+
+    uploads = s3.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    remaining = [object_ for place in report.places for object_ in place.left]
+    assert [object_.uri for object_ in remaining] == [
+        f"s3://{bucket}/{upload['Key']} (upload {upload['UploadId']})" for upload in uploads
+    ]
+    assert {object_.outcome for object_ in remaining} == {"left"}
+    assert all(
+        "of a sync that may be running: let it end and run the command" in object_.reason for object_ in remaining
+    )
+    assert report.verdict.startswith("Incomplete: 2 objects may still have rows")
+
+
 def test_bounds_of_files_that_were_removed_long_ago_are_erased_from_manifests(
     people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
