@@ -46,6 +46,11 @@ class TableColumns:
     naming: Naming
     archived: tuple[tuple[Field, ...], ...] = ()
 
+    @property
+    def are_known(self) -> bool:
+        """Return whether the catalog or the archive describes any column."""
+        return bool(self.present or self.archived)
+
     @classmethod
     def of(cls, table: TableName, request: Request) -> TableColumns:
         """Read the columns of a table from the catalog and the archive.

@@ -22,7 +22,8 @@ from destination_datalake.archive.plan import ReplayProgress
 from destination_datalake.aws.objects import put
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.services import NO_LIMITS
-from destination_datalake.erasure import targets
+from destination_datalake.erasure import dropped, targets
+from destination_datalake.erasure.dropped import UndescribedTable
 from destination_datalake.erasure.ids import IdsFile, Mask
 from destination_datalake.erasure.ledger import Ledger
 from destination_datalake.erasure.model import (
@@ -38,15 +39,16 @@ from destination_datalake.erasure.model import (
 from destination_datalake.erasure.tables import IcebergTarget
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.files.suppression import REPORT
-from destination_datalake.maintenance.steps import archived_tables
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.factory import rebuild_of
-from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_OF, TableFinder
+from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_OF, TableFinder, TableNaming
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
 
 _DESCRIPTION = """\
@@ -96,7 +98,7 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
     access = aws_access(config)
     catalog = catalog_of(config, access, NO_LIMITS)
     target = _target(options)
-    tables = _tables(options, config, catalog)
+    tables = _tables(options, config, access, catalog)
     ledger = Ledger.open(options.column, target, file, config, access)
     with terminal.engine_on_demand(encrypting(config)) as engine:
         mask = Mask(options.column, file.typed(pa.string(), options.column))
@@ -174,40 +176,46 @@ def _target(options: argparse.Namespace) -> tuple[str, ...]:
     return ("table", options.table) if options.table is not None else ("stream", options.stream)
 
 
-def _tables(options: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[TableName]:
-    """Return the tables to search. Raises ConfigError if there are none.
+def _tables(options: argparse.Namespace, config: Config, access: AwsAccess, catalog: TableCatalog) -> list[TableName]:
+    """Return the tables to search.
 
-    These are the requested tables, the tables that replays created from them, and dropped tables that have an archive.
+    These are the requested tables, tables that replays created from them, and dropped tables that have left objects.
+
+    Raises ConfigError if there are none.
     """
-    if not (tables := [*_requested_tables(options, config, catalog)]):
+    if not (tables := [*_requested_tables(options, config, access, catalog)]):
         raise ConfigError("This configuration has no tables. Nothing was changed.")
     names = {str(name) for name in tables}
     replayed = [
         TableName(entry.database, entry.glue_table["Name"])
         for database in sorted({name.database for name in tables})
-        for entry in catalog.tables(database)
+        for entry in dropped.tables_of(catalog, database)
         if entry.glue_table.get("Parameters", {}).get(REPLAY_OF) in names
     ]
     return [*dict.fromkeys((*tables, *replayed))]
 
 
-def _requested_tables(options: argparse.Namespace, config: Config, catalog: TableCatalog) -> Iterator[TableName]:
-    archived = archived_tables(config, [options.stream] if options.stream is not None else [])
+def _requested_tables(
+    options: argparse.Namespace, config: Config, access: AwsAccess, catalog: TableCatalog
+) -> Iterator[TableName]:
+    finder = TableFinder(config, catalog, with_hive=True)
+    remaining = dropped.remaining_tables(config, access, catalog, finder.notes)
+    if options.stream is not None:
+        remaining = [name for name in remaining if name in TableNaming.of(config).candidates(options.stream)]
     if options.table is not None:
         database, dot, table = options.table.rpartition(".")
         name = TableName(database, table)
-        if not dot or (catalog.find(name) is None and name not in archived):
+        if not dot or (catalog.find(name) is None and name not in remaining):
             raise ConfigError(f"--table {options.table}: no such table. Use the form database.table.")
         yield name
         return
-    finder = TableFinder(config, catalog, with_hive=True)
     try:
         tables = finder.tables([options.stream] if options.stream is not None else [])
     except ConfigError:
-        if not archived:
+        if not remaining:
             raise
-        tables = []  # A dropped table can still have an archive.
-    yield from dict.fromkeys((*tables, *archived))
+        tables = []  # A dropped table can still have files.
+    yield from dict.fromkeys((*tables, *remaining))
     for note in finder.notes:
         terminal.note(f"Note: {note}")
 
@@ -298,7 +306,7 @@ class Erasure:
     def _require(self) -> None:
         for target in self.targets:
             target.require()
-        if not self.request.searched:
+        if not self.request.searched and not any(isinstance(target, UndescribedTable) for target in self.targets):
             raise self._unknown_column()
 
     def _unknown_column(self) -> ConfigError:

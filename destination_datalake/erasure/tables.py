@@ -15,6 +15,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from destination_datalake.aws.objects import delete
 from destination_datalake.config.tables import TAKEN_FOLDERS, Retention
 from destination_datalake.erasure.columns import TableColumns, saved_schema, with_zone_of
+from destination_datalake.erasure.dropped import unused_folders
 from destination_datalake.erasure.model import ErasedObject, ErasureStats, Outcome, Request
 from destination_datalake.erasure.objects import Group, Objects, revealing_objects, stored_in
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
@@ -149,6 +150,9 @@ class HiveTarget(Objects):
             folder = TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder
             yield from (folder, f"{folder}{GENERATIONS_SUFFIX}")
         if table_input is None:
+            files = saved_schema(self.table, self.request).get("files", "").rstrip("/")
+            if files.startswith(self.request.config.uri("")):
+                yield files
             return
         location = table_location(table_input)
         yield from (location, f"{location}{GENERATIONS_SUFFIX}")
@@ -420,24 +424,17 @@ class DroppedTableTarget(HiveTarget):
         schema = saved_schema(self.table, self.request)
         folders = {schema["files"].rstrip("/")} if schema.get("files") else set[str]()
         if (stream := stream_of(self.table, None, self.request)) is not None:
-            folders.add(TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder)
-        entries = [entry.glue_table for entry in catalog.tables(self.table.database)]
-        locations = [f"{entry.get('StorageDescriptor', {}).get('Location', '').rstrip('/')}/" for entry in entries]
-        separate = [
-            folder
-            for folder in folders
-            if folder.startswith(config.uri(""))
-            and not any(
-                location.startswith(f"{folder}/") or f"{folder}/".startswith(location) for location in locations
-            )
-        ]
+            folder = TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder
+            folders |= {folder, f"{folder}{GENERATIONS_SUFFIX}"}
+        folders = {folder for folder in folders if folder.startswith(config.uri(""))}
+        separate = unused_folders(catalog, self.table.database, folders)
         if self.request.mask is not None:
             self.request.mask.dropped |= {*separate}
         return outermost(separate)
 
     def includes(self, uri: str) -> bool:
-        """Return whether an object is a data file of the dropped tables."""
-        return super().includes(uri) and uri.endswith(".parquet")
+        """Return whether an object is a data file."""
+        return super().includes(uri) and uri.endswith((".parquet", ".jsonl", ".jsonl.gz"))
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield the data files that contain rows with one of the IDs, and the manifests that reveal an ID."""

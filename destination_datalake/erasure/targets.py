@@ -20,6 +20,7 @@ from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import S3Address, delete, folders_in, listed
 from destination_datalake.erasure.columns import TableColumns, redirected_columns, with_zone_of
+from destination_datalake.erasure.dropped import UndescribedTable, table_folders, unused_folders
 from destination_datalake.erasure.model import ErasedObject, ErasureStats
 from destination_datalake.erasure.objects import Group, Objects, revealing_objects, stored_in
 from destination_datalake.erasure.tables import DroppedTableTarget, HiveTarget, as_failures, table_erasure
@@ -707,9 +708,16 @@ def erasure_targets(request: Request, tables: Sequence[TableName]) -> Sequence[E
     """Return all targets for these tables except Iceberg tables. Noncurrent versions are last. Raises AWS errors."""
     targets: list[Objects] = []
     table_versions: list[TableVersions] = []
+    undescribed: list[UndescribedTable] = []
     for table in tables:
         entry = request.catalog.find(table)
         has_iceberg = request.config.table_type == "ICEBERG" if entry is None else is_iceberg(entry)
+        if entry is None and not TableColumns.of(table, request).are_known:
+            folders = unused_folders(request.catalog, table.database, table_folders(request.config, table))
+            archive, rejects = Archive(request, table), Rejects(request, table)
+            days = {group[0].uri.rpartition("/")[0] for group in archive.groups()}
+            undescribed.append(UndescribedTable(request, table, [*folders, *sorted(days), *rejects.folders]))
+            continue
         folder = "" if entry is None else entry.get("StorageDescriptor", {}).get("Location", "").rstrip("/")
         for column_request in requests_by_column(request, table):
             targets.append((DroppedTableTarget if has_iceberg else HiveTarget)(column_request, table))
@@ -720,4 +728,4 @@ def erasure_targets(request: Request, tables: Sequence[TableName]) -> Sequence[E
         request.access, [request.config.uri(STAGING_FOLDER)], f"Noncurrent versions: {Staging.name}"
     )
     versions = [TargetVersions(target.request, target) for target in targets]
-    return [*targets, Staging(request), Uploads(request), *versions, *table_versions, staging_versions]
+    return [*targets, *undescribed, Staging(request), Uploads(request), *versions, *table_versions, staging_versions]

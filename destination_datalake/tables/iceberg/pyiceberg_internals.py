@@ -369,7 +369,7 @@ class ManifestContents(_WholeFile[ManifestEntry | ManifestFile]):
         present = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
         if _DATA_FILE in {field.field_id for field in present.fields}:
             return _entry_reader(schema, ManifestContent.DATA)
-        read_types = {-1: ManifestFile, 508: PartitionFieldSummary}
+        read_types: dict[int, Callable[..., Any]] = {-1: ManifestFile, 508: PartitionFieldSummary}
         list_schema = MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
         return resolve_reader(present, list_schema, read_types, {517: ManifestContent})
 

@@ -1,0 +1,172 @@
+"""Find dropped tables by the objects that they have left under the prefix, and report those that cannot be searched."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+from pyiceberg.exceptions import NoSuchNamespaceError
+
+from destination_datalake.archive.objects import ARCHIVE_FOLDER, SCHEMA_FOLDER
+from destination_datalake.aws.errors import explain
+from destination_datalake.aws.objects import folders_in, listed
+from destination_datalake.config.tables import TAKEN_FOLDERS
+from destination_datalake.erasure.model import ErasedObject, ErasureStats
+from destination_datalake.erasure.objects import stored_in
+from destination_datalake.partitioning.templates import VARIABLE, table_root
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.ledger import REJECTS_FOLDER
+from destination_datalake.tables.naming import (
+    GENERATIONS_SUFFIX,
+    REBUILD_SUFFIX,
+    REPLAY_SUFFIX,
+    TableLocation,
+    TableNaming,
+)
+from destination_datalake.tables.table import TableName
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.options import Config
+    from destination_datalake.erasure.model import Request
+    from destination_datalake.tables.catalog import ListedTable, TableCatalog
+
+
+def remaining_tables(config: Config, access: AwsAccess, catalog: TableCatalog, notes: list[str]) -> list[TableName]:
+    """Return the tables with an archive, and the dropped tables with other objects under the prefix.
+
+    These objects are a description in `_schema/`, rejects, or a folder that no table in the catalog uses. Adds a
+    sentence to `notes` for each database that cannot be listed. Raises AWS errors.
+    """
+    s3 = access.client("s3")
+    archived = [TableName(*name.split(".", 1)) for name in folders_in(s3, config.uri(ARCHIVE_FOLDER))]
+    schemas, rejects = config.uri(SCHEMA_FOLDER), config.uri(REJECTS_FOLDER)
+    names = {
+        TableName(database, uri.rpartition("/")[2].removesuffix(".json"))
+        for database in folders_in(s3, schemas)
+        for uri, _ in listed(s3, f"{schemas}/{database}")
+    }
+    for reason in folders_in(s3, rejects):
+        for name in folders_in(s3, f"{rejects}/{reason}"):
+            database, _, table = name.partition(".")
+            names.add(TableName(database, table.removesuffix(REPLAY_SUFFIX).removesuffix(REBUILD_SUFFIX)))
+    names |= {*_with_folders(config, s3, catalog, notes)}
+    return [*archived, *sorted(name for name in names - {*archived} if catalog.find(name) is None)]
+
+
+def tables_of(catalog: TableCatalog, database: str) -> list[ListedTable]:
+    """Return the tables of a database, or an empty list if it does not exist. Raises errors of the catalog."""
+    try:
+        return [*catalog.tables(database)]
+    except NoSuchNamespaceError:
+        return []
+    except ClientError as error:
+        if error.response["Error"]["Code"] == "EntityNotFoundException":
+            return []
+        raise
+
+
+def unused_folders(catalog: TableCatalog, database: str, folders: Iterable[str]) -> list[str]:
+    """Return those folders that overlap the location of no table of a database. Raises errors of the catalog."""
+    entries = [entry.glue_table for entry in tables_of(catalog, database)]
+    locations = [f"{entry.get('StorageDescriptor', {}).get('Location', '').rstrip('/')}/" for entry in entries]
+    return [
+        folder
+        for folder in folders
+        if not any(location.startswith(f"{folder}/") or f"{folder}/".startswith(location) for location in locations)
+    ]
+
+
+def table_folders(config: Config, table: TableName) -> tuple[str, str]:
+    """Return the folders that a new table of this name would have, without knowing its stream."""
+    stream = StreamId(None, table.table)
+    folder = TableLocation.of(config, stream, table, TableNaming.of(config).naming).folder
+    return folder, f"{folder}{GENERATIONS_SUFFIX}"
+
+
+def _with_folders(config: Config, s3: S3Client, catalog: TableCatalog, notes: list[str]) -> Iterator[TableName]:
+    """Yield the tables that have left a folder. The catalog may list tables of the same names.
+
+    A folder is a table's if it is where `path_layout` has tables, and contains folders that the connector creates.
+    Databases and tables to which this configuration does not write are skipped.
+    """
+    folders_by_database = defaultdict[str, dict[str, TableName]](dict)
+    for folder, values in _matching(s3, config.uri("").rstrip("/"), table_root(config.path_layout).split("/"), {}):
+        database = values.get("database") or values["namespace"]
+        if database.removesuffix(".db") in TAKEN_FOLDERS:
+            database = database.removesuffix(".db")
+        table = (values.get("table") or values["stream"]).removesuffix(GENERATIONS_SUFFIX)
+        is_other = config.database_strategy == "single" and database != config.lakeformation_database_name
+        if (
+            not is_other
+            and table.startswith(config.table_prefix)
+            and any(map(_CONTENT.fullmatch, folders_in(s3, folder)))
+        ):
+            folders_by_database[database][folder] = TableName(database, table)
+    for database, tables in folders_by_database.items():
+        try:
+            unused = unused_folders(catalog, database, tables)
+        except Exception as error:
+            failure = explain(error, doing="list the tables of", resource=database)
+            if failure is None or failure.type != "config_error":
+                raise
+            notes.append(f"{failure.message} Folders of its dropped tables were skipped.")
+            continue
+        yield from (tables[folder] for folder in unused)
+
+
+_CONTENT = re.compile(r"metadata|data|generation-\d+-[0-9a-f]{12}")
+"""The folders in the folder of an Iceberg or Hive table."""
+
+
+def _matching(
+    s3: S3Client, parent: str, template: Sequence[str], values: Mapping[str, str]
+) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield the folders that match a path template, with the values of its variables. A folder has at most one."""
+    if not template:
+        yield parent, values
+        return
+    first, *others = template
+    before, variable, after = [*VARIABLE.split(first), "", ""][:3]
+    for name in folders_in(s3, parent):
+        value = name.removeprefix(before).removesuffix(after)
+        if f"{before}{value}{after}" != name or bool(value) != bool(variable):
+            continue
+        if not (first.startswith("{") and not values and name in TAKEN_FOLDERS):
+            yield from _matching(s3, f"{parent}/{name}", others, {**values, variable: value})
+
+
+class UndescribedTable:
+    """The objects of a dropped table that cannot be searched, because nothing describes the table's columns.
+
+    Neither its archive nor its description in `_schema/` exists any more. Its folders are "left".
+    """
+
+    def __init__(self, request: Request, table: TableName, folders: Sequence[str]) -> None:
+        self._access = request.access
+        self._folders = folders
+        self.name = f"Dropped table {table}"
+        self.stats = ErasureStats()
+
+    def require(self) -> None:
+        """Do nothing, because nothing is changed."""
+
+    def find(self) -> Iterator[ErasedObject]:
+        """Yield the folders that contain objects, without searching their content."""
+        for folder in self._folders:
+            if next(stored_in(self._access, folder), None) is not None:
+                yield ErasedObject(f"{folder}/", -1, outcome="left", reason=_UNDESCRIBED)
+
+    erase = find
+
+
+_UNDESCRIBED = (
+    "files of a dropped table that has neither an archive nor a description in _schema/, so they cannot be searched. "
+    "Delete this folder with all versions of its objects, or register the table in the catalog, and run the command "
+    "again"
+)
