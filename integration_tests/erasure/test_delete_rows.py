@@ -102,6 +102,8 @@ def test_no_object_has_the_rows_and_all_others_are_as_they_were(warehouse: Wareh
     assert objects_with(lake.s3, lake.bucket, ids) == {}
     assert difference(rows_without(before, ids), whole(lake)) == []
     assert (done.report["complete"], done.report["found_afterwards"]) == (True, 0)
+    assert (done.report["ids"], done.report["ids_with_rows"]) == (4, 3)
+    assert "In this run, 3 of 4 ids had rows." in done.lines
     place = done.place(f"Iceberg table {lake.database}.orders")
     assert (place["objects_found"], place["rows_removed"], place["objects_searched"]) == (2, 3, 3)
     assert [entry["outcome"] for entry in place["objects"]] == ["rewritten", "rewritten"]
@@ -120,6 +122,23 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
     assert "In this run, 1 of 1 ids have rows." in done.lines
     assert done.lines[0].startswith(f"Iceberg table {lake.database}.orders: 1 rows would be removed from 1 objects")
     assert [entry["outcome"] for entry in done.place(f"Iceberg table {lake.database}.orders")["objects"]] == ["found"]
+
+
+@pytest.mark.parametrize("arguments", [("--dry-run",), ()], ids=["dry run", "run"])
+def test_partitions_of_another_name_do_not_reveal_ids(
+    warehouse: Warehouse, deletions: Deletions, arguments: tuple[str, ...]
+) -> None:
+    by_id = {"stream": "orders", "partition_by": [{"source": "user_id", "transform": "identity", "name": "pk"}]}
+    config = warehouse.config(streams=[by_id], partitioning="NO PARTITIONING")
+    assert warehouse.platform.write(config, configured_catalog(ORDERS), orders(1, 2)).exit_code == 0
+    assert any(f"/pk={FIRST + 1}/" in key for key in warehouse.lake.objects())
+
+    done = deletions.run(config, people(1), *arguments)
+
+    assert done.exit_code == 0, done
+    output = "\n".join((*done.lines, done.stderr, json.dumps(done.report, ensure_ascii=False)))
+    assert "/pk=…/" in output
+    assert str(FIRST + 1) not in output
 
 
 @pytest.mark.parametrize(

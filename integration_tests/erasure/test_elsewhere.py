@@ -121,6 +121,29 @@ def complete() -> bytes:
     return status("orders", "COMPLETE")
 
 
+@pytest.mark.parametrize("table_kind", HIVE[:2], ids=lambda kind: kind.name)
+def test_values_that_another_type_was_given_to_are_erased_everywhere(
+    lake: Lake, platform: Platform, tmp_path: Path, table_kind: TableKind
+) -> None:
+    """From the column that they were redirected to, the archive and the rejects."""
+    warehouse = Warehouse(lake, platform, table_kind)
+    warehouse.sync([configured_stream("orders", SCHEMA)], [*OTHER_PEOPLE, complete()], **ARCHIVE)
+    retyped = configured_stream("orders", object_schema(name=STRING, userId=STRING))
+    refused = person(str(PERSON)).replace(b"1700000000000", b"1e30")
+    warehouse.sync([retyped], [person(str(PERSON)), refused, complete()], **ARCHIVE)
+    before = whole(lake)
+    assert str(PERSON) in before["user_id__string"].to_pylist()
+    folders = {
+        folder for key in traces(lake.s3, lake.bucket, SECRET) for folder in ("_raw", "_errors") if folder in key
+    }
+    assert folders == {"_raw", "_errors"}
+
+    erased(warehouse.config(**ARCHIVE), tmp_path, "user_id", PERSON)
+
+    assert traces(lake.s3, lake.bucket, SECRET) == []
+    assert difference(rows_of_others(before), whole(lake)) == []
+
+
 def test_tombstones_and_versions_of_a_person_are_replayed_no_more(
     lake: Lake, platform: Platform, replays: Replays, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -257,6 +258,22 @@ def test_files_of_dead_syncs_are_deleted_and_those_that_may_be_of_running_ones_a
     monkeypatch.setattr(iceberg_place, "datetime", Later)
     assert people.erase(*ids_of(2)).complete
     assert people.traces(*ids_of(2)) == {}
+
+
+def test_the_page_begins_with_what_is_left_and_has_no_empty_card(people: People) -> None:
+    people.commit([1, 2])
+    stray = people.lake.write_rows(people.lake.open(columns=COLUMNS), person(2)).uri
+
+    report = people.erase(*ids_of(2, 99))
+
+    page, nothing = report.page(), people.erase(*ids_of(98)).page()
+    cards = ["Remaining objects", "Targets", "Erased objects", "Exclusions"]
+    assert re.findall("<h2>(.*)</h2>", page) == [report.verdict, *cards]
+    assert page.index(stray) < page.index("<h2>Targets")
+    assert re.findall("<h2>(.*)</h2>", nothing)[1:] == ["Targets", "Exclusions"]
+    assert not any(re.search(r"<tbody>\s*</tbody>", text) for text in (page, nothing))
+    assert (report.ids, report.ids_with_rows) == (2, 1)
+    assert "of 2 had rows in this run" in page
 
 
 def test_partitions_tell_which_files_have_no_ids(people: People) -> None:
