@@ -48,7 +48,6 @@ from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
 
 _DESCRIPTION = """\
