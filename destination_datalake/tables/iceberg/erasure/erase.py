@@ -524,7 +524,7 @@ class UnreferencedFiles:
             yield batch
 
     def _revealing_manifests(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
-        """Return the URIs of those manifests and manifest lists that contain an id, or that cannot be read."""
+        """Return the URIs of the manifests and manifest lists that contain one of the IDs, or that cannot be read."""
         field, ids = self.erasure.column.field, self.erasure.request.ids
 
         def reveals_id(uri: str) -> bool | None:
@@ -534,14 +534,14 @@ class UnreferencedFiles:
         return [uri for uri, is_revealing in zip(manifests, results, strict=True) if is_revealing is not False]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
-        """Return the number of rows with one of the IDs, by file.
+        """Return the number of rows with one of the IDs, by file, or -1 for a file that cannot be read.
 
-        Files without such rows and unreadable files are left out.
+        Files without such rows are left out.
         """
         if not files:
             return {}
         matches = self.erasure.located([SourceFile(file.uri, file.size, UNKNOWN) for file in files])
-        return {uri: rows.count for uri, rows in matches.files.items()}
+        return {uri: rows.count for uri, rows in matches.files.items()} | dict.fromkeys(matches.unreadable, -1)
 
 
 @dataclass(frozen=True, slots=True)

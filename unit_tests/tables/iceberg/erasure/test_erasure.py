@@ -405,10 +405,11 @@ def manifest(people: People) -> tuple[str, bytes]:
     return uri, people.lake.read_object(uri)
 
 
-def test_a_damaged_manifest_that_nothing_refers_to_is_left(people: People) -> None:
+@pytest.mark.parametrize("suffix", [".avro", ".parquet"])
+def test_a_damaged_file_that_nothing_refers_to_is_left(people: People, suffix: str) -> None:
     people.commit([1])
     uri, content = manifest(people)
-    stray = uri.replace(".avro", "-stray.avro")
+    stray = uri.replace(".avro", f"-stray{suffix}")
     people.lake.write_object(stray, content[:-20])
 
     report = people.erase(*ids_of(2))
