@@ -131,7 +131,8 @@ def test_a_change_of_options_that_would_begin_new_tables_is_told_by_check(lake: 
             {"naming": {"split_numbers": True}},
             [
                 f"stream v2 was written to table {lake.database}.v2 and would now be written to {lake.database}.v_2",
-                f"column address2 of table {lake.database}.order_lines (stream OrderLines) would now be address_2",
+                f"column address2 of table {lake.database}.order_lines (stream OrderLines) would be replaced by "
+                "column address_2",
                 f"stream {shop}.OrderLines was written to table {database}.order_lines and would now be written to "
                 "shop_2_x",
             ],

@@ -286,7 +286,7 @@ def test_nested_values_are_stored_as_each_stream_s_options_say(
     assert (run.exit_code, len(run.states)) == (1, 2)
     [error] = run.errors
     assert error["failure_type"] == "config_error"
-    assert "wide: it would have 9 columns, and max_columns is 4. Set nested to json" in error["message"]
+    assert "wide: it would have 9 columns, but max_columns is 4. Set nested to json" in error["message"]
     [warning] = [text for text in run.logs if "streams.1" in text]
-    assert "names stream goods, which is not in this sync, so its options have no effect" in warning
+    assert "names stream goods, which is not in this sync, so the entry has no effect" in warning
     assert any("fields that the schema does not declare" in text and "address.geo.alt" in text for text in run.logs)

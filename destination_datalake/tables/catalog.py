@@ -129,10 +129,10 @@ def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator
             if other != database:
                 yield from catalog.tables(other)
     except Exception as error:
-        failure = explain(error, doing="look for earlier tables beside those of", resource=database)
+        failure = explain(error, doing="list tables in databases other than", resource=database)
         if failure is None:
             raise
-        _logger.info("%s Only a warning depends on it.", failure.message)
+        _logger.info("%s The check continues without the tables of these databases.", failure.message)
 
 
 def _created_databases(catalog: TableCatalog) -> list[str]:

@@ -103,8 +103,8 @@ def _with_short_types(
     new = [column for column in too_long if types.get(column.name.lower(), "string") == "string"]
     for column in new:
         _logger.warning(
-            "Stream %s: the type of field %s is longer than the %s bytes that the Glue Data Catalog allows, so its "
-            "column is JSON text.",
+            "Stream %s: the type of field %s exceeds the limit of %s bytes in the Glue Data Catalog, so the field is "
+            "stored as JSON text.",
             layout.stream.id,
             quoted(".".join(column.path)),
             f"{MAX_TYPE_BYTES:,}",

@@ -37,11 +37,11 @@ class Fenced(TableConflict):
 
     def __init__(self, table: TableName) -> None:
         super().__init__(
-            f"Table {table}: another sync of the stream has taken over this table since this sync began, so this sync "
-            "stops. The rows that it acknowledged stay in the table if the other sync appends or has the same "
-            "generation. An overwrite of another generation replaces them, and a retry of this sync, if it overwrites, "
-            "is then refused. Let only one connection at a time overwrite the table, or write to it if it is a Hive "
-            "table."
+            f"Table {table}: this sync stops, because another sync has taken over the table. If the other sync "
+            "appends or has the same generation, the table keeps the rows that this sync acknowledged. If the other "
+            "sync overwrites the table with another generation, these rows are removed, and a retry of this sync is "
+            "refused if it overwrites. Run only one connection at a time that overwrites the table. For a Hive "
+            "table, run only one connection at a time that writes to it."
         )
 
 
@@ -51,10 +51,10 @@ class Recreated(Fenced):
     def __init__(self, table: TableName) -> None:
         TableConflict.__init__(
             self,
-            f"Table {table} was dropped and created again while this sync wrote to it. The rows that the sync had "
-            "committed were dropped with the table, and nothing was written to the new table. The states of those rows "
-            "may have been released, so the next sync does not send them again. Refresh the stream to write them to "
-            "the new table. Do not drop the table while a sync runs.",
+            f"Table {table} was dropped and created again while this sync wrote to it. The committed rows of this "
+            "sync were dropped with the old table, and the new table contains no rows of this sync. The states of "
+            "the dropped rows may have been released, so the next sync does not send these rows again. Refresh the "
+            "stream to write the rows to the new table. Do not drop the table while a sync runs.",
         )
 
 
@@ -167,19 +167,19 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def _older_generation(stream: Stream, table: TableName, generation: int, newest: int) -> TableConflict:
     problem = (
-        f"this overwrite is of generation {generation}, and the table has been written by generation {newest}, which "
-        "is later. Let only one connection overwrite the table: choose another table_prefix or "
-        "lakeformation_database_name for this connection. If it replaces a deleted connection, remove the table "
-        f"properties {LOWEST_GENERATION_PROPERTY} and {OVERWRITES_PROPERTY} (ALTER TABLE ... UNSET TBLPROPERTIES), or "
-        "drop the table, and run the sync again."
+        f"this overwrite has generation {generation}, but a sync of the later generation {newest} has already written "
+        "to the table. Let only one connection overwrite the table: choose another table_prefix or "
+        "lakeformation_database_name for this connection. If this connection replaces a deleted connection, remove "
+        f"the table properties {LOWEST_GENERATION_PROPERTY} and {OVERWRITES_PROPERTY} (ALTER TABLE ... UNSET "
+        "TBLPROPERTIES), or drop the table, and run the sync again."
     )
     return TableConflict(cannot_write(stream.id, table, problem))
 
 
 def _missing_rows(stream: Stream, table: TableName, generation: int) -> TableConflict:
     problem = (
-        f"an earlier sync has begun generation {generation}, and its acknowledged rows are no longer pending: another "
-        "sync has overwritten them or added them to the table. Refresh the stream, so that all records are sent again, "
-        "and let only one connection overwrite the table."
+        f"an earlier sync of generation {generation} acknowledged rows that are no longer pending, because another "
+        "sync has overwritten these rows or added them to the table. Refresh the stream to send all records again. "
+        "Let only one connection overwrite the table."
     )
     return TableConflict(cannot_write(stream.id, table, problem))

@@ -176,21 +176,22 @@ class TableLayout:
         for name in by_name:
             if name not in template.variables:
                 raise ConfigError(
-                    f"streams: partition_by of stream {self.stream.id} has the key {name}, but path_layout has no "
-                    f"folder for it. Set path_layout to hive, or to a template with the folder {name}={{{name}}}."
+                    f"streams: partition_by of stream {self.stream.id} contains the key {name}, but path_layout has "
+                    "no folder for this key. Set path_layout to hive, or to a template with the folder "
+                    f"{name}={{{name}}}."
                 )
         times = [part for part in time_parts(template) if part not in by_name]
         for name in template.variables:
             if name not in by_name and name not in times:
                 raise ConfigError(
-                    f"path_layout has a folder {{{name}}}, but stream {self.stream.id} has no partition key with that "
-                    "name. Add it to partition_by of this stream in streams."
+                    f"path_layout contains the folder {{{name}}}, but stream {self.stream.id} has no partition key "
+                    "with this name. Add the key to partition_by of the stream in streams."
                 )
         if times and (source := self._date_source(columns)) is None:
             if by_name and not self.known:
                 raise ConfigError(
-                    f"path_layout has a folder {{{times[0]}}}, but stream {self.stream.id} has no date for it. Set "
-                    "partition_source to extracted_at."
+                    f"path_layout contains the folder {{{times[0]}}}, but partition_source names no date of stream "
+                    f"{self.stream.id}. Set partition_source to extracted_at."
                 )
             return None
         for part in times:
@@ -206,7 +207,7 @@ class TableLayout:
             return None
         fields = []
         for entry in entries:
-            source = self._resolve(entry.source, columns, "sort_by", Identity(), "sorted by")
+            source = self._resolve(entry.source, columns, "sort_by", Identity(), f"sorted by {entry.source}")
             fields.append(SortField(source.path, entry.direction == "ascending", entry.nulls == "first"))
         return tuple(fields)
 
@@ -218,7 +219,7 @@ class TableLayout:
         fields = []
         for entry in entries:
             transform = parse_transform(entry.transform)
-            use = f"partitioned by its {transform}"
+            use = f"partitioned by {transform}({entry.source})"
             source = self._resolve(entry.source, columns, "partition_by", transform, use)
             fields.append(PartitionField(entry.name or self._name(source, transform), source.path, transform))
         return fields
@@ -227,12 +228,12 @@ class TableLayout:
         excluded = () if self.config.table_type == "ICEBERG" else ("bucket[N]", "truncate[W]")
         transforms = PERMITTED[type(type_)] if option == "partition_by" else ()
         permitted = [transform for transform in transforms if transform not in excluded]
-        remedies = [f"choose {', '.join(permitted)}"] if permitted else []
+        remedies = [f"choose another transform ({', '.join(permitted)})"] if permitted else []
         if isinstance(type_, Struct):
-            remedies.append(f"name a field inside it, such as {name}.{type_.fields[0].source}")
+            remedies.append(f"name a field inside {name}, such as {name}.{type_.fields[0].source}")
         return ConfigError(
-            f"streams: {option} of stream {self.stream.id}: the field {name} is of type {describe_type(type_)} and "
-            f"cannot be {use}. To correct this, {' or '.join([*remedies, 'remove the entry'])}."
+            f"streams: {option} of stream {self.stream.id}: rows cannot be {use}, because the type of field {name} is "
+            f"{describe_type(type_)}. To correct the entry, {' or '.join([*remedies, 'remove it'])}."
         )
 
     def _name(self, source: Source, transform: Transform) -> str:
@@ -258,13 +259,13 @@ class TableLayout:
             if sent or known:
                 raise self._not_permitted(name, (sent or known)[0].type, use, option)
             raise ConfigError(
-                f"streams: {option} of stream {self.stream.id} names the field {name}, which the stream does not have. "
-                "Correct the name, or remove the entry."
+                f"streams: {option} of stream {self.stream.id} names the field {name}, but the stream has no such "
+                "field. Correct the name, or remove the entry."
             )
         if source not in sent:
             _logger.warning(
                 "Field %s of stream %s is missing or has another type, so new rows cannot be %s: the key is null. "
-                "All columns keep their values. Correct %s of this stream if another field replaces it.",
+                "All columns keep their values. If another field replaces this field, correct %s of the stream.",
                 name,
                 self.stream.id,
                 use,
@@ -288,8 +289,8 @@ class TableLayout:
         column = next((dates[key] for key in keys if key in dates), None)
         if column is None:
             _logger.warning(
-                "Stream %s is not partitioned: it has no %s that is a date or a date-time. To partition it, set "
-                "another partition_source, such as extracted_at.",
+                "Stream %s is not partitioned, because it has no %s that is a date or a date-time. To partition the "
+                "stream, set another partition_source, such as extracted_at.",
                 self.stream.id,
                 "cursor" if config.partition_source == "cursor" else f"field {config.partition_source}",
             )
@@ -373,12 +374,12 @@ def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[st
         has_entry = similar is not None and any(candidate.is_for(*similar) for candidate in config.streams)
         if similar is not None and not has_entry and _letters(similar) == _letters(named):
             raise ConfigError(
-                f"streams.{number} names stream {named}, which is not in this sync.{hint} Names are compared exactly: "
-                "correct the entry."
+                f"streams.{number} names stream {named}, which is not in this sync.{hint} Correct the entry, because "
+                "names must match exactly."
             )
         yield (
-            f"streams.{number} names stream {named}, which is not in this sync, so its options have no effect.{hint} "
-            "Names are compared exactly."
+            f"streams.{number} names stream {named}, which is not in this sync, so the entry has no effect.{hint} "
+            "Names must match exactly."
         )
 
 
@@ -400,12 +401,13 @@ def require_partition_source(
     named = ", ".join(
         [*sorted(dates)[:_MAX_FIELDS_IN_MESSAGE], *(["…"] if len(dates) > _MAX_FIELDS_IN_MESSAGE else [])]
     )
-    hint = f" Fields that are dates: {named}." if dates else ""
+    hint = f" Date fields: {named}." if dates else ""
     if similar := get_close_matches(source, dates, n=1):
         hint = f" Did you mean {similar[0]}?"
     raise ConfigError(
-        f"No stream of this sync has a date or date-time field {source} (partition_source), so no table would be "
-        f"partitioned.{hint} Set it to cursor, extracted_at or the name of such a field, or omit partitioning."
+        f"partition_source names the field {source}, but no stream of this sync has a date or date-time field with "
+        f"this name, so no table would be partitioned.{hint} Set partition_source to cursor, to extracted_at or to "
+        "the name of a date or date-time field, or omit partitioning."
     )
 
 

@@ -67,8 +67,8 @@ _PARTITIONINGS: Mapping[tuple[Part, ...], str] = {
 
 _MAX_TABLES_IN_MESSAGE = 10
 _CONCURRENT_CALLS = 8
-_NAMING = "naming.style aws_datalake"
-_SEE = "docs/operating/migrating.md has the whole configuration"
+_NAMING = "naming.style to aws_datalake"
+_SEE = "see docs/operating/migrating.md"
 
 
 def is_inherited(glue_table: Mapping[str, Any]) -> bool:
@@ -167,20 +167,21 @@ class InheritedTable:
         # Columns keep their names with every naming style. Only the table's name depends on the style.
         finds_table = TableNaming.of(config).table_of(self.stream).table == self.name.table
         required = {
-            "table_type HIVE": config.table_type == "HIVE",
-            f"format.format_type {self.format_type}": config.format.format_type == self.format_type,
+            "table_type to HIVE": config.table_type == "HIVE",
+            f"format.format_type to {self.format_type}": config.format.format_type == self.format_type,
             _NAMING: config.naming.style == "aws_datalake" or finds_table,
-            "table_prefix empty": not config.table_prefix,
-            "database_strategy namespace": config.database_strategy == "namespace" or self.stream.namespace is None,
-            "bucket_prefix as it was": config.follow_table_location or is_inside(self.location, config.uri("")),
+            "table_prefix to an empty text": not config.table_prefix,
+            "database_strategy to namespace": config.database_strategy == "namespace" or self.stream.namespace is None,
+            "bucket_prefix to its earlier value": config.follow_table_location
+            or is_inside(self.location, config.uri("")),
         }
         if self.keys is not None:
-            required[f"partitioning {self.keys.partitioning}"] = config.partitioning in (
+            required[f"partitioning to {self.keys.partitioning}"] = config.partitioning in (
                 "NO PARTITIONING",
                 self.keys.partitioning,
             )
-            required["path_layout hive"] = config.path_layout == "hive"
-            required["catalog_partitions register"] = config.catalog_partitions == "register"
+            required["path_layout to hive"] = config.path_layout == "hive"
+            required["catalog_partitions to register"] = config.catalog_partitions == "register"
         return tuple(option for option, is_set in required.items() if not is_set)
 
 
@@ -411,7 +412,7 @@ def refuse_unchanged_configuration(
                 return None
             existing = {name} if target == name or catalog.find(target) is None else {name, target}
         except Exception as error:
-            if (failure := explain(error, doing="look for a table of AWS Datalake", resource=str(name))) is None:
+            if (failure := explain(error, doing="look up", resource=f"table {name}")) is None:
                 raise
             _logger.info(failure.message)
             return None
@@ -429,18 +430,15 @@ def _note(abandoned: Sequence[tuple[InheritedTable, TableName]], config: Config)
         return None
     options = dict.fromkeys(option for table, _ in abandoned for option in table.options(config))
     descriptions = [_describe(table, target) for table, target in abandoned[:_MAX_TABLES_IN_MESSAGE]]
-    more = (
-        [f"and {len(abandoned) - _MAX_TABLES_IN_MESSAGE} more like these"]
-        if len(abandoned) > _MAX_TABLES_IN_MESSAGE
-        else []
-    )
+    more = [f"and {len(abandoned) - _MAX_TABLES_IN_MESSAGE} more"] if len(abandoned) > _MAX_TABLES_IN_MESSAGE else []
     unknown = any(table.partitioned and table.keys is None for table, _ in abandoned)
-    table_type = "" if config.has_table_options else "table_type, if they belong to another connection, or "
+    table_type = "" if config.has_table_options else "If these tables belong to another connection, set table_type. "
     return (
-        f"This database has tables of Airbyte's AWS Datalake destination: {'; '.join(descriptions + more)}. "
+        "These options do not continue tables that Airbyte's AWS Datalake destination created: "
+        f"{'; '.join(descriptions + more)}. "
         + (f"To continue them, set {_listed(options)}. " if options else "")
         + ("Tables with unknown partition keys cannot be continued. " if unknown else "")
-        + f"To create new tables, set {table_type}table_prefix; {_SEE}."
+        + f"{table_type}To create new tables, set table_prefix. For the complete configuration, {_SEE}."
     )
 
 
@@ -465,8 +463,10 @@ def _new_target(table: InheritedTable, config: Config, existing: Collection[Tabl
 
 def _describe(table: InheritedTable, target: TableName) -> str:
     kind = "partitioned table" if table.partitioned else "table"
-    outcome = f"would now be written to {target}" if target != table.name else "cannot be added with these options"
-    return f"{kind} {table.name} ({table.format_type}), whose stream {table.stream} {outcome}"
+    reason = (
+        f"the stream would be written to {target}" if target != table.name else "the options do not match the table"
+    )
+    return f"{kind} {table.name} ({table.format_type}) of stream {table.stream}, because {reason}"
 
 
 def refuse_second_table(stream: StreamId, name: TableName, config: Config, catalog: TableCatalog) -> None:
@@ -485,12 +485,15 @@ def refuse_second_table(stream: StreamId, name: TableName, config: Config, catal
         if not candidates or catalog.find(name) is not None:
             return
     except Exception as error:
-        failure = explain(error, doing="look for a table of another connector beside", resource=str(name))
+        failure = explain(error, doing="look up tables of other Airbyte destinations for", resource=f"table {name}")
         if failure is None:
             raise
         if failure.missing is None:
             raise ConnectorError(failure) from error
-        _logger.info("%s If there is such a table, it receives no more records.", failure.message)
+        _logger.info(
+            "%s If another Airbyte destination created a table for the stream, that table receives no more records.",
+            failure.message,
+        )
         return
     for other, glue_table in candidates.items():
         inherited = InheritedTable.of(other.database, config.lakeformation_database_name, glue_table)
@@ -501,8 +504,9 @@ def refuse_second_table(stream: StreamId, name: TableName, config: Config, catal
         else:
             continue
         problem = (
-            f"it would be a second table beside {other}, which {connector} created for the stream, and would have only "
-            f"new records. To continue {other}, set {_listed(options)}. To create new tables, set table_prefix; {_SEE}."
+            f"{connector} created table {other} for the stream, so a new table would contain only new records. To "
+            f"continue table {other}, set {_listed(options)}. To create a new table, set table_prefix. For the "
+            f"complete configuration, {_SEE}."
         )
         raise TableConflict(cannot_write(stream, name, problem))
 
@@ -521,8 +525,8 @@ def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
     if (inherited := InheritedTable.of(database, database, glue_table)) is None:
         return None
     return (
-        f"table_type to HIVE, naming.style to aws_datalake and format_type to {inherited.format_type} to continue it, "
-        f"as it was created by Airbyte's AWS Datalake destination ({_SEE})"
+        f"table_type to HIVE, naming.style to aws_datalake and format_type to {inherited.format_type} to continue the "
+        f"table, which Airbyte's AWS Datalake destination created ({_SEE})"
     )
 
 

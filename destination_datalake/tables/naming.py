@@ -15,7 +15,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import S3Address
 from destination_datalake.config.services import NO_LIMITS, CatalogLimits
 from destination_datalake.config.tables import REPORTS_TABLE, database_folder
-from destination_datalake.errors import ConfigError
+from destination_datalake.errors import ConfigError, counted
 from destination_datalake.partitioning.templates import filled, table_root, variables
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.ledger import REJECTS_TABLE
@@ -98,7 +98,7 @@ class TableLocation:
         if problem is not None:
             raise TableConflict(cannot_write(stream, name, problem))
         _logger.info(
-            "Stream %s: table %s (%s) at %s, %s.", stream, name, kind, location, "created" if created else "exists"
+            "Stream %s: %s %s table %s at %s.", stream, "created" if created else "continues", kind, name, location
         )
 
     def content_root(self, location: str) -> str:
@@ -125,9 +125,9 @@ def outside_warehouse(location: str, warehouse: str) -> str | None:
     if is_inside(location, warehouse):
         return None
     return (
-        f"its location is {location}, while bucket_name and bucket_prefix choose {warehouse}. Correct these options, "
-        "choose another lakeformation_database_name or table_prefix, or set follow_table_location to true to write to "
-        "the table at its location."
+        f"its location is {location}, outside {warehouse}, which bucket_name and bucket_prefix configure. Correct "
+        "these options, choose another lakeformation_database_name or table_prefix, or set follow_table_location to "
+        "true to write to the table at its location."
     )
 
 
@@ -156,9 +156,9 @@ def _ambiguity(location: str) -> str | None:
     key = S3Address.parse(location).key.rstrip("/")
     if (key and has_ambiguous_folder(key)) or not {"?", "#"}.isdisjoint(key):
         return (
-            f"its location {location} has a folder without a name or with the name . or .., or a ? or #. Clients of S3 "
-            "resolve such paths differently. Move the table, or choose another lakeformation_database_name or "
-            "table_prefix."
+            f"its location {location} contains an empty folder name, the folder name . or .., or the character ? or "
+            "#. S3 clients resolve such paths differently. Move the table, or choose another "
+            "lakeformation_database_name or table_prefix."
         )
     return None
 
@@ -235,8 +235,8 @@ class TableNaming:
         for stream, name in names.items():
             if (purpose := self._reserved_for(name)) is not None:
                 raise ConfigError(
-                    f"Stream {stream} would be written to table {name}, which is {purpose}. Set table_prefix, or "
-                    "rename the stream with a stream prefix in the connection's settings."
+                    f"Stream {stream} would be written to table {name}, but this name is reserved for {purpose}. Set "
+                    "table_prefix, or rename the stream with a stream prefix in the connection's settings."
                 )
             for part, remedy in (
                 (name.database, "Set database_strategy to single, or choose another lakeformation_database_name."),
@@ -248,7 +248,7 @@ class TableNaming:
                 if not self.limits.is_valid_name(part):
                     raise ConfigError(
                         f"Stream {stream} would be written to table {name}, but {part} is not a valid name in the "
-                        f"catalog: names consist of {self.limits.name_in_words}. {remedy}"
+                        f"catalog. Names consist of {self.limits.name_in_words}. {remedy}"
                     )
         owners: dict[TableName, StreamId] = {}
         for stream, name in names.items():
@@ -264,10 +264,10 @@ class TableNaming:
         if name == (self.database, REPORTS_TABLE):
             return "the table of reports"
         if name.table.endswith((REPLAY_SUFFIX, REBUILD_SUFFIX)):
-            return "a name that the command `replay` gives to tables"
+            return "tables that the command `replay` creates"
         table = name.table.removesuffix(GENERATIONS_SUFFIX)
         if table and table != name.table:
-            return f"the folder in which table {TableName(name.database, table)} keeps its generations"
+            return f"the folder of the generations of table {TableName(name.database, table)}"
         return None
 
 
@@ -275,14 +275,14 @@ def _collision(strategy: DatabaseStrategy, first: StreamId, second: StreamId, na
     problem = f"Streams {first} and {second} would both be written to table {name}: "
     if strategy == "single" and first.namespace != second.namespace:
         return (
-            f"{problem}database_strategy single ignores their namespaces. Set database_strategy to namespace, "
-            "rename one with a stream prefix in the connection's settings, or sync them in two connections with "
-            "different table_prefix."
+            f"{problem}database_strategy single ignores the namespaces of streams. Set database_strategy to "
+            "namespace, rename one of the streams with a stream prefix in the connection's settings, or sync the "
+            "streams in two connections with different values of table_prefix."
         )
     return (
-        f"{problem}their names differ only in characters that table names do not distinguish. Rename one with a stream "
-        "prefix or another namespace in the connection's settings, or sync them in two connections with different "
-        "databases or table_prefix."
+        f"{problem}their names differ only in characters that table names do not distinguish. Rename one of the "
+        "streams with a stream prefix or another namespace in the connection's settings, or sync the streams in two "
+        "connections with different databases or values of table_prefix."
     )
 
 
@@ -368,12 +368,13 @@ class TableOwner:
         if (replayed := parameters.get(REPLAY_OF)) != self.replay_of:
             problem = "it was not created by a replay, so a replay must not write to it"
             if replayed is not None:
-                problem = f"it was created by a replay of table {replayed}"
-            raise table_conflict(self.stream, table, f"{problem}. Drop the table if it is not needed")
+                problem = f"only a replay of table {replayed} may write to it"
+            raise table_conflict(self.stream, table, f"{problem}. Drop the table if you do not need it")
         if recorded is not None and recorded.stream != self.stream and self.replay_of is None:
             _logger.warning(
-                "Table %s was created for stream %s and now also receives stream %s, so it holds rows of both. To "
-                "separate them, set table_prefix, database_strategy or naming so that each stream has its own table.",
+                "Table %s was created for stream %s and now also receives stream %s, so the table contains rows of "
+                "both streams. To separate the rows, set table_prefix, database_strategy or naming so that each "
+                "stream has its own table.",
                 table,
                 recorded.stream,
                 self.stream,
@@ -400,9 +401,9 @@ class TableOwner:
         if not descriptions:
             return
         if more := sum(1 for _ in collisions):
-            descriptions.append(f"and {more} more like these")
+            descriptions.append(f"and {more} more")
         _logger.warning(
-            "Stream %s has fields whose names collide; a suffix distinguishes their columns: %s.",
+            "Stream %s contains fields whose names collide, so a suffix distinguishes their columns: %s.",
             self.stream,
             "; ".join(descriptions),
         )
@@ -461,7 +462,7 @@ class OwnedTable:
     location: str
 
     def __str__(self) -> str:
-        return f"table {self.name} ({self.kind}) at {self.location} holds stream {self.owner.stream}"
+        return f"table {self.name} ({self.kind}) at {self.location} contains stream {self.owner.stream}"
 
     @classmethod
     def of(cls, database: str, glue_table: TableTypeDef) -> Self | None:
@@ -505,11 +506,11 @@ def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[s
         if target != table.name:
             if owner != stream:
                 move = f"stream {stream} was written to table {table.name} and would now be written to {target}"
-                yield f"{move}, which holds stream {owner}" if owner else move
+                yield f"{move}, which contains stream {owner}" if owner else move
         elif renamed := _renamed(table, naming):
             (name, new), *further = renamed
-            more = f" and {len(further)} more would change too" if further else ""
-            yield f"column {name} of table {table.name} (stream {stream}) would now be {new}{more}"
+            more = f", and {counted(len(further), 'more column')} would change" if further else ""
+            yield f"column {name} of table {table.name} (stream {stream}) would be replaced by column {new}{more}"
 
 
 def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
@@ -573,8 +574,8 @@ class TableFinder:
             names = [name for name, owner in candidates if str(owner.stream) == stream]
             if not names:
                 raise ConfigError(
-                    f"--stream {stream}: no {kind} of this configuration was created for that stream. Write it "
-                    f"as namespace.name, or as name if it has no namespace.{''.join(f' {note}' for note in self.notes)}"
+                    f"--stream {stream}: this configuration has no {kind} for that stream. Specify the stream as "
+                    f"namespace.name, or as name if it has no namespace.{''.join(f' {note}' for note in self.notes)}"
                 )
             tables.update(names)
         return sorted(tables)
@@ -588,9 +589,12 @@ class TableFinder:
             if owner is None or naming.table_of(owner.stream) != name:
                 continue
             if not (self.with_hive or is_iceberg(table)):
-                self.notes.append(f"Table {name} is a Hive table, which needs no maintenance.")
+                self.notes.append(f"Table {name} was skipped, because Hive tables need no maintenance.")
             elif not self._is_allowed(location := table.get("StorageDescriptor", {}).get("Location", "")):
-                self.notes.append(f"Table {name} is at {location}, outside bucket_name and bucket_prefix.")
+                self.notes.append(
+                    f"Table {name} was skipped, because its location {location} is outside bucket_name and "
+                    "bucket_prefix."
+                )
             else:
                 yield name, owner
 
@@ -602,12 +606,12 @@ class TableFinder:
             try:
                 listed = list(self.catalog.tables(database))
             except Exception as error:
-                failure = explain(error, doing="list the tables of", resource=database)
+                failure = explain(error, doing="list the tables of database", resource=database)
                 is_configured = database == self.config.lakeformation_database_name
                 if failure is None or failure.type != "config_error" or is_configured:
                     raise
                 # A connection with another identity may have created the database.
-                self.notes.append(f"{failure.message} Its tables were skipped.")
+                self.notes.append(f"{failure.message} The tables of database {database} were skipped.")
                 continue
             yield from listed
 
@@ -618,10 +622,12 @@ class TableFinder:
         try:
             created = {database.name for database in self.catalog.databases() if database.is_created_by_connector}
         except Exception as error:
-            failure = explain(error, doing="list the databases of", resource="the Data Catalog")
+            failure = explain(error, doing="list the databases of", resource="the catalog")
             if failure is None:
                 raise
-            self.notes.append(f"{failure.message} Only database {configured} was searched. Use --stream for others.")
+            self.notes.append(
+                f"{failure.message} Only database {configured} was searched. To search other databases, use --stream."
+            )
             return [configured]
         return [configured, *sorted(created - {configured})]
 

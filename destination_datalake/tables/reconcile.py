@@ -74,21 +74,21 @@ class ColumnLimits:
         total, added = len(columns), sum(name not in before for name in columns)
         if added and total > self.max_columns:
             count = f"{total:,} columns" if added == total else f"{total:,} columns, {added:,} of them new"
-            yield f"it would have {count}, and max_columns is {self.max_columns:,}. {self._remedies()}"
+            yield f"it would have {count}, but max_columns is {self.max_columns:,}. {self._remedies()}"
         changed = (name for name, type_ in after.items() if type_ is not None and before.get(name) != type_)
         too_long = [name for name in changed if self.is_too_long(after[name])]
         if too_long:
             names, more = ", ".join(too_long[:_MAX_COLUMNS_IN_MESSAGE]), len(too_long) - _MAX_COLUMNS_IN_MESSAGE
             yield (
-                f"the type of column {names}{f' and {more} more' if more > 0 else ''} would be longer than the "
-                f"{MAX_TYPE_BYTES:,} bytes that the Glue Data Catalog allows. Set nested to json for the stream, or "
-                "deselect fields inside the column in the connection's settings."
+                f"the types of these columns would exceed the limit of {MAX_TYPE_BYTES:,} bytes in the Glue Data "
+                f"Catalog: {names}{f' and {more} more' if more > 0 else ''}. Set nested to json for the stream, or "
+                "deselect fields inside these columns in the connection's settings."
             )
 
     def _remedies(self) -> str:
         remedies = ["deselect fields in the connection's settings"]
         if self.flattened:
-            remedies.insert(0, "set nested to json or struct, or a lower flatten_max_depth, for the stream")
+            remedies.insert(0, "set nested to json or struct for the stream, or lower flatten_max_depth")
         if self.max_columns < HIGHEST_MAX_COLUMNS:
             remedies.append("raise max_columns")
         sentence = ", or ".join(remedies)
@@ -181,7 +181,8 @@ def reconcile(
             raise table_conflict(
                 stream,
                 table,
-                f"its column {column.name} has another type than the connector's metadata column. Rename that column",
+                f"the type of its column {column.name} differs from the type of the connector's metadata column. "
+                "Rename the column",
             )
     # Catalogs ignore case when they compare names. Messages use the table's spelling.
     spelling = {name.lower(): name for name in existing}
@@ -202,8 +203,8 @@ def reconcile(
 def _warn_once(stream: StreamId, table: TableName, conflict: Conflict) -> None:
     """Log that values are redirected to another column. The cache avoids one warning per commit."""
     _logger.warning(
-        "Table %s: column %s is %s, which cannot hold the %s that stream %s sends. Its values are written to column "
-        "%s, and %s is null in new rows.",
+        "Table %s: column %s has type %s, which cannot store the type %s that stream %s sends. These values are "
+        "written to column %s. In new rows, column %s is null.",
         table,
         quoted(conflict.column),
         conflict.table_type[:_MAX_TYPE_IN_LOG],
@@ -216,13 +217,13 @@ def _warn_once(stream: StreamId, table: TableName, conflict: Conflict) -> None:
 
 def _describe(conflicts: Sequence[Conflict]) -> str:
     problems = [
-        f"column {conflict.column} is {conflict.table_type} and {conflict.stream_type} is sent"
+        f"column {conflict.column} has type {conflict.table_type}, but the stream sends {conflict.stream_type}"
         for conflict in conflicts
     ]
     targets = ", ".join(conflict.redirected_to for conflict in conflicts)
     return (
-        f"{'; '.join(problems)}; and schema_conflicts is fail. Set schema_conflicts to new_column, which writes such "
-        f"values to {targets}, or rename or convert the column in the table"
+        f"{'; '.join(problems)}; schema_conflicts is fail. Set schema_conflicts to new_column to write such values to "
+        f"{targets}, or rename or convert the column in the table"
     )
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
 
 CONNECTOR = "Airbyte's S3 Data Lake destination"
-NAMING = "naming.style preserve"
+NAMING = "naming.style to preserve"
 
 
 def is_of_s3_data_lake(glue_table: Mapping[str, Any]) -> bool:
@@ -70,14 +70,14 @@ def incompatible_options(glue_table: Mapping[str, Any], config: Config) -> Itera
     if config.table_prefix:
         return
     if config.table_type != "ICEBERG":
-        yield f"it is an Iceberg table, and table_type is {config.table_type}. Set table_type to ICEBERG"
+        yield f"it is an Iceberg table, but table_type is {config.table_type}. Set table_type to ICEBERG"
     location = glue_table.get("StorageDescriptor", {}).get("Location", "")
     if not config.follow_table_location and (problem := outside_warehouse(location, config.uri(""))) is not None:
         yield problem.removesuffix(".")
     if config.naming.style == "snake_case":
         yield (
-            "streams with capitals in their names, such as orderItems, get other tables with naming.style snake_case. "
-            "If the connection has such streams, set naming.style to preserve"
+            "naming.style snake_case gives other tables to streams with capital letters in their names, such as "
+            "orderItems. If the connection contains such streams, set naming.style to preserve"
         )
 
 

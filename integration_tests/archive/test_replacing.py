@@ -179,7 +179,7 @@ def test_a_replay_is_no_table_of_a_stream(warehouse: Warehouse, replays: Replays
 
     preserving = {"naming": {"style": "preserve"}}
     namesake = warehouse.attempt([configured_stream("orders__replay", SCHEMA)], [], **preserving)
-    assert "a name that the command `replay` gives to tables" in namesake.errors[0]["message"]
+    assert "reserved for tables that the command `replay` creates" in namesake.errors[0]["message"]
     second_stream = configured_stream("others", SCHEMA)
     warehouse.sync([second_stream], [record("others", {"id": 1}), status("others", "COMPLETE")])
     into_a_stream_s = replays.run(config, "--stream", "orders", "--into", "others")
@@ -350,5 +350,5 @@ def test_a_replacement_with_options_for_other_columns_is_refused(warehouse: Ware
 
     assert refused.exit_code == 1, refused
     assert "Traceback" not in refused.stderr
-    assert "has no column address_street of the replayed rows" in refused.stderr.replace("\n", " ")
+    assert "does not contain the column address_street of the replayed rows" in refused.stderr.replace("\n", " ")
     assert warehouse.whole_rows("orders") == before

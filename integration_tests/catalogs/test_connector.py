@@ -171,7 +171,7 @@ def test_an_overwrite_that_another_one_has_taken_over_is_refused_whole(warehouse
         fenced = first.close()
 
     assert fenced.exit_code == 1
-    assert any("has taken over this table" in error["message"] for error in fenced.errors)
+    assert any("has taken over the table" in error["message"] for error in fenced.errors)
     assert len(fenced.states) == 1
     assert warehouse.ids("orders") == [3]
 

@@ -145,10 +145,10 @@ def test_partitions_of_another_name_do_not_reveal_ids(
     ("arguments", "problem"),
     [
         ({"column": "nobody", "target": ("--stream", "orders")}, "--column nobody: table "),
-        ({"target": ("--stream", "shop.orders")}, "--stream shop.orders: no table of this configuration"),
+        ({"target": ("--stream", "shop.orders")}, "--stream shop.orders: this configuration has no table"),
         ({"target": ("--table", "orders")}, "--table orders: no such table"),
         ({"column": "user_idd"}, "Did you mean user_id"),
-        ({"column": "user"}, "is of type struct"),
+        ({"column": "user"}, "this column has type struct"),
         (
             {"target": ("--all", "--report", "/nowhere/erased.html")},
             "Cannot write --report /nowhere/erased.html: No such file or directory. Nothing was changed.",

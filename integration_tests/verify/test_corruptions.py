@@ -195,26 +195,35 @@ ICEBERG_CORRUPTIONS: Sequence[tuple[str, Corrupt, str]] = [
     ("no manifest list", of_metadata(r"/snap-"), "does not exist|refers to a missing object"),
     ("a manifest that is none", of_no_format(r"-m\d+\.avro$"), "cannot be read|Cannot read"),
     ("a manifest list that is none", of_no_format(r"/snap-"), "cannot be read|Cannot read"),
-    ("rolled back", rolled_back, "was rolled back by another writer: from it of run .* to the older snapshot"),
-    ("a foreign file", foreign("readme.txt"), "is not a file of the table"),
-    ("a report of more rows", in_report("table_rows"), "has 6 rows, and 7 by the report of run"),
-    ("a report of more files", in_report("table_files"), "has 2 data files, and 3 by the report of run"),
+    (
+        "rolled back",
+        rolled_back,
+        "was rolled back by another writer to the older snapshot .* committed the lost snapshot",
+    ),
+    ("a foreign file", foreign("readme.txt"), "does not belong to the table"),
+    ("a report of more rows", in_report("table_rows"), "contains 6 rows, but the report of run .* records 7"),
+    ("a report of more files", in_report("table_files"), "contains 2 data files, but the report of run .* records 3"),
 ]
 HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
-    ("deleted", HIVE_PARQUET, delete, "has 0 files with 0 rows of run .*, but 1 files with 3 rows by its report"),
+    ("deleted", HIVE_PARQUET, delete, "contains 0 files with 0 rows of run .* records 1 files with 3 rows"),
     (
         "deleted long ago",
         HIVE_PARQUET,
         of_first_sync(delete),
-        "has 0 files with 0 rows of run .*, but 1 files with 3 rows",
+        "contains 0 files with 0 rows of run .* records 1 files with 3 rows",
     ),
     (
         "emptied long ago",
         HIVE_JSONL,
         of_first_sync(lambda lake, key: put(lake, key, b"")),
-        "has 0 files with 0 rows of run .*, but 1 files with 3 rows",
+        "contains 0 files with 0 rows of run .* records 1 files with 3 rows",
     ),
-    ("without a column", HIVE_PARQUET, of_first_sync(same_rows_without_a_column), "by its report: a file was replaced"),
+    (
+        "without a column",
+        HIVE_PARQUET,
+        of_first_sync(same_rows_without_a_column),
+        "report records .* so a file was replaced",
+    ),
     ("in another partition", BY_DAY, in_another_partition, "of another partition than extracted_at_day of its folder"),
     ("truncated", HIVE_PARQUET, truncate, "cannot be read as Parquet"),
     (
@@ -223,18 +232,23 @@ HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
         with_id(lambda ids: ids.cast(pa.string())),
         "has column id as string, which is int",
     ),
-    ("a foreign file", HIVE_PARQUET, foreign("readme.txt"), "is not a file of the table, but readers read it as one"),
+    (
+        "a foreign file",
+        HIVE_PARQUET,
+        foreign("readme.txt"),
+        "is not a data file of the table, but engines read it as one",
+    ),
     (
         "fewer rows",
         HIVE_PARQUET,
         changed(lambda rows: rows.slice(1)),
-        "with 2 rows of run .*, but 1 files with 3 rows by",
+        "with 2 rows of run .* records 1 files with 3 rows",
     ),
     (
         "a report of more rows",
         HIVE_JSONL,
         in_report("row_count"),
-        "with 3 rows of run .*, but 1 files with 4 rows by its",
+        "with 3 rows of run .* records 1 files with 4 rows",
     ),
     ("a broken line", HIVE_JSONL, broken_line, "has no JSON object in line 2"),
     ("a truncated file", HIVE_JSONL, truncate, "has no JSON object in line 3"),
@@ -287,9 +301,9 @@ def test_what_is_broken_of_a_hive_table_is_found(
     problems = verifying.problems(config)
     matches = [problem for problem in problems if re.search(description, problem["what"])]
     # What is broken may be missed in the report besides.
-    assert all(problem in matches or " by its report" in problem["what"] for problem in problems), problems
+    assert all(problem in matches or "report records" in problem["what"] for problem in problems), problems
     assert matches, problems
-    assert where in matches[0]["where"] or " by its report" in matches[0]["what"]
+    assert where in matches[0]["where"] or "report records" in matches[0]["what"]
     assert "secret" not in str(problems)
 
 
@@ -311,8 +325,8 @@ def test_partitions_and_objects_that_do_not_agree_are_found(
     problems = {problem["where"]: problem["what"] for problem in verifying.problems(config)}
 
     assert problems == {
-        empty: "is registered as a partition but has no objects",
-        location: "has files but is not registered as a partition, so readers do not see them",
+        empty: "is registered as a partition but contains no objects",
+        location: "contains files but is not registered as a partition, so engines do not read these files",
     }
 
 
@@ -334,7 +348,7 @@ def test_the_terminal_shows_what_was_read_and_what_is_wrong(
     ("arguments", "message"),
     [
         (["--table", "nowhere.nothing"], "nowhere.nothing: no such table"),
-        (["--stream", "nothing"], "no table of this configuration was created for that stream"),
+        (["--stream", "nothing"], "--stream nothing: this configuration has no table for that stream"),
     ],
 )
 def test_a_table_that_is_not_there_is_an_error(

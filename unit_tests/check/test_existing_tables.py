@@ -81,7 +81,9 @@ def test_inherited_tables_of_the_default_database_are_told_of() -> None:
     note = existing(listed=(ListedTable("raw", glue_table), ListedTable("shop", glue_table))).inherited()
 
     assert note is not None
-    assert note.startswith("This database has tables of Airbyte's AWS Datalake destination: table raw.orders (Parquet)")
+    assert note.startswith(
+        "These options do not continue tables that Airbyte's AWS Datalake destination created: table raw.orders"
+    )
 
 
 def test_the_default_database_is_listed_once_and_its_owned_tables_are_logged(
@@ -105,7 +107,7 @@ def test_the_default_database_is_listed_once_and_its_owned_tables_are_logged(
     assert calls == [1]
     assert [table.glue_table["Name"] for table in existing.listed] == ["orders", "of_others"]
     assert existing.owned == [owned("orders", kind="Hive")]
-    assert caplog.messages == [f"Found: table raw.orders (Hive) at {INSIDE}orders/ holds stream orders."]
+    assert caplog.messages == [f"Found: table raw.orders (Hive) at {INSIDE}orders/ contains stream orders."]
 
 
 @pytest.mark.usefixtures("cloud")
@@ -133,7 +135,7 @@ def test_tables_outside_are_refused_ten_by_name(cloud: Cloud) -> None:
 
     assert len(findings.failures) == 11
     assert findings.failures[0].message.startswith(
-        "Cannot write stream s0 to table raw.s0: its location is s3://elsewhere/s0/, while bucket_name and "
+        "Cannot write stream s0 to table raw.s0: its location is s3://elsewhere/s0/, outside s3://lake/, which "
     )
     assert findings.failures[-1].message == "2 more tables have the same problem."
 

@@ -61,20 +61,20 @@ def test_removing_a_token_fences_its_holder() -> None:
         ("append", 3, 3, 9, 2, "overwrites"),
         ("append", 3, 3, 9, None, "overwrites"),
         ("append", 3, 3, 9, 3, "appends"),
-        ("append", 3, 3, 9, 4, "is of generation 3, and the table has been written by generation 4"),
+        ("append", 3, 3, 9, 4, "has generation 3, but a sync of the later generation 4"),
         ("append", 1, 1, 1, 1, "appends"),
         ("append", 1, 1, 1, 4, "appends"),
         ("append_dedup", 3, 0, 9, 2, "appends"),
         ("append_dedup", 3, 3, 9, 2, "overwrites"),
         ("append_dedup", 3, 3, 9, 3, "appends"),
-        ("append_dedup", 3, 3, 9, 4, "is of generation 3, and the table has been written by generation 4"),
+        ("append_dedup", 3, 3, 9, 4, "has generation 3, but a sync of the later generation 4"),
         ("append_dedup", 1, 1, 1, None, "overwrites"),
         ("append_dedup", 1, 1, 1, 0, "overwrites"),
         ("append_dedup", 1, 1, 1, 1, "appends"),
         ("append_dedup", 1, 1, 1, 4, "appends"),
         ("overwrite", 3, 3, 9, 2, "overwrites"),
         ("overwrite", 3, 3, 9, 3, "appends"),
-        ("overwrite", 3, 3, 9, 4, "is of generation 3, and the table has been written by generation 4"),
+        ("overwrite", 3, 3, 9, 4, "has generation 3, but a sync of the later generation 4"),
         ("overwrite", 1, 1, 1, 1, "overwrites"),
         ("overwrite", 1, 1, 2, 1, "appends"),
         ("overwrite", 3, 0, 9, 3, "overwrites"),
@@ -91,7 +91,7 @@ def test_a_sync_overwrites_rows_of_lower_generations_and_appends_to_those_of_its
     assert outcome in outcome_of(Overwrites(), mode, generation, minimum, sync_id, lowest)
 
 
-OLDER, GONE = "has been written by generation", "are no longer pending"
+OLDER, GONE = "a sync of the later generation", "are no longer pending"
 
 
 @pytest.mark.parametrize(

@@ -105,14 +105,14 @@ def test_a_stream_of_another_database_has_a_namespace() -> None:
     assert table is not None
     assert (table.name, table.stream) == (TableName("web-shop", "orders"), StreamId("Web-Shop", "orders"))
     assert table.options(config(**CONTINUING)) == ()
-    assert table.options(config(**CONTINUING, database_strategy="single")) == ("database_strategy namespace",)
+    assert table.options(config(**CONTINUING, database_strategy="single")) == ("database_strategy to namespace",)
 
 
 def test_a_changed_bucket_prefix_is_among_the_options() -> None:
     table = InheritedTable.of("landing", "landing", glue_table("orders", "s3://lake/old/landing/orders/"))
 
     assert table is not None
-    assert table.options(config(**CONTINUING)) == ("bucket_prefix as it was",)
+    assert table.options(config(**CONTINUING)) == ("bucket_prefix to its earlier value",)
     assert table.options(config(**CONTINUING, bucket_prefix="old")) == ()
     assert table.options(config(**CONTINUING, follow_table_location=True)) == ()
 
@@ -141,7 +141,7 @@ def test_no_note_of_a_table_whose_columns_other_options_would_name_differently()
     tables = [glue_table("orders", "s3://lake/raw/landing/orders/", columns=("id", "orderno"))]
 
     assert note(tables, table_type="HIVE") is None
-    assert "set table_type HIVE. " in (note(tables) or "")
+    assert "set table_type to HIVE. " in (note(tables) or "")
 
 
 def test_a_note_of_many_tables_names_ten_and_the_options_once() -> None:
@@ -149,10 +149,9 @@ def test_a_note_of_many_tables_names_ten_and_the_options_once() -> None:
 
     assert message is not None
     assert (
-        "table landing.t09 (Parquet), whose stream t09 cannot be added with these options; and 2 more like these."
-        in message
+        "table landing.t09 (Parquet) of stream t09, because the options do not match the table; and 2 more." in message
     )
-    assert message.count("To continue them, set table_type HIVE.") == 1
+    assert message.count("To continue them, set table_type to HIVE.") == 1
 
 
 def test_no_second_table_is_begun_if_glue_does_not_say_whether_there_is_a_first_one() -> None:
@@ -210,10 +209,10 @@ def test_only_tables_of_aws_datalake_are_called_its_tables(
     message = no_iceberg_table(entry, stream)
 
     format_type = "JSONL" if parameters.get("classification") == "json" else "Parquet"
-    options = f", naming.style to aws_datalake and format_type to {format_type} to continue it, as it was created by "
-    alternative = " to continue it, or "
+    options = f", naming.style to aws_datalake and format_type to {format_type} to continue the table, "
+    alternative = " to continue the table, or "
     assert message.startswith(
-        f"it exists and is not an Iceberg table. Set table_type to HIVE{options if is_inherited_table else alternative}"
+        f"it is not an Iceberg table. Set table_type to HIVE{options if is_inherited_table else alternative}"
     )
 
 
@@ -222,14 +221,14 @@ def test_only_tables_of_aws_datalake_are_called_its_tables(
     [
         ({"at_year": "bigint"}, {}, None),
         ({"at_year": "bigint"}, {"partitioning": "YEAR"}, None),
-        ({"at_year": "bigint"}, {"partitioning": "DATE"}, "set partitioning YEAR."),
-        ({"at_date": "date"}, {"partitioning": "YEAR/MONTH"}, "set partitioning DATE."),
+        ({"at_year": "bigint"}, {"partitioning": "DATE"}, "set partitioning to YEAR."),
+        ({"at_date": "date"}, {"partitioning": "YEAR/MONTH"}, "set partitioning to DATE."),
         (
             {"at_year": "bigint", "at_month": "bigint"},
             {"path_layout": "plain"},
-            "set partitioning YEAR/MONTH and path_layout hive.",
+            "set partitioning to YEAR/MONTH and path_layout to hive.",
         ),
-        ({"at_date": "date"}, {"catalog_partitions": "both"}, "set catalog_partitions register."),
+        ({"at_date": "date"}, {"catalog_partitions": "both"}, "set catalog_partitions to register."),
         ({"at_year": "string"}, {}, "Tables with unknown partition keys cannot be continued."),
         ({"at_month": "bigint", "at_year": "bigint"}, {}, "Tables with unknown partition keys"),
         ({"at_year": "bigint", "by_month": "bigint"}, {}, "Tables with unknown partition keys"),

@@ -71,14 +71,20 @@ def test_streams_of_one_name_in_different_namespaces_have_different_tables() -> 
 @pytest.mark.parametrize(
     ("naming", "first", "second", "table", "remedy"),
     [
-        (DEFAULT, (None, "orderLines"), (None, "order_lines"), "lake.order_lines", "Rename one with a stream prefix"),
-        (DEFAULT, ("Shop", "a"), ("shop", "a"), "shop.a", "Rename one with a stream prefix"),
-        (DEFAULT, (None, "a"), ("lake", "A"), "lake.a", "Rename one with a stream prefix"),
-        (DEFAULT, (None, "a b"), (None, "a-b"), "lake.a_b", "Rename one with a stream prefix"),
-        (PRESERVING, (None, "aB"), (None, "ab"), "lake.ab", "Rename one with a stream prefix"),
-        (PREFIXED, (None, "a b"), (None, "a-b"), "lake.raw_a_b", "Rename one with a stream prefix"),
+        (
+            DEFAULT,
+            (None, "orderLines"),
+            (None, "order_lines"),
+            "lake.order_lines",
+            "Rename one of the streams with a stream prefix",
+        ),
+        (DEFAULT, ("Shop", "a"), ("shop", "a"), "shop.a", "Rename one of the streams with a stream prefix"),
+        (DEFAULT, (None, "a"), ("lake", "A"), "lake.a", "Rename one of the streams with a stream prefix"),
+        (DEFAULT, (None, "a b"), (None, "a-b"), "lake.a_b", "Rename one of the streams with a stream prefix"),
+        (PRESERVING, (None, "aB"), (None, "ab"), "lake.ab", "Rename one of the streams with a stream prefix"),
+        (PREFIXED, (None, "a b"), (None, "a-b"), "lake.raw_a_b", "Rename one of the streams with a stream prefix"),
         (SINGLE, ("shop", "a"), ("store", "a"), "lake.a", "Set database_strategy to namespace"),
-        (SINGLE, ("shop", "a b"), ("shop", "a-b"), "lake.a_b", "Rename one with a stream prefix"),
+        (SINGLE, ("shop", "a b"), ("shop", "a-b"), "lake.a_b", "Rename one of the streams with a stream prefix"),
     ],
 )
 def test_streams_with_the_same_table_are_refused_by_name(
@@ -97,10 +103,18 @@ def test_streams_with_the_same_table_are_refused_by_name(
 @pytest.mark.parametrize(
     ("naming", "stream", "message"),
     [
-        (DEFAULT, (None, "airbyte_rejects"), "table lake.airbyte_rejects, which is the table of rejects"),
-        (SINGLE, ("shop", "Airbyte Rejects"), "table lake.airbyte_rejects, which is the table of rejects"),
-        (replace(DEFAULT, table_prefix="airbyte_"), (None, "rejects"), "which is the table of rejects"),
-        (PRESERVING, ("shop", "orders__generations"), "the folder in which table shop.orders keeps its generations"),
+        (
+            DEFAULT,
+            (None, "airbyte_rejects"),
+            "table lake.airbyte_rejects, but this name is reserved for the table of rejects",
+        ),
+        (
+            SINGLE,
+            ("shop", "Airbyte Rejects"),
+            "table lake.airbyte_rejects, but this name is reserved for the table of rejects",
+        ),
+        (replace(DEFAULT, table_prefix="airbyte_"), (None, "rejects"), "reserved for the table of rejects"),
+        (PRESERVING, ("shop", "orders__generations"), "the folder of the generations of table shop.orders"),
     ],
 )
 def test_a_stream_with_a_reserved_table_is_refused(

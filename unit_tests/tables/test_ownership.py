@@ -70,7 +70,7 @@ def test_colliding_fields_cause_one_warning_with_their_columns(caplog: pytest.Lo
     assert names[4] == "x_y"
     [message] = caplog.messages
     assert message.startswith(
-        "Stream shop.orders has fields whose names collide; a suffix distinguishes their columns: "
+        "Stream shop.orders contains fields whose names collide, so a suffix distinguishes their columns: "
     )
     assert f"'a_b' is a_b, 'aB' is a_b_042ac5b8; 'x y' is {names[3]}, 'xY' is x_y." in message
 
@@ -80,7 +80,7 @@ def test_a_warning_names_the_first_twenty_collisions(caplog: pytest.LogCaptureFi
 
     [message] = caplog.messages
     assert message.count("'a b") == 20
-    assert "; and 5 more like these." in message
+    assert "; and 5 more." in message
 
 
 def test_no_collision_warning_for_distinct_names(caplog: pytest.LogCaptureFixture) -> None:
@@ -135,7 +135,7 @@ def owned(table: str, namespace: str | None, name: str, columns: Mapping[str, st
             [owned("shop.orders", "shop", "orders"), owned("lake.orders", None, "orders")],
             [
                 "stream shop.orders was written to table shop.orders and would now be written to lake.orders, "
-                "which holds stream orders"
+                "which contains stream orders"
             ],
         ),
     ],
@@ -153,17 +153,23 @@ def test_a_stream_that_would_get_another_table_is_relocated(
         (
             PRESERVE,
             {"id": "id", "order_id": "orderId", "address2": "address2"},
-            ["column order_id of table lake.users (stream users) would now be orderid"],
+            ["column order_id of table lake.users (stream users) would be replaced by column orderid"],
         ),
         (
             PRESERVE,
             {"the_home_zip_code": "$.theHome['zip code']"},
-            ["column the_home_zip_code of table lake.users (stream users) would now be thehome_zip_code"],
+            [
+                "column the_home_zip_code of table lake.users (stream users) would be replaced by column "
+                "thehome_zip_code"
+            ],
         ),
         (
             SNAKE_CASE_NUMBERS,
             {"order_id": "orderId", "address2": "address2", "v2": "v2"},
-            ["column address2 of table lake.users (stream users) would now be address_2 and 1 more would change too"],
+            [
+                "column address2 of table lake.users (stream users) would be replaced by column address_2, and 1 more "
+                "column would change"
+            ],
         ),
         # Columns that a sync has added since, that others have added, that have a suffix, whose source is cut short.
         (PRESERVE, {"order_id": "orderId", "orderid": "orderId"}, []),

@@ -84,13 +84,13 @@ def test_every_column_that_forks_is_a_warning_with_both_names_once_a_sync(caplog
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         (
             "WARNING",
-            "Table shop.orders: column rate is int, which cannot hold the string that stream Orders sends. Its values "
-            "are written to column rate__string, and rate is null in new rows.",
+            "Table shop.orders: column rate has type int, which cannot store the type string that stream Orders sends. "
+            "These values are written to column rate__string. In new rows, column rate is null.",
         ),
         (
             "WARNING",
-            "Table shop.orders: column 'two words' is string, which cannot hold the int that stream Orders sends. Its "
-            "values are written to column 'two words__int', and 'two words' is null in new rows.",
+            "Table shop.orders: column 'two words' has type string, which cannot store the type int that stream Orders "
+            "sends. These values are written to column 'two words__int'. In new rows, column 'two words' is null.",
         ),
     ]
 
@@ -108,9 +108,10 @@ def test_a_conflict_under_policy_fail_is_refused_with_remedies() -> None:
         reconciled({"code": Int32(), "total": String()}, {"code": String(), "total": Int32()}, "fail")
 
     assert str(refused.value) == (
-        "Cannot write stream Orders to table shop.orders: column code is int and string is sent; column total is "
-        "string and int is sent; and schema_conflicts is fail. Set schema_conflicts to new_column, which writes such "
-        "values to code__string, total__int, or rename or convert the column in the table, or choose another "
+        "Cannot write stream Orders to table shop.orders: column code has type int, but the stream sends string; "
+        "column total has type string, but the stream sends int; schema_conflicts is fail. Set schema_conflicts to "
+        "new_column to write such values to code__string, total__int, or rename or convert the column in the table, "
+        "or choose another "
         "lakeformation_database_name."
     )
 
@@ -178,14 +179,15 @@ def test_new_columns_beyond_max_columns_are_refused_and_existing_ones_are_not(
         (
             ColumnLimits(3, flattened=False),
             {},
-            "it would have 4 columns, and max_columns is 3. Deselect fields in the connection's settings, or raise "
+            "it would have 4 columns, but max_columns is 3. Deselect fields in the connection's settings, or raise "
             "max_columns.",
         ),
         (
             ColumnLimits(3, flattened=True),
             columns(3),
-            "it would have 4 columns, 1 of them new, and max_columns is 3. Set nested to json or struct, or a lower "
-            "flatten_max_depth, for the stream, or deselect fields in the connection's settings, or raise max_columns.",
+            "it would have 4 columns, 1 of them new, but max_columns is 3. Set nested to json or struct for the "
+            "stream, or lower flatten_max_depth, or deselect fields in the connection's settings, or raise "
+            "max_columns.",
         ),
     ],
 )
@@ -196,7 +198,7 @@ def test_a_refusal_has_the_count_the_limit_and_the_remedy(limits: ColumnLimits, 
 def test_max_columns_is_not_to_be_raised_beyond_its_highest_value() -> None:
     message = refusal(ColumnLimits(HIGHEST_MAX_COLUMNS, flattened=False), {}, columns(HIGHEST_MAX_COLUMNS + 1))
 
-    assert "it would have 10,001 columns, and max_columns is 10,000." in message
+    assert "it would have 10,001 columns, but max_columns is 10,000." in message
     assert "raise" not in message
 
 
@@ -210,17 +212,17 @@ def struct_of(bytes_: int) -> Struct:
     ("before", "after", "refused"),
     [
         ({}, {"a": struct_of(MAX_TYPE_BYTES)}, ""),
-        ({}, {"a": struct_of(MAX_TYPE_BYTES + 1)}, "column a "),
-        ({}, {"a": List(struct_of(MAX_TYPE_BYTES))}, "column a "),
-        ({"a": Struct((Field("y", "y", String()),))}, {"a": struct_of(MAX_TYPE_BYTES + 1)}, "column a "),
+        ({}, {"a": struct_of(MAX_TYPE_BYTES + 1)}, "a."),
+        ({}, {"a": List(struct_of(MAX_TYPE_BYTES))}, "a."),
+        ({"a": Struct((Field("y", "y", String()),))}, {"a": struct_of(MAX_TYPE_BYTES + 1)}, "a."),
         ({"a": struct_of(MAX_TYPE_BYTES + 1)}, {"a": struct_of(MAX_TYPE_BYTES + 1), "b": Int32()}, ""),
-        ({}, {f"c{i}": struct_of(MAX_TYPE_BYTES + 1) for i in range(9)}, "column c0, c1, c2 and 6 more "),
+        ({}, {f"c{i}": struct_of(MAX_TYPE_BYTES + 1) for i in range(9)}, "c0, c1, c2 and 6 more."),
     ],
 )
 def test_a_type_that_is_longer_than_glue_takes_is_refused(before: Columns, after: Columns, refused: str) -> None:
     message = refusal(ColumnLimits(100, flattened=False), before, after)
 
-    assert (f"the type of {refused}would be longer than the 131,072 bytes" in message) == bool(refused)
+    assert (f"exceed the limit of 131,072 bytes in the Glue Data Catalog: {refused}" in message) == bool(refused)
     assert bool(message) == bool(refused)
     assert ("Set nested to json" in message) == bool(refused)
 

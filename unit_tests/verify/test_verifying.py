@@ -55,7 +55,7 @@ def test_a_worn_table_is_right_and_its_orphan_a_note(shop: Shop) -> None:
     result = verified(shop)
 
     assert (result.problems, result.files, result.rows) == ([], 6, 6)
-    assert [note.startswith("1 files are in no snapshot") for note in result.notes] == [True, False]
+    assert [note.startswith("No snapshot refers to 1 file in") for note in result.notes] == [True, False]
 
 
 def test_files_that_maintenance_removes_meanwhile_are_no_alarm(shop: Shop) -> None:
@@ -108,7 +108,7 @@ def test_a_summary_that_counts_other_rows_than_its_manifests_is_found(shop: Shop
 
     [problem] = verified(shop).problems
 
-    assert problem.what == "has 1 rows, and 7 by its summary"
+    assert problem.what == "contains 1 rows, but its summary records 7"
 
 
 def test_a_table_whose_metadata_is_gone_is_a_problem_and_no_crash(shop: Shop) -> None:

@@ -201,7 +201,10 @@ class LinesTable:
         for error in answer.get("Errors", []):
             detail = error.get("ErrorDetail", {})
             if detail.get("ErrorCode") != "AlreadyExistsException":
-                raise RuntimeError(f"Glue did not create a partition of table {self._name}: {detail.get('ErrorCode')}")
+                raise RuntimeError(
+                    f"Glue did not create a partition of table {self._name} (error code {detail.get('ErrorCode')}). "
+                    "Run the sync again."
+                )
 
     def _ensure_table(self) -> None:
         self._catalog.ensure(self._name.database)
@@ -212,8 +215,8 @@ class LinesTable:
             existing = self._catalog.find(self._name) or {}
         if tuple(key["Name"] for key in existing.get("PartitionKeys", [])) != self._kind.keys:
             raise TableConflict(
-                f"Table {self._name} is not a table of {self._kind.content}, because it has other partition keys. "
-                "Rename or drop that table."
+                f"Cannot write {self._kind.content} to table {self._name}: the partition keys of the table differ "
+                "from those of this connector. Rename or drop the table."
             )
 
     def _create(self) -> None:
@@ -253,7 +256,7 @@ class LinesTable:
 REJECTS = LinesTableKind(
     REJECTS_TABLE,
     "rejects",
-    "Records and values that destination-datalake could not keep as they were",
+    "Records and values that destination-datalake rejected or changed",
     {
         "attemptsmade": "int",
         "arrivaltimestamp": "bigint",

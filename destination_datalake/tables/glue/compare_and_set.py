@@ -174,7 +174,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
                 return
             if status is CommitStatus.UNKNOWN and isinstance(error, CommitFailedException):
                 raise CommitStateUnknownException(
-                    f"Cannot determine whether the commit to table {database_name}.{table_name} was made"
+                    f"Cannot determine whether the commit to table {database_name}.{table_name} succeeded"
                 ) from error
             raise
 

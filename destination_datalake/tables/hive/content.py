@@ -221,7 +221,8 @@ def publish_content(table_input: TableInput, content: Content, table: TableName)
         list_folder(table_input, former_folder, FolderState.SUPERSEDED)
     else:
         _logger.info(
-            "Table %s moved from %s. Its old files stay there, because this connector did not create that folder.",
+            "Table %s no longer uses folder %s. The old files stay in this folder, because this connector did not "
+            "create the folder. Delete the files when no reader needs them.",
             table,
             former_folder,
         )

@@ -265,8 +265,8 @@ class Cleanup:
                     referenced[folder] = None
         for folder in referenced:
             _logger.warning(
-                "Folder %s is not deleted, because the location of table %s or of one of its partitions refers to it "
-                "again. Move the rows that are needed to another folder, or ignore this warning.",
+                "Folder %s was not deleted, because the location of table %s or of one of its partitions still "
+                "refers to this folder. Move rows that you need to another folder. Otherwise, ignore this warning.",
                 folder,
                 self._glue_table.name,
             )

@@ -395,7 +395,7 @@ class PartitionIndex:
         self._registered.delete([values for values in replaced if values not in kept])
         if missing or kept or changed:
             registered, name = len(missing) + len(kept), self.glue_table.name
-            _logger.info("Table %s: %d partitions registered, %d changed.", name, registered, changed)
+            _logger.info("Table %s: registered %d partitions and changed %d.", name, registered, changed)
 
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
         """Warn if partition keys are null in new rows, because the type of their source column has changed.
@@ -407,8 +407,9 @@ class PartitionIndex:
         if self.scheme is None or not keys:
             return
         _logger.warning(
-            "Table %s: new rows are in the null partition of %s, because the types of the stream have changed. The "
-            "columns have all values. To partition the rows, set another table_prefix and refresh the stream.",
+            "Table %s: new rows are written to the null partition of partition key %s, because the types of the "
+            "stream have changed. The columns contain all values. To partition new rows by their values, set another "
+            "table_prefix and refresh the stream.",
             self.glue_table.name,
             ", ".join(f"{key.name} ({describe_type(key.type)})" for key in keys),
         )
@@ -416,9 +417,10 @@ class PartitionIndex:
             return
         if invalid := self.scheme.count_invalid(map(values_of, self._registered.all(with_columns=False))):
             _logger.warning(
-                "Table %s: %d partitions have a value that is not valid for the type of their key. Athena, Trino and "
-                "Spark may fail on the whole table. Refresh the stream with an overwrite, which replaces all "
-                "partitions, or move their files to the null partition as described in docs/hive/partitions.md.",
+                "Table %s: %d partitions have values that are invalid for the types of their partition keys. Queries "
+                "of the whole table may fail in Athena, Trino and Spark. Refresh the stream with an overwrite to "
+                "replace all partitions, or move the files of these partitions to the null partition as described in "
+                "docs/hive/partitions.md.",
                 self.glue_table.name,
                 invalid,
             )
@@ -484,8 +486,8 @@ class PartitionIndex:
             problem = f"its partition {'/'.join(values)} is registered at {location}, outside the table's location"
         else:
             # Values of keys that are not dates come from records and must not appear in messages.
-            problem = "a partition of the sent rows is registered at a location outside the table's location"
-        remedy = "Move the partition's files and drop it from the catalog, or set another table_prefix"
+            problem = "a partition for rows of the stream is registered at a location outside the table's location"
+        remedy = "Move the partition's files and drop the partition from the catalog, or set another table_prefix"
         return table_conflict(self.stream, self.glue_table.name, f"{problem}. {remedy}")
 
 

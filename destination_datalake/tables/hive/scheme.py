@@ -280,14 +280,14 @@ def scheme_of(
         if wanted is None:
             return None
         raise conflict(
-            f"it is not partitioned, but the options ask for the partition keys {wanted}. A Hive table cannot be "
+            f"it is not partitioned, but the options configure the partition keys {wanted}. A Hive table cannot be "
             f"partitioned later. Set partitioning to NO PARTITIONING and remove partition_by, or {_OTHER_TABLE}"
         )
     projected = table_input["Parameters"].get("projection.enabled", "").lower() == "true"
     if projected and recorded is None:
         raise conflict(
-            "its parameter projection.enabled is true, and this connector has not set it. Athena would find only rows "
-            f"in the partitions of that projection. Remove the parameter, or {_OTHER_TABLE}"
+            "its parameter projection.enabled is true, but this connector did not set the parameter. Athena would "
+            f"read only the partitions of that projection and miss new rows. Remove the parameter, or {_OTHER_TABLE}"
         )
     if recorded is not None and _names_and_types(recorded.glue_keys()) != keys:
         raise conflict(
@@ -298,7 +298,7 @@ def scheme_of(
         if existing is None:
             raise conflict(
                 f"it is partitioned by {_as_text(keys)}, but the options do not define these keys. Set partitioning, "
-                f"partition_source and partition_by to match them, or {_OTHER_TABLE}"
+                f"partition_source and partition_by to define these keys, or {_OTHER_TABLE}"
             )
         return existing
     if existing is not None and existing.is_equivalent(wanted):
@@ -307,8 +307,8 @@ def scheme_of(
         return wanted
     present, configured = existing.difference(wanted) if existing is not None else (_as_text(keys), str(wanted))
     raise conflict(
-        f"it is partitioned by {present}, but the options ask for {configured}. The partition keys, folders and time "
-        "zone of a Hive table cannot be changed. Restore partitioning, partition_source, partition_by, nested, "
+        f"it is partitioned by {present}, but the options configure {configured}. The partition keys, folders and "
+        "time zone of a Hive table cannot be changed. Restore partitioning, partition_source, partition_by, nested, "
         "path_layout, catalog_partitions and timezone, set partitioning to NO PARTITIONING to keep the table's "
         f"partitions, or {_OTHER_TABLE}"
     )
@@ -355,8 +355,8 @@ def _link_or_view(table_input: TableInput, _plan: FilePlan) -> str | None:
     if target := table_input.get("TargetTable"):
         names = f"{target.get('DatabaseName')}.{target.get('Name')}"
         return (
-            f"it is a resource link (TargetTable) to {names}. "
-            "Write to that table: set glue_catalog_id and lakeformation_database_name to its catalog and database"
+            f"it is a resource link (TargetTable) to table {names}. Set glue_catalog_id and "
+            "lakeformation_database_name to the catalog and database of that table"
         )
     kind = table_input.get("TableType", "")
     if "VIEW" in kind.upper():
@@ -370,15 +370,16 @@ def _other_table_format(table_input: TableInput, _plan: FilePlan) -> str | None:
     parameters = table_input["Parameters"]
     if kind := parameters.get("table_type", ""):
         if kind.upper() == "ICEBERG":
-            return "it is an Iceberg table and table_type is HIVE. Set table_type to ICEBERG"
-        return f"its parameter table_type is {kind}, so engines read only files in the log of that format. {_REMEDY}"
+            return "it is an Iceberg table, but table_type is HIVE. Set table_type to ICEBERG"
+        return f"its parameter table_type is {kind}, so engines read only files that the table's log lists. {_REMEDY}"
     if provider := parameters.get("spark.sql.sources.provider", ""):
         return (
-            f"its parameter spark.sql.sources.provider is {provider}, so Spark reads its columns and location from "
-            "other parameters. Recreate the table with CREATE TABLE ... STORED AS"
+            f"its parameter spark.sql.sources.provider is {provider}, so Spark reads the table's columns and location "
+            "from other parameters, which this connector does not update. Recreate the table with CREATE TABLE ... "
+            "STORED AS"
         )
     if parameters.get("transactional", "").lower() == "true":
-        return f"its parameter transactional is true, so only transactions of Hive may add files to it. {_REMEDY}"
+        return f"its parameter transactional is true, so only Hive transactions may add files to the table. {_REMEDY}"
     return None
 
 
@@ -386,12 +387,10 @@ def _other_file_format(table_input: TableInput, plan: FilePlan) -> str | None:
     descriptor = table_input.get("StorageDescriptor", {})
     serde = descriptor.get("SerdeInfo", {}).get("SerializationLibrary", "")
     if serde.rpartition(".")[2] != STORAGE_FORMATS[plan.format].serialization_library.rpartition(".")[2]:
-        return (
-            f"its SerDe is {serde or 'not set'}, which cannot read {plan.format} files. Restore the earlier format_type"
-        )
+        return f"its SerDe ({serde or 'not set'}) cannot read {plan.format} files. Restore the earlier format_type"
     input_format = descriptor.get("InputFormat", "")
     if input_format and input_format not in _INPUT_FORMATS[plan.format]:
-        return f"its InputFormat is {input_format}, which cannot read new {plan.format} files. {_REMEDY}"
+        return f"its InputFormat ({input_format}) cannot read {plan.format} files. {_REMEDY}"
     return None
 
 
@@ -410,7 +409,9 @@ def _buckets(table_input: TableInput, _plan: FilePlan) -> str | None:
     if buckets := descriptor.get("BucketColumns"):
         return f"it is bucketed by {', '.join(buckets)} (BucketColumns), which is not supported. {_REMEDY}"
     if descriptor.get("StoredAsSubDirectories"):
-        return f"its skewed values have separate folders (StoredAsSubDirectories), which is not supported. {_REMEDY}"
+        return (
+            f"it stores skewed values in separate folders (StoredAsSubDirectories), which is not supported. {_REMEDY}"
+        )
     return None
 
 
@@ -423,11 +424,13 @@ def _unusable_location(table_input: TableInput, _plan: FilePlan) -> str | None:
     except ValueError:
         return f"its location {location} is not in S3. {_REMEDY}"
     if not folder:
-        return f"its location {location} is a whole bucket, so engines read all objects in it as rows. {_REMEDY}"
+        return (
+            f"its location {location} is a whole bucket, so engines read all objects in the bucket as rows. {_REMEDY}"
+        )
     if has_ambiguous_folder(folder):
         return (
-            f"its location {location} has a folder without a name, or with the name . or .., and engines resolve such "
-            f"paths differently. {_REMEDY}"
+            f"its location {location} contains an empty folder name, or the folder name . or .., which engines "
+            f"resolve differently. {_REMEDY}"
         )
     return None
 

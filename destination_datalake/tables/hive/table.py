@@ -181,7 +181,10 @@ class HiveTable:
             current = table_input["Parameters"]
             has_new_names = recorded_names(current) != names
             if has_new_names and owner.name_columns(self.name, current, sources, columns, types) != columns:
-                raise TableBusy(f"Another sync has named new columns of table {self.name}. Run the sync again.")
+                raise TableBusy(
+                    f"Cannot write to table {self.name}: another sync changed the names of new columns while this "
+                    "sync began. Run the sync again."
+                )
             current |= owner.name_parameters(current, columns)
             self._mode = overwrite if overwrite.is_wanted(table_input, self._stream) else append
             self._mode.begin(table_input, self._columns)
@@ -388,7 +391,7 @@ class HiveTable:
 
         def reconciled(table_input: TableInput) -> tuple[Content, tuple[Field, ...], Collection[str], set[str]]:
             if (table_input.get("PartitionKeys") or []) != self._partition_keys:
-                problem = "its partition keys were changed during this sync. Run the sync again"
+                problem = "another writer changed its partition keys during this sync. Run the sync again"
                 raise table_conflict(self._stream.id, self.name, problem)
             former_types = column_type_names(table_input)
             content, columns = change(table_input)

@@ -89,7 +89,7 @@ class VerifiedHive(VerifiedTable):
                     with_files.add(uri.rpartition("/")[0])
                 name = uri.rpartition("/")[2]
                 if self._folders.is_created_by_connector(folder) and not name.endswith(_ENDINGS[kind]):
-                    self.problems.append(Finding(uri, "is not a file of the table, but readers read it as one"))
+                    self.problems.append(Finding(uri, "is not a data file of the table, but engines read it as one"))
                     continue
                 run = name.partition("-")[0]
                 group = run if run in self._runs else _UNREPORTED_GROUP
@@ -114,7 +114,9 @@ class VerifiedHive(VerifiedTable):
         List the files before calling this method, because it reads the partitions.
         """
         if StalePartitions.of(self._input) is not None:
-            self.notes.append("Its partitions are stale, because a sync was killed. The next sync updates them.")
+            self.notes.append(
+                "The registered partitions are outdated, because a sync was killed. The next sync updates them."
+            )
             return
         registered: set[str] = set()
         for entry in RegisteredPartitions(self._name, self._access).all(with_columns=False):
@@ -125,19 +127,25 @@ class VerifiedHive(VerifiedTable):
             if next(self._folders.visible(location), None) is not None:
                 continue
             if self._last is not None and self._last.has_successor:
-                self.notes.append(f"A partition has no objects at {location}; a killed or running sync can cause this.")
+                self.notes.append(
+                    f"The registered partition at {location} contains no objects. A killed or running sync can cause "
+                    "this difference."
+                )
             else:
-                self.problems.append(Finding(location, "is registered as a partition but has no objects"))
+                self.problems.append(Finding(location, "is registered as a partition but contains no objects"))
         for folder in sorted(with_files - registered):
             if not any(folder.startswith(f"{location}/") for location in registered):
                 self.problems.append(
-                    Finding(folder, "has files but is not registered as a partition, so readers do not see them")
+                    Finding(
+                        folder,
+                        "contains files but is not registered as a partition, so engines do not read these files",
+                    )
                 )
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
         """Compare the files that each sync wrote with the sync's report."""
         if not reported:
-            self.notes.append("No sync has a report to compare with.")
+            self.notes.append("No report of a sync exists, so the comparison with reports was skipped.")
         if read is not None:
             for report in reported:
                 self._compare_run(report, read.get(report.run, Total()), is_last=report is reported[0])
@@ -146,24 +154,29 @@ class VerifiedHive(VerifiedTable):
         run, missing = reported.run, reported.rows - total.rows
         has_unreported = self._newest_unreported > reported.finished
         if reported.rows_erased is None:
-            self.notes.append(f"Skipped the comparison with the report of run {run}: a later erasure has not ended.")
+            self.notes.append(
+                f"Skipped the comparison with the report of run {run}, because a later erasure has not finished."
+            )
         elif is_last and reported.has_successor:
-            self.notes.append("Skipped the comparison with the last report: a later sync has begun.")
+            self.notes.append("Skipped the comparison with the last report, because a later sync has begun.")
         elif not total.files and is_last and has_unreported:
-            self.notes.append(f"It has no files of run {run}, the last run with a report: its content was replaced.")
+            self.notes.append(
+                f"The table contains no files of run {run}, the last run with a report, because the table's content "
+                "was replaced later."
+            )
         elif not total.files and not is_last and (reported.may_be_replaced or reported.has_successor or has_unreported):
             pass  # A refresh has replaced its files.
         elif (total.files, missing) != (reported.files, 0) and not self._is_explained(reported, total):
-            erased = f", of which at most {reported.rows_erased} were erased" if reported.rows_erased else ""
+            erased = f". At most {reported.rows_erased} of these rows were erased later" if reported.rows_erased else ""
             unreported = ". Other writers have added files since" if has_unreported else ""
             problem = (
-                f"has {total.files} files with {total.rows} rows of run {run}, but {reported.files} files with "
-                f"{reported.rows} rows by its report{erased}{unreported}"
+                f"contains {total.files} files with {total.rows} rows of run {run}, but the run's report records "
+                f"{reported.files} files with {reported.rows} rows{erased}{unreported}"
             )
             self.problems.append(Finding(table_location(self._input), problem))
         elif total.bytes != reported.bytes and not (reported.is_rewritten or reported.has_successor or missing):
-            sizes = f"{total.bytes} bytes, but {reported.bytes} bytes by its report"
-            problem = f"has files of run {run} with {sizes}: a file was replaced"
+            sizes = f"{total.bytes} bytes, but the run's report records {reported.bytes} bytes"
+            problem = f"contains files of run {run} with {sizes}, so a file was replaced"
             self.problems.append(Finding(table_location(self._input), problem))
 
     def _is_explained(self, reported: Reported, total: Total) -> bool:

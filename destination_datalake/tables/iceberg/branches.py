@@ -107,7 +107,7 @@ def rows_on(branch: str, metadata: TableMetadata) -> str | None:
     rows = summary_value(head, TOTAL_ROWS)
     if head is None or rows == "0":
         return None
-    return f"{rows or 'some'} rows that were acknowledged, and are not in its content yet, are on the branch {branch}"
+    return f"{rows or 'some'} acknowledged rows on the branch {branch} are not in the table's content yet"
 
 
 def copy_hint(metadata: TableMetadata) -> str:

@@ -171,7 +171,9 @@ class TableOperations:
         except FileNotFoundError as error:
             if self.load().metadata_location == location:
                 raise
-            raise CommitFailedException("Another writer has removed what this commit was planned on") from error
+            raise CommitFailedException(
+                "Another writer has removed files of the snapshot on which this commit was planned"
+            ) from error
 
     def with_latest(self, act: Callable[[Table], _Result]) -> _Result:
         """Load the table, call `act` with it, and return the result.
@@ -196,7 +198,11 @@ class TableOperations:
         try:
             yield
         except Exception:
-            _logger.warning("Unused files of table %s could not be deleted.", self._name, exc_info=True)
+            _logger.warning(
+                "Cannot delete unused files of table %s. Run `maintain` to delete these files.",
+                self._name,
+                exc_info=True,
+            )
 
     def _commit(self, build: Callable[[Table, Transaction], _Result], table: Table | None) -> tuple[Table, _Result]:
         def attempt() -> tuple[Table, _Result]:
@@ -216,14 +222,14 @@ class TableOperations:
             return retry_on(CommitFailedException, attempt)
         except CommitFailedException as error:
             raise TableBusy(
-                f"Cannot commit to table {self._name}: other writers committed first at every attempt. "
-                "Nothing was changed. Run the sync again when there are fewer of them."
+                f"Cannot commit to table {self._name}: other writers committed first at every attempt. The table is "
+                "unchanged. Run the sync again when fewer writers commit to the table."
             ) from error
         except CommitStateUnknownException as error:
             raise CommitStateUnknown(
-                f"Table {self._name}: the response to a commit was lost, and other writers have changed the table "
-                "so often since that it cannot be determined whether the commit was made. Its files are kept. Run "
-                "the sync again: rows of this commit may then be in the table twice."
+                f"Table {self._name}: the response to a commit was lost. Since then, other writers have changed the "
+                "table so often that the connector cannot determine whether the commit succeeded. The files of the "
+                "commit are kept. Run the sync again. The table may then contain rows of this commit twice."
             ) from error
 
     def _govern(self, metadata: TableMetadata, new: frozenset[str]) -> None:

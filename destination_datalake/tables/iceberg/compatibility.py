@@ -45,22 +45,23 @@ _METADATA_FIELDS = frozenset(
 """The paths of the nested fields in the metadata columns, and of the fields that contain them."""
 
 UNREADABLE = (
-    "this connector cannot read its metadata: it writes format versions 1 and 2, without features of later versions, "
-    "such as partition fields of several columns. Copy it to a table with the property format-version 2"
+    "this connector cannot read its metadata, because the connector supports format versions 1 and 2, without "
+    "features of later versions, such as partition fields of several columns. Copy the table to a new table with the "
+    "property format-version 2"
 )
 """Why a table with an unsupported format version is rejected, worded like `incompatibility`."""
 
 
 def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
     """Return why the stream cannot be written to an existing table that is not an Iceberg table, with a remedy."""
-    new_table = "table_prefix, or another lakeformation_database_name, to begin another table"
+    new_table = "table_prefix or another lakeformation_database_name to create a new table"
     if stream.dedup:
         return (
-            f"it exists and is not an Iceberg table, and only in those rows can be deduplicated. Set {new_table}, or "
-            "choose a sync mode without deduplication (append, overwrite) and set table_type to HIVE to continue it."
+            f"it is not an Iceberg table, and only Iceberg tables support deduplication. Set {new_table}, or choose a "
+            "sync mode without deduplication (append, overwrite) and set table_type to HIVE to continue the table."
         )
-    remedy = how_to_continue(glue_table) or "table_type to HIVE to continue it"
-    return f"it exists and is not an Iceberg table. Set {remedy}, or {new_table}."
+    remedy = how_to_continue(glue_table) or "table_type to HIVE to continue the table"
+    return f"it is not an Iceberg table. Set {remedy}, or set {new_table}."
 
 
 def newer_format(metadata: TableMetadata) -> str | None:
@@ -71,8 +72,8 @@ def newer_format(metadata: TableMetadata) -> str | None:
     if metadata.format_version <= _NEWEST_FORMAT:
         return None
     return (
-        f"its format-version is {metadata.format_version}, and this connector writes versions 1 and 2. "
-        f"Copy it to a table with the property format-version 2{copy_hint(metadata)}"
+        f"its format-version is {metadata.format_version}, but this connector supports only versions 1 and 2. Copy "
+        f"the table to a new table with the property format-version 2{copy_hint(metadata)}"
     )
 
 
@@ -89,12 +90,13 @@ def incompatibility(metadata: TableMetadata) -> str | None:
     for sorted_by in metadata.sort_order().fields:
         if metadata.schema().find_column_name(sorted_by.source_id) is None:
             return (
-                "its sort order has a column that was dropped. Set another one (ALTER TABLE ... WRITE ORDERED BY ...)"
+                "its sort order contains a dropped column. Set another sort order (ALTER TABLE ... WRITE ORDERED BY "
+                "...)"
             )
     if ambiguous := _names_equal_but_for_case(metadata.schema().as_struct(), ""):
         return (
             f"its columns {' and '.join(ambiguous)} differ only in upper and lower case, so Glue, Athena and Spark "
-            "cannot tell them apart. Rename one of them (ALTER TABLE ... RENAME COLUMN ... TO ...)"
+            "cannot distinguish these columns. Rename one of them (ALTER TABLE ... RENAME COLUMN ... TO ...)"
         )
     return None
 
@@ -144,16 +146,16 @@ def require_all_written(
     required = {path for field in schema.fields for path, nested in _flattened(field, "") if nested.required}
     unsent = {f"{_META}.sync_id": stream.sync_id, "_airbyte_generation_id": stream.generation}
     absent = (path for path, value in unsent.items() if value is None and path in required)
-    require(next(absent, None), "the platform sends none")
-    require(required_field_within(schema, written), "whether nested records have a value for it would not be noticed")
+    require(next(absent, None), "the platform sends no value for this column")
+    require(required_field_within(schema, written), "the connector cannot detect missing values of nested fields")
     new = {".".join(change.path).lower() for change in changes if isinstance(change, AddColumn)}
     names = (field.name for spec in metadata.partition_specs for field in spec.fields)
     if (name := next((name for name in names if name.lower() in new), None)) is not None:
         raise table_conflict(
             stream.id,
             table,
-            f"its partition field {name} has the name of a field of the stream, which needs a column of that name, "
-            "and no engine reads tables with both. Rename the stream's field, or choose another table_prefix",
+            f"its partition field {name} has the same name as a new column of the stream, and no engine can read a "
+            "table with both. Rename the stream's field, or choose another table_prefix",
         )
 
 
@@ -166,7 +168,7 @@ def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metad
     schema = metadata.schema()
     required = {field.name for field in schema.fields if field.required and field.field_type.is_primitive}
     if (column := min(required & file.with_nulls, default=None)) is not None:
-        raise _required_conflict(stream, table, column, "records have no value for it", schema)
+        raise _required_conflict(stream, table, column, "some records contain no value for this column", schema)
     for field, value in zip(metadata.spec().fields, file.partition, strict=False):
         if isinstance(value, Decimal) and isinstance(field.transform, TruncateTransform):
             type_ = schema.find_type(field.source_id)
@@ -174,9 +176,9 @@ def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metad
                 raise table_conflict(
                     stream,
                     table,
-                    f"a value below zero, rounded down for its partition field {field.name}, has more digits than its "
-                    "type. Partition by another transform, such as bucket[16] (partition_by, or ALTER TABLE ... "
-                    f"REPLACE PARTITION FIELD {field.name} WITH ...)",
+                    f"its partition field {field.name} truncates a negative value to a number with more digits than "
+                    "the column's type allows. Partition by another transform, such as bucket[16] (partition_by, or "
+                    f"ALTER TABLE ... REPLACE PARTITION FIELD {field.name} WITH ...)",
                 )
 
 
@@ -186,7 +188,7 @@ def _required_conflict(stream: StreamId, table: TableName, column: str, why: str
     if schema.find_field(column).field_id in schema.identifier_field_ids:
         # Identifier fields must be required (Iceberg spec: Identifier Field IDs).
         statement = f"ALTER TABLE ... DROP IDENTIFIER FIELDS {column}, then {statement}"
-    problem = f"its column {column} is required, and {why}. Make the column optional ({statement})"
+    problem = f"its column {column} is required, but {why}. Make the column optional ({statement})"
     return table_conflict(stream, table, problem)
 
 
@@ -197,12 +199,12 @@ def _unwritable(field: PartitionField, schema: Schema) -> str | None:
     try:
         parse_transform(str(field.transform))
     except ValueError:
-        return f"its partition field {field.name} has a transform that this connector does not know"
+        return f"its partition field {field.name} uses a transform that this connector does not support"
     if field.source_id in source_paths(schema):
         return None
     if schema.find_column_name(field.source_id) is None:
-        return f"its partition field {field.name} is of a column that was dropped"
-    return f"its partition field {field.name} is of a value inside a list or a map"
+        return f"its partition field {field.name} refers to a dropped column"
+    return f"its partition field {field.name} refers to a value inside a list or a map"
 
 
 def _names_equal_but_for_case(type_: IcebergType, above: str) -> tuple[str, str] | None:
@@ -274,8 +276,8 @@ def publish_staged(table: TableName, transaction: Transaction) -> None:
         return
     head = transaction.table_metadata.refs[branch].snapshot_id
     _logger.warning(
-        "Table %s: its branch %s has rows that the S3 Data Lake destination acknowledged and a failed sync did not "
-        "publish. They are in its content now.",
+        "Table %s: the branch %s contains acknowledged rows of a failed sync of Airbyte's S3 Data Lake destination. "
+        "This sync publishes these rows.",
         table,
         branch,
     )
@@ -300,7 +302,7 @@ def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table)
     """Raise TableConflict if equality deletes may apply to main, or to the staging branch that is ahead of it."""
     if (branch := equality_deletes(table.metadata, table.io)) is not None:
         problem = (
-            f"rows of its branch {branch} are deleted by equality deletes, which this connector does not apply when it "
+            f"its branch {branch} contains equality deletes, which this connector does not apply when it "
             f"deduplicates. {equality_deletes_remedy(name, branch)}"
         )
         raise table_conflict(stream, name, problem)
@@ -311,24 +313,25 @@ def equality_deletes_remedy(table: TableName, branch: str) -> str:
     name = f"table => '{table}'"
     publish = f"CALL system.fast_forward({name}, branch => 'main', to => '{branch}') and then "
     return (
-        f"Let Spark apply them, once: {publish if branch != MAIN_BRANCH else ''}CALL system.rewrite_data_files({name}, "
-        "options => map('delete-file-threshold', '1'))"
+        f"Apply the equality deletes once with Spark: {publish if branch != MAIN_BRANCH else ''}CALL "
+        f"system.rewrite_data_files({name}, options => map('delete-file-threshold', '1'))"
     )
 
 
 def s3_data_lake_notes(name: TableName, metadata: TableMetadata, io: FileIO) -> Iterator[str]:
     """Yield notes for users about syncs to an S3 Data Lake table, as clauses about the table."""
     if (branch := staging_branch_ahead(metadata)) is not None:
-        yield f"a sync that appends publishes the rows of its branch {branch}, which a failed sync has left"
+        yield f"its branch {branch} contains rows of a failed sync, and the next sync that appends publishes these rows"
     for diverged in _diverged_branches(metadata):
         yield (
-            f"its branch {diverged} has another history than main, as after a compaction of main. If the last sync of "
-            "S3 Data Lake failed, it has rows that no sync publishes: refresh the stream. If not, drop it (ALTER TABLE "
-            f"{name} DROP BRANCH {diverged})"
+            f"the history of its branch {diverged} does not contain the head of main, for example because main was "
+            "compacted. If the last sync of S3 Data Lake failed, this branch contains rows that no sync publishes, "
+            f"so refresh the stream. Otherwise, drop the branch (ALTER TABLE {name} DROP BRANCH {diverged})"
         )
     if (branch := equality_deletes(metadata, io)) is not None:
         yield (
-            f"it has equality deletes, so syncs with deduplication are refused. {equality_deletes_remedy(name, branch)}"
+            "it contains equality deletes, so the connector refuses syncs with deduplication. "
+            f"{equality_deletes_remedy(name, branch)}"
         )
 
 

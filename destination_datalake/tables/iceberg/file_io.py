@@ -71,7 +71,7 @@ class S3FileIO(FileIO):
         try:
             delete(self._s3, uri)
         except (ClientError, BotoCoreError) as error:
-            raise OSError(f"{uri} could not be deleted: {error}") from error
+            raise OSError(f"Cannot delete {uri}: {error}") from error
 
 
 MAX_BACKGROUND_WRITES = 4
@@ -165,8 +165,8 @@ class _S3InputFile(InputFile):
             self._address = S3Address.parse(location)
         except ValueError:
             raise ConfigError(
-                f"{location!r} is not an address in S3. Metadata of an Iceberg table refers to it, and the connector "
-                "reads files in S3 alone. Correct the table's metadata_location, or restore its metadata."
+                f"An Iceberg table refers to {location!r}, which is not an S3 address. The connector reads files only "
+                "from S3. Correct the table's metadata_location, or restore the table's metadata."
             ) from None
 
     def __len__(self) -> int:
@@ -220,7 +220,7 @@ class _S3OutputFile(OutputFile):
 
     def create(self, overwrite: bool = False) -> OutputStream:
         if not overwrite and self.exists():
-            raise FileExistsError(f"{self.location} exists already")
+            raise FileExistsError(f"{self.location} already exists")
         return cast("OutputStream", _S3OutputStream(self))
 
     def put(self, content: bytes) -> None:

@@ -64,7 +64,11 @@ def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator
             yield Inspection(name, UNREADABLE)
             continue
         except Exception as error:  # The sync that writes to the table reports the error.
-            _logger.info("The metadata of table %s was not read: %s.", name, type(error).__name__)
+            _logger.info(
+                "Cannot read the metadata of table %s (%s). The check of this table was skipped.",
+                name,
+                type(error).__name__,
+            )
             continue
         if (problem := _problem(metadata)) is not None or notes:
             yield Inspection(name, problem, notes)
@@ -75,7 +79,10 @@ def _problem(metadata: TableMetadata) -> str | None:
         return problem
     columns = EPOCH_METADATA_COLUMNS if is_of_s3_data_lake(metadata) else METADATA_COLUMNS
     if (column := foreign_metadata_column(metadata, columns)) is not None:
-        return f"its column {column} has another type than this connector writes. Rename that column"
+        return (
+            f"the type of its column {column} differs from the type of the connector's metadata column. Rename the "
+            "column"
+        )
     return None
 
 
@@ -83,8 +90,9 @@ def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[s
     schema = metadata.schema()
     if (column := required_field_within(schema, schema.column_names)) is not None:
         yield (
-            f"its column {column} is required, so streams with a field {column.partition('.')[0]} are refused. Make "
-            f"the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL)"
+            f"its column {column} is required, so the connector refuses streams with a field "
+            f"{column.partition('.')[0]}. Make the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT "
+            "NULL)"
         )
     if is_of_s3_data_lake(metadata):
         yield from s3_data_lake_notes(name, metadata, io)

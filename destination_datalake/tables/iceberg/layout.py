@@ -127,8 +127,8 @@ class WantedLayout:
                 differs.append("sorted")
         if differs:
             _logger.warning(
-                "Table %s is not %s as the options say: it was not created for stream %s by this connector, so it "
-                "stays as it is. To change it, use ALTER TABLE.",
+                "Table %s is not %s as the options configure, because this connector did not create the table for "
+                "stream %s. The table keeps its layout. To change the layout, use ALTER TABLE.",
                 table,
                 " and ".join(differs),
                 self.stream,

@@ -289,7 +289,7 @@ class _WholeFile(AvroFile[_Entry]):
         self.decoder, self._bytes = StreamingBinaryDecoder(content), len(content)
         self.header = self._read_header()
         if (schema := self.header.meta.get("avro.schema")) is None:
-            raise ValueError("it has no schema")
+            raise ValueError("it contains no schema")
         self.reader = self._entry_reader(schema)
         return self
 
@@ -310,7 +310,7 @@ class _WholeFile(AvroFile[_Entry]):
 
     def _end_block(self, block: Block[_Entry]) -> None:
         if (consumed := block.block_decoder.tell()) != self._block_size:
-            raise ValueError(f"its entries take {consumed} bytes of a block of {self._block_size}")
+            raise ValueError(f"its entries use {consumed} bytes of a block of {self._block_size} bytes")
         if self.decoder.read(SYNC_SIZE) != self.header.sync:
             raise ValueError("a block does not end with the file's marker")
 

@@ -184,9 +184,10 @@ def _require_same_columns(name: TableName, made: Schema, present: Schema) -> Non
     for id_, field in index_by_id(made).items():
         if ids.get(id_) != field.name:
             raise TableConflict(
-                f"Table {name} has no column {made.find_column_name(id_)} of the replayed rows: the options differ "
-                "from those of its syncs, or its columns were changed during the replay. The table was not changed. "
-                "Restore the options and run the replay again, or replay into another table (--into)."
+                f"Table {name} does not contain the column {made.find_column_name(id_)} of the replayed rows, because "
+                "the options differ from those of the table's syncs, or because the columns were changed during the "
+                "replay. The table is unchanged. Restore the options and run the replay again, or replay into "
+                "another table (--into)."
             )
 
 

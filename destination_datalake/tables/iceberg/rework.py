@@ -117,7 +117,7 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
             with suppress(StalePlan, CommitFailedException):
                 plan = self._load()
                 return None if plan is None else act(plan)
-        raise TableBusy(f"{self._cannot}: other writers have changed its files at every attempt. {self._when_busy}")
+        raise TableBusy(f"{self._cannot}: other writers changed its files during every attempt. {self._when_busy}")
 
     def _load(self) -> _Plan | None:
         """Load and plan the table. Raises CommitFailedException if another writer deletes its manifests meanwhile."""
@@ -158,8 +158,8 @@ def rewritable_schema(metadata: TableMetadata) -> pa.Schema:
     """Return the Arrow schema for rewritten files of the table. Raises Unsuitable if a type is unsupported."""
     if (schema := arrow_schema(metadata.schema())) is None:
         raise Unsuitable(
-            "it has columns of types that this connector does not write, so its files cannot be written again. Drop "
-            "those columns"
+            "it contains columns of types that this connector does not support, so the connector cannot rewrite its "
+            "files. Drop those columns"
         )
     return schema
 
@@ -169,7 +169,7 @@ def require_parquet(files: Iterable[LiveFile]) -> None:
     if any(file.entry.file_format != FileFormat.PARQUET for file in files):
         raise Unsuitable(
             "some of its files are not Parquet files. Set its property write.format.default to parquet and rewrite "
-            "them (in Spark rewrite_data_files with rewrite-all)"
+            "these files (Spark: rewrite_data_files with rewrite-all)"
         )
 
 

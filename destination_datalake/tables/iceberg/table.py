@@ -345,7 +345,10 @@ class IcebergTable:
                 return
             self._merges.run(scope, self._plan, self._mode)
             self._begin()
-        raise TableBusy(f"Cannot write to table {self.name}: another sync keeps adding pending rows.")
+        raise TableBusy(
+            f"Cannot write to table {self.name}: another sync keeps adding pending rows. Run the sync again when the "
+            "other sync has finished."
+        )
 
     def _reconcile(
         self, table: PyIcebergTable, transaction: Transaction
@@ -520,7 +523,7 @@ class Promotion:
         """Log how many files were rewritten, and warn of files that cannot be rewritten. Call this after the commit."""
         if self._added:
             _logger.info(
-                "Table %s: column %s became double. The %d files that held it as float were rewritten "
+                "Table %s: promoted column %s to double, and rewrote the %d files that stored the column as float "
                 "(%.1f MB, %.1f s).",
                 self._table,
                 self._columns,
@@ -530,8 +533,9 @@ class Promotion:
             )
         if self._without_field_ids:
             _logger.warning(
-                "Table %s: column %s became double, and files of other writers without field ids (%d) still hold it as "
-                "float. Some engines (Trino) fail on them when they filter by it: rewrite them with another engine.",
+                "Table %s: column %s was promoted to double, but files of other writers without field IDs (%d) still "
+                "store the column as float. Some engines, such as Trino, fail on these files when a query filters by "
+                "the column. Rewrite these files with another engine.",
                 self._table,
                 self._columns,
                 self._without_field_ids,
@@ -551,10 +555,11 @@ class Promotion:
         files = [file for file in live if file.entry.file_format == FileFormat.PARQUET]
         if any(file.has_equality_deletes for file in files):
             raise TableConflict(
-                f"Cannot write to table {self._table}: its column {self._columns} must become double, for which the "
-                f"files that hold it as float must be rewritten, and on branch {branch} rows of such files are "
-                "deleted by equality deletes, which would no longer apply. Compact the table (in Athena OPTIMIZE, in "
-                "Spark rewrite_data_files with delete-file-threshold 1), or make the column double, and sync again."
+                f"Cannot write to table {self._table}: its column {self._columns} must become double, so the files "
+                f"that store the column as float must be rewritten. On branch {branch}, equality deletes apply to "
+                "such files, and would not apply to the rewritten files. Compact the table (Athena: OPTIMIZE; Spark: "
+                "rewrite_data_files with delete-file-threshold 1), or promote the column to double, and run the sync "
+                "again."
             )
         return files
 

@@ -29,6 +29,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from destination_datalake.errors import counted
 from destination_datalake.files.plan import ExpectedColumnStats, ExpectedFileStats, SourceFile
 from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, TOTAL_ROWS, generation_branches, summary_number
 from destination_datalake.tables.iceberg.commit import TableOperations
@@ -112,8 +113,8 @@ class VerifiedIceberg(VerifiedTable):
         del read  # Not needed, because the statistics of each file are compared individually.
         if shared := ", ".join(".".join(path) for path in shared_members(self._table.schema().as_struct())):
             self.notes.append(
-                f"Fields inside objects may have values of two fields, as an earlier version stored a field under two "
-                f"names: {shared}. Refresh the stream to separate them."
+                "Some nested fields may contain values of two source fields, because an earlier version of the "
+                f"connector stored one field under two names: {shared}. Refresh the stream to separate the values."
             )
         current = self._table.metadata.current_snapshot()
         if current is not None:
@@ -121,7 +122,7 @@ class VerifiedIceberg(VerifiedTable):
             self._compare(current, rows, files, "its summary")
         self._check_rollbacks({report.snapshot: report.run for report in reported})
         if not any(report.snapshot is not None for report in reported):
-            self.notes.append("There is no report of a sync to compare it with.")
+            self.notes.append("No report of a sync exists, so the comparison with reports was skipped.")
         expired = 0
         for report in reported:
             if report.snapshot is None:
@@ -131,7 +132,10 @@ class VerifiedIceberg(VerifiedTable):
             else:
                 self._compare(snapshot, report.table_rows, report.table_files, f"the report of run {report.run}")
         if expired:
-            self.notes.append(f"The snapshots in the reports of {expired} runs have expired.")
+            self.notes.append(
+                f"The snapshots in the reports of {expired} runs have expired, so the comparison with these reports "
+                "was skipped."
+            )
 
     def _check_rollbacks(self, runs: Mapping[int | None, str]) -> None:
         """Report rollbacks: an older snapshot became current again, so rows of later snapshots are lost.
@@ -147,8 +151,8 @@ class VerifiedIceberg(VerifiedTable):
             if snapshot is None or current == replaced:
                 continue
             if current in earlier or any(older.snapshot_id == current for older in ancestors_of(snapshot, metadata)):
-                run = f" of run {runs[replaced]}" if replaced in runs else ""
-                what = f"was rolled back by another writer: from it{run} to the older snapshot {current}"
+                run = f". Run {runs[replaced]} committed the lost snapshot" if replaced in runs else ""
+                what = f"was rolled back by another writer to the older snapshot {current}{run}"
                 self.problems.append(Finding(f"snapshot {replaced}", what))
 
     def _compare(self, snapshot: Snapshot, rows: int | None, files: int | None, by: str) -> None:
@@ -167,7 +171,7 @@ class VerifiedIceberg(VerifiedTable):
         ):
             if expected is not None and actual != expected:
                 where = f"snapshot {snapshot.snapshot_id}"
-                self.problems.append(Finding(where, f"has {actual} {noun}, and {expected} by {by}"))
+                self.problems.append(Finding(where, f"contains {actual} {noun}, but {by} records {expected}"))
 
     def _expected_in(self, snapshot: Snapshot | None) -> Iterator[ExpectedFileStats]:
         for manifest in self._manifests(snapshot):
@@ -205,7 +209,10 @@ class VerifiedIceberg(VerifiedTable):
         for field in self._bounded:
             values = (file.value_counts or {}).get(field.field_id, file.record_count)
             if values != file.record_count:
-                what = f"has {file.record_count} rows and {values} values in column {field.name} by its manifest"
+                what = (
+                    f"contains {file.record_count} rows, but {values} values in column {field.name}, according to its "
+                    "manifest"
+                )
                 self.problems.append(Finding(file.file_path, what))
         columns = tuple(column for field in self._bounded if (column := _expected_column(field, file)) is not None)
         return ExpectedFileStats(source, kind, self._schema, columns)
@@ -223,7 +230,7 @@ class VerifiedIceberg(VerifiedTable):
             references.add_metadata(self._table.metadata, self._table.metadata_location)
             references.add_files()
         except MaintenanceSkipped as reason:
-            self.notes.append(f"Foreign files were not searched: {reason}.")
+            self.notes.append(f"The search for foreign files was skipped: {reason}.")
             return
         except Exception as error:
             if not self._broken:
@@ -240,10 +247,11 @@ class VerifiedIceberg(VerifiedTable):
                 if is_of_a_table(key, folder):
                     orphans += 1
                 elif not any(part[:1] in ("_", ".") for part in key[len(folder.key) + 1 :].split("/")):
-                    self.problems.append(Finding(file.path, "is not a file of the table"))
+                    self.problems.append(Finding(file.path, "does not belong to the table"))
         if orphans:
             self.notes.append(
-                f"{orphans} files are in no snapshot: killed or running syncs leave them, and `maintain` removes them."
+                f"No snapshot refers to {counted(orphans, 'file')} in the table's folder. Killed or running syncs "
+                "leave such files. Run `maintain` to delete them."
             )
 
 

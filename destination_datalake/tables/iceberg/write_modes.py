@@ -233,9 +233,9 @@ class WriteMode(ABC):
         for branch in branches:
             if has_row_level_deletes(table.metadata.snapshot_by_name(branch), table.io):
                 problem = (
-                    f"its branch {branch}, which an unpublished overwrite has left, has rows deleted by delete files, "
-                    "which cannot be adopted. Compact the branch (rewrite_data_files with delete-file-threshold 1), or "
-                    "finish the overwrite by a sync of its generation, or discard its rows (ALTER TABLE ... "
+                    f"its branch {branch} of an unpublished overwrite contains delete files, so its rows cannot be "
+                    "adopted. Compact the branch (Spark: rewrite_data_files with delete-file-threshold 1), finish "
+                    "the overwrite with a sync of its generation, or discard the rows of the branch (ALTER TABLE ... "
                     f"DROP BRANCH {branch})."
                 )
                 raise TableConflict(cannot_write(self._stream.id, self._table, problem))
@@ -313,7 +313,7 @@ class AppendDedup(WriteMode):
         self._require_key(table.metadata)
         pending = pending_scope(table.metadata)
         if pending is not None and not self._definition.has_columns(_schema_of_pending(table.metadata)):
-            raise self._conflict(pending.definition, "its pending rows came with", table.metadata)
+            raise self._conflict(pending.definition, "its pending rows were written with", table.metadata)
         if pending is not None:
             # `_require_key` has checked the key. A new cursor applies to pending rows too, not only to new ones.
             self._definition.write_to(PENDING_BY, transaction)

@@ -117,8 +117,8 @@ class _Signing(requests.auth.AuthBase):
         credentials = self._access.session().get_credentials()
         if credentials is None:
             raise ConfigError(
-                "Cannot sign requests to the Iceberg catalog, because there are no AWS credentials. Configure "
-                "credentials, or provide them in the environment."
+                "Cannot sign requests to the Iceberg catalog, because no AWS credentials are available. Configure "
+                "credentials, or provide credentials in the environment."
             )
         headers = {"Content-Type": request.headers["Content-Type"]}
         signed = AWSRequest(method=request.method, url=request.url, data=request.body or b"", headers=headers)
@@ -189,8 +189,9 @@ class CertainRestCatalog(RestCatalog):
         size = len(metadata.model_dump_json().encode())
         if size > limit * _MAX_METADATA_RATIO:
             raise ConfigError(
-                f"The metadata of table {name} has {size:,} bytes, but the catalog allows only {limit:,}. Expire "
-                "snapshots: by the table's properties history.expire.*, by its maintenance, or by an engine."
+                f"The metadata of table {name} ({size:,} bytes) is close to the catalog's limit of {limit:,} bytes. "
+                "Expire snapshots with the table properties history.expire.*, with the catalog's table maintenance, "
+                "or with another engine."
             )
 
     def access_of(self, identifier: Identifier) -> AwsAccess:
@@ -237,7 +238,7 @@ class CertainRestCatalog(RestCatalog):
             except _UNKNOWN as error:
                 with suppress(NoSuchTableError):
                     super().load_table(identifier)
-                    raise TableAlreadyExistsError(f"Table {identifier} exists already") from error
+                    raise TableAlreadyExistsError(f"Table {identifier} already exists") from error
                 raise
         return table
 
@@ -329,7 +330,7 @@ class CertainRestCatalog(RestCatalog):
                 continue  # Another commit was made before the change, or another response was lost.
         else:
             raise CommitStateUnknownException(
-                f"Cannot determine whether a commit to table {'.'.join(table.name())} was made"
+                f"Cannot determine whether a commit to table {'.'.join(table.name())} succeeded"
             ) from error
         raise CommitFailedException("Another commit was made first") from error
 
@@ -381,8 +382,8 @@ class VendedAccess:
         endpoint, configured_endpoint = settings.get("s3.endpoint"), configured.client("s3").meta.endpoint_url
         if endpoint is not None and origin(endpoint) != origin(configured_endpoint) and not _is_of_aws(endpoint):
             raise ConfigError(
-                f"The Iceberg catalog refers to {endpoint} for files of tables, but the connector is "
-                f"configured for {configured_endpoint}. If you trust that server, set endpoint_url to its address."
+                f"The Iceberg catalog specifies the S3 endpoint {endpoint}, but the connector is configured for "
+                f"{configured_endpoint}. If you trust {endpoint}, set endpoint_url to this address."
             )
         identity = AccessKeys(*map(str, keys))
         register_secrets(identity.access_key_id, identity.secret_access_key, identity.session_token)
@@ -541,7 +542,7 @@ def _read_bounded(response: requests.Response, **_: object) -> None:
             body += part
             if len(body) > MAX_ANSWER_BYTES:
                 raise ConfigError(
-                    f"The answer of the Iceberg catalog at {response.url} exceeds the limit of {MAX_ANSWER_BYTES:,} "
+                    f"The response of the Iceberg catalog at {response.url} exceeds the limit of {MAX_ANSWER_BYTES:,} "
                     "bytes. Check catalog.uri."
                 )
         response._content = bytes(body)
@@ -559,44 +560,45 @@ def _is_of_aws(url: str) -> bool:
 def _refuse(requested: str, target: str) -> NoReturn:
     """Raise ConfigError, because the server at `requested` refers to another host."""
     raise ConfigError(
-        f"The Iceberg catalog at {requested} refers to {target}, which is another server. The connector sends secrets "
-        "only to configured servers. If you trust the other server, set catalog.uri (or catalog.oauth2_server_uri for "
-        "tokens) to its address."
+        f"The Iceberg catalog at {requested} refers to another server, {target}. The connector sends secrets only to "
+        f"configured servers. If you trust {target}, set catalog.uri (or catalog.oauth2_server_uri for tokens) to "
+        "this address."
     )
 
 
 # --- Errors -----------------------------------------------------------------------------------------------------------
 
 
-_CREDENTIALS = "Check catalog.client_id and catalog.client_secret, or catalog.token, and that they are not expired."
+_CREDENTIALS = "Check catalog.client_id and catalog.client_secret, or catalog.token. Renew expired credentials."
 _RIGHTS = "Grant the connector's principal the right to create and write tables in the catalog."
 _SERVER = "Run the sync again. If it fails again, check the log of the catalog's server."
 _RULES: Sequence[tuple[tuple[type[Exception], ...], str, str, FailureType]] = (
     (
         (OAuthError, UnauthorizedError, AuthorizationExpiredError),
-        "it rejects the credentials",
+        "rejected the credentials",
         _CREDENTIALS,
         "config_error",
     ),
-    ((ForbiddenError,), "it denies access", _RIGHTS, "config_error"),
+    ((ForbiddenError,), "denied access", _RIGHTS, "config_error"),
     (
         (requests.exceptions.SSLError,),
-        "its certificate is not trusted",
-        "If a private authority issued it, set catalog.ca_certificates.",
+        "presented a certificate that is not trusted",
+        "If a private certificate authority issued the certificate, set catalog.ca_certificates.",
         "config_error",
     ),
     (
         (requests.ConnectionError, requests.Timeout),
-        "it does not answer",
-        "Check catalog.uri, that the server is running, and that this machine can reach it. Then try again.",
+        "did not respond",
+        "Check catalog.uri. Check that the server is running and that this machine can reach the server. Then try "
+        "again.",
         "transient_error",
     ),
-    ((*_NOT_PROCESSED, ServerError), "its server has failed", _SERVER, "transient_error"),
-    ((InvalidAnswer,), "its answer is not that of an Iceberg catalog", "Check catalog.uri.", "config_error"),
-    ((requests.RequestException,), "the request cannot be sent", "Check catalog.uri.", "config_error"),
+    ((*_NOT_PROCESSED, ServerError), "failed to process the request", _SERVER, "transient_error"),
+    ((InvalidAnswer,), "did not respond as an Iceberg catalog", "Check catalog.uri.", "config_error"),
+    ((requests.RequestException,), "could not be called", "Check catalog.uri.", "config_error"),
     (
         (RESTError,),
-        "it refuses the request",
+        "rejected the request",
         "Check catalog.uri and catalog.warehouse.",
         "config_error",
     ),
@@ -614,10 +616,10 @@ def _explained(uri: str) -> Iterator[None]:
         for kinds, reason, remedy, type_ in _RULES:
             if isinstance(error, kinds):
                 text = printable(mask_secrets(str(error)))
-                message = f"The Iceberg catalog at {uri}: {reason}. {remedy}"
+                message = f"The Iceberg catalog at {uri} {reason}. {remedy}"
                 # Without a response from the server, the error's text comes from Python and does not help users.
                 if text and not isinstance(error, requests.ConnectionError | requests.Timeout):
-                    message += f" Its answer: {text[:_MAX_ANSWER_IN_MESSAGE]}"
+                    message += f" Response: {text[:_MAX_ANSWER_IN_MESSAGE]}"
                 detail = f"{type(error).__name__}: {text}"
                 raise ConnectorError(Failure(message, detail, type_)) from error
         raise

@@ -264,7 +264,7 @@ def test_a_table_with_an_empty_folder_s_name_in_its_location_is_refused_in_words
     assert run.exit_code == 1
     (error,) = run.errors
     assert error["failure_type"] == "config_error"
-    assert f"{PREFIX}//{lake.database}/orders/ has a folder without a name" in error["message"]
+    assert f"{PREFIX}//{lake.database}/orders/ contains an empty folder name" in error["message"]
     assert set(lake.objects()) == before
 
 

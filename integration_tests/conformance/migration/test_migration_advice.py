@@ -43,9 +43,10 @@ def test_a_sync_begins_no_second_table_beside_the_first_unless_a_prefix_asks_for
     [error] = run.errors
     assert error["failure_type"] == "config_error"
     assert (
-        f"Cannot write stream orderItems to table {lake.database}.order_items: it would be a second table beside "
-        f"{lake.database}.orderitems, which Airbyte's AWS Datalake destination created for the stream, and would have "
-        f"only new records. To continue {lake.database}.orderitems, set table_type HIVE and naming.style aws_datalake"
+        f"Cannot write stream orderItems to table {lake.database}.order_items: Airbyte's AWS Datalake "
+        f"destination created table {lake.database}.orderitems for the stream, so a new table would contain only new "
+        f"records. To continue table {lake.database}.orderitems, set table_type to HIVE and naming.style to "
+        "aws_datalake"
     ) in error["message"]
     assert lake.tables() == [(lake.database, "orderitems")]
 
@@ -83,14 +84,16 @@ def test_an_unchanged_configuration_moves_no_part_of_a_connection(
     run = platform.write(config, catalog, lines)
 
     assert answer["status"] == "FAILED"
-    continued = "naming.style aws_datalake" if format_ == "JSONL" else "table_type HIVE and naming.style aws_datalake"
+    continued = "naming.style to aws_datalake"
+    if format_ != "JSONL":
+        continued = f"table_type to HIVE and {continued}"
     assert f"To continue them, set {continued}. " in answer["message"]
     assert run.exit_code == 1
     [error] = run.errors
     assert error["failure_type"] == "config_error"
     assert (
-        f"table {lake.database}.orderitems ({format_}), whose stream orderItems would now be written to"
-        in error["message"]
+        f"table {lake.database}.orderitems ({format_}) of stream orderItems, because the stream would be "
+        "written to" in error["message"]
     )
     assert f"To continue them, set {continued}. " in error["message"]
     assert run.states == []
@@ -133,8 +136,8 @@ def test_a_table_that_is_no_iceberg_table_is_refused_with_the_options_that_work(
     [error] = run.errors
     assert error["failure_type"] == "config_error"
     assert (
-        "it exists and is not an Iceberg table. Set table_type to HIVE, naming.style to aws_datalake and format_type "
-        "to Parquet to continue it" in error["message"]
+        "it is not an Iceberg table. Set table_type to HIVE, naming.style to aws_datalake and format_type to Parquet "
+        "to continue the table" in error["message"]
     )
     assert [row["id"] for row in lake.rows(lake.database, "orders")] == [1]
 
@@ -203,10 +206,10 @@ def test_a_table_that_was_partitioned_by_two_cursors_is_refused_and_stays_as_it_
 @pytest.mark.parametrize(
     ("format_", "options", "set_these"),
     [
-        ("Parquet", {}, "table_type HIVE and naming.style aws_datalake"),
-        ("Parquet", {"table_type": "HIVE"}, "naming.style aws_datalake"),
-        ("Parquet", {**OPTIONS, "table_prefix": "raw_"}, "table_prefix empty"),
-        ("JSONL", OPTIONS, "format.format_type JSONL"),
+        ("Parquet", {}, "table_type to HIVE and naming.style to aws_datalake"),
+        ("Parquet", {"table_type": "HIVE"}, "naming.style to aws_datalake"),
+        ("Parquet", {**OPTIONS, "table_prefix": "raw_"}, "table_prefix to an empty text"),
+        ("JSONL", OPTIONS, "format.format_type to JSONL"),
     ],
 )
 def test_check_says_which_options_go_on_with_the_tables_that_are_there(
@@ -218,7 +221,7 @@ def test_check_says_which_options_go_on_with_the_tables_that_are_there(
     answer = platform.check(lake.config(**options)).connection_status
 
     assert answer["status"] == ("SUCCEEDED" if options else "FAILED")
-    assert f"table {lake.database}.orderitems ({format_}), whose stream orderItems" in answer["message"]
+    assert f"table {lake.database}.orderitems ({format_}) of stream orderItems" in answer["message"]
     assert f"To continue them, set {set_these}. " in answer["message"]
 
 

@@ -163,7 +163,7 @@ def test_an_append_publishes_the_rows_that_a_failed_sync_has_left(lake: Lake, pl
     runs = [sync(platform, lake.config(**OPTIONS), object_schema(id=INTEGER), {"id": id_}) for id_ in (4, 5)]
 
     assert status["status"] == "SUCCEEDED"
-    assert f"publishes the rows of its branch {STAGING}" in status["message"]
+    assert f"its branch {STAGING} contains rows of a failed sync" in status["message"]
     assert [run.exit_code for run in runs] == [0, 0], runs[0].report()
     assert ids(lake) == [1, 2, 3, 4, 5]
     assert [len([text for text in run.logs if STAGING in text]) for run in runs] == [1, 0]
@@ -181,7 +181,7 @@ def test_check_tells_of_staged_rows_that_no_sync_publishes(lake: Lake, platform:
     status = platform.check(lake.config(**OPTIONS)).connection_status
     run = sync(platform, lake.config(), object_schema(id=INTEGER), {"id": 4})
 
-    assert f"its branch {STAGING} has another history than main" in status["message"]
+    assert f"the history of its branch {STAGING} does not contain the head of main" in status["message"]
     assert run.exit_code == 0, run.report()
     assert ids(lake) == [1, 3, 4]
 
@@ -259,8 +259,9 @@ def test_a_record_without_a_value_for_a_key_is_refused_with_statements_that_an_e
     assert run.exit_code == 1
     [error] = run.errors
     assert (
-        "its column id is required, and records have no value for it. Make the column optional (ALTER TABLE ... DROP "
-        "IDENTIFIER FIELDS id, then ALTER TABLE ... ALTER COLUMN id DROP NOT NULL)" in error["message"]
+        "its column id is required, but some records contain no value for this column. Make the column optional "
+        "(ALTER TABLE ... DROP IDENTIFIER FIELDS id, then ALTER TABLE ... ALTER COLUMN id DROP NOT NULL)"
+        in error["message"]
     )
 
 
@@ -276,10 +277,10 @@ def test_no_second_table_is_begun_beside_its_own(lake: Lake, platform: Platform)
     assert run.exit_code == 1
     [error] = run.errors
     assert (
-        f"table {lake.database}.order_items: it would be a second table beside {lake.database}.orderitems, which "
-        "Airbyte's S3 Data Lake destination created" in error["message"]
+        f"table {lake.database}.order_items: Airbyte's S3 Data Lake destination created table "
+        f"{lake.database}.orderitems" in error["message"]
     )
-    assert f"To continue {lake.database}.orderitems, set naming.style preserve" in error["message"]
+    assert f"To continue table {lake.database}.orderitems, set naming.style to preserve" in error["message"]
     assert lake.tables() == [(lake.database, "orderitems")]
 
 
@@ -288,7 +289,7 @@ def test_no_second_table_is_begun_beside_its_own(lake: Lake, platform: Platform)
     ("options", "says"),
     [
         ({"bucket_prefix": "elsewhere"}, "its location is s3://"),
-        ({"table_type": "HIVE"}, "it is an Iceberg table, and table_type is HIVE"),
+        ({"table_type": "HIVE"}, "it is an Iceberg table, but table_type is HIVE"),
         ({}, "set naming.style to preserve"),
     ],
 )

@@ -42,7 +42,7 @@ def test_an_overwrite_that_another_sync_takes_over_stops_and_loses_nothing(
     assert run.exit_code == 1
     (error,) = run.errors
     assert error["failure_type"] == "config_error"
-    assert "another sync of the stream has taken over this table" in error["message"]
+    assert "another sync has taken over the table" in error["message"]
     assert len(run.states) == 1
     assert warehouse.ids("orders") == ids
 
@@ -59,7 +59,7 @@ def test_a_sync_that_appends_to_a_hive_table_stops_once_another_one_writes_to_it
 
     assert run.exit_code == 1
     (error,) = run.errors
-    assert "another sync of the stream has taken over this table" in error["message"]
+    assert "another sync has taken over the table" in error["message"]
     assert len(run.states) == 1
     assert warehouse.ids("orders") == [1, WIDE]
     warehouse.sync(orders(), [order(2), COMPLETE])

@@ -82,5 +82,8 @@ def test_a_stream_that_would_take_the_table_of_rejects_is_refused_before_anythin
     assert run.exit_code == 1
     [error] = run.errors
     assert error["failure_type"] == "config_error"
-    assert f"table {warehouse.lake.database}.airbyte_rejects, which is the table of rejects" in error["message"]
+    assert (
+        f"table {warehouse.lake.database}.airbyte_rejects, but this name is reserved for the table of rejects"
+        in error["message"]
+    )
     assert warehouse.lake.objects() == {}

@@ -51,7 +51,7 @@ def test_the_newest_sync_continues_and_an_older_one_that_appends_stops(shop: Sho
     newer = shop.sync()
 
     for _ in range(2):
-        with pytest.raises(Fenced, match="another sync of the stream has taken over this table"):
+        with pytest.raises(Fenced, match="another sync has taken over the table"):
             older.table.commit(late, older.executors.rewrite)
     newer.commit(*ids(3))
     older.publish()

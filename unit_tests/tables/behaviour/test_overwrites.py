@@ -193,7 +193,7 @@ def test_an_overwrite_that_was_taken_over_is_fenced_and_leaves_its_rows_to_the_o
     sync = shop.sync(successor[0], overwrite=successor[1])
 
     for step in (lambda: fenced.table.commit(late, fenced.executors.rewrite), fenced.publish):
-        with pytest.raises(Fenced, match="another sync of the stream has taken over this table") as raised:
+        with pytest.raises(Fenced, match="another sync has taken over the table") as raised:
             step()
         assert isinstance(raised.value, TableConflict)
         assert str(raised.value).startswith(f"Table {shop.name}: ")
@@ -298,7 +298,7 @@ def test_an_append_does_not_go_on_after_rows_that_were_removed(shop: Shop, by: s
     pending(shop, 5)
     taken_over(shop, by)
 
-    with pytest.raises(TableConflict, match=r"generation 5, .* Refresh the stream"):
+    with pytest.raises(TableConflict, match=r"generation 5 .* Refresh the stream"):
         shop.sync(5)
     for other_generation in (4, 6):
         shop.sync(other_generation)

@@ -104,7 +104,7 @@ def test_a_table_that_somebody_creates_at_the_same_time_is_looked_at(cloud: Clou
     before(cloud.access, "glue", "CreateTable", create)
 
     lines = LinesTable(REJECTS, "landing", ROOT, cloud.access, ungoverned(cloud.access))
-    with pytest.raises(TableConflict, match="other partition keys"):
+    with pytest.raises(TableConflict, match="the partition keys of the table differ"):
         lines.register_folders({("R", "shop.orders", "2026-11-21"): f"{ROOT}/R/"})
 
 

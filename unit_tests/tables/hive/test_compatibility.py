@@ -18,7 +18,7 @@ BUCKETED = {"BucketColumns": ["id"], "NumberOfBuckets": 4}
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"Parameters": {"table_type": "iceberg"}}, "it is an Iceberg table and table_type is HIVE"),
+        ({"Parameters": {"table_type": "iceberg"}}, "it is an Iceberg table, but table_type is HIVE"),
         ({"Parameters": {"table_type": "DELTA"}}, "its parameter table_type is DELTA"),
         ({"Parameters": {"table_type": "HUDI"}}, "its parameter table_type is HUDI"),
         ({"Parameters": {"spark.sql.sources.provider": "hudi"}}, "its parameter spark.sql.sources.provider is hudi"),
@@ -27,17 +27,20 @@ BUCKETED = {"BucketColumns": ["id"], "NumberOfBuckets": 4}
         ({"Parameters": {"parquet.column.index.access": "true"}}, "its property parquet.column.index.access is true"),
         ({"TableType": "VIRTUAL_VIEW"}, "it is a view (TableType VIRTUAL_VIEW)"),
         ({"TableType": "GOVERNED"}, "it is a governed table"),
-        ({"TargetTable": {"CatalogId": "1", "DatabaseName": "a", "Name": "b"}}, "a resource link (TargetTable) to a.b"),
+        (
+            {"TargetTable": {"CatalogId": "1", "DatabaseName": "a", "Name": "b"}},
+            "a resource link (TargetTable) to table a.b",
+        ),
         ({"PartitionKeys": [{"Name": "day", "Type": "date"}]}, "it is partitioned"),
-        (descriptor(SerdeInfo={"SerializationLibrary": JSON}), f"its SerDe is {JSON}, which cannot read parquet files"),
-        ({"StorageDescriptor": {}}, "its SerDe is not set, which cannot read parquet"),
+        (descriptor(SerdeInfo={"SerializationLibrary": JSON}), f"its SerDe ({JSON}) cannot read parquet files"),
+        ({"StorageDescriptor": {}}, "its SerDe (not set) cannot read parquet"),
         (
             descriptor(InputFormat=f"{HIVE}.SymlinkTextInputFormat"),
-            f"its InputFormat is {HIVE}.SymlinkTextInputFormat",
+            f"its InputFormat ({HIVE}.SymlinkTextInputFormat",
         ),
         (
             descriptor(InputFormat="org.apache.hudi.hadoop.HoodieParquetInputFormat"),
-            "its InputFormat is org.apache.hudi",
+            "its InputFormat (org.apache.hudi",
         ),
         (descriptor(**BUCKETED), "it is bucketed by id (BucketColumns)"),
         (descriptor(StoredAsSubDirectories=True), "(StoredAsSubDirectories)"),
@@ -45,12 +48,12 @@ BUCKETED = {"BucketColumns": ["id"], "NumberOfBuckets": 4}
         (descriptor(Location="hdfs://cluster/orders"), "its location hdfs://cluster/orders is not in S3"),
         (descriptor(Location=f"s3://{BUCKET}"), f"its location s3://{BUCKET} is a whole bucket"),
         (descriptor(Location=f"s3://{BUCKET}/"), "is a whole bucket"),
-        (descriptor(Location=f"s3://{BUCKET}/a//b"), "has a folder without a name"),
-        (descriptor(Location=f"s3://{BUCKET}/a//"), "has a folder without a name"),
-        (descriptor(Location=f"s3://{BUCKET}/a/../b"), "or with the name . or .."),
+        (descriptor(Location=f"s3://{BUCKET}/a//b"), "contains an empty folder name"),
+        (descriptor(Location=f"s3://{BUCKET}/a//"), "contains an empty folder name"),
+        (descriptor(Location=f"s3://{BUCKET}/a/../b"), "or the folder name . or .."),
         (
             descriptor(Columns=[{"Name": "_airbyte_meta", "Type": "string"}]),
-            "its column _airbyte_meta has another type",
+            "the type of its column _airbyte_meta differs",
         ),
         (
             descriptor(

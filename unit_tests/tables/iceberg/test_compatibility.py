@@ -40,7 +40,7 @@ def required_name(*, required: bool) -> NestedField:
         (
             (ID, NestedField(2, "theirs", StringType(), required=True)),
             {},
-            "its column theirs is required, and the stream has no such field",
+            "its column theirs is required, but the stream has no such field",
         ),
         (
             (ID, NestedField(4, "tags", ListType(5, StringType(), element_required=True))),
@@ -82,7 +82,7 @@ def test_a_required_column_of_the_connector_s_own_is_refused_only_if_the_platfor
     )
 
     with pytest.raises(
-        TableConflict, match=r"its column _airbyte_meta\.sync_id is required, and the platform sends none"
+        TableConflict, match=r"its column _airbyte_meta\.sync_id is required, but the platform sends no value"
     ):
         lake.open()
     lake.load().update_schema(allow_incompatible_changes=True).make_column_optional("_airbyte_meta.sync_id").commit()
@@ -104,7 +104,9 @@ def test_a_table_of_format_version_3_is_refused(lake: Lake) -> None:
     lake.create(Schema(ID))
     lake.edit_metadata({"format-version": 3, "next-row-id": 0})
 
-    with pytest.raises(TableConflict, match="its format-version is 3, and this connector writes versions 1 and 2"):
+    with pytest.raises(
+        TableConflict, match="its format-version is 3, but this connector supports only versions 1 and 2"
+    ):
         lake.open()
 
 
@@ -132,9 +134,9 @@ def test_a_table_of_format_version_1_is_compatible(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("field", "reason"),
     [
-        ({"transform": "zorder"}, "its partition field p has a transform that this connector does not know"),
-        ({"source-id": 9}, "its partition field p is of a column that was dropped"),
-        ({"source-id": 3}, "its partition field p is of a value inside a list or a map"),
+        ({"transform": "zorder"}, "its partition field p uses a transform that this connector does not support"),
+        ({"source-id": 9}, "its partition field p refers to a dropped column"),
+        ({"source-id": 3}, "its partition field p refers to a value inside a list or a map"),
     ],
 )
 def test_a_table_whose_partitions_cannot_be_written_is_refused(lake: Lake, field: dict[str, Any], reason: str) -> None:
@@ -161,7 +163,7 @@ def test_a_table_whose_sort_order_has_a_dropped_column_is_refused(lake: Lake) ->
     by = {"source-id": 9, "transform": "identity", "direction": "asc", "null-order": "nulls-first"}
     lake.edit_metadata({"sort-orders": [{"order-id": 1, "fields": [by]}], "default-sort-order-id": 1})
 
-    with pytest.raises(TableConflict, match="its sort order has a column that was dropped"):
+    with pytest.raises(TableConflict, match="its sort order contains a dropped column"):
         lake.open()
 
 

@@ -293,7 +293,7 @@ def test_a_file_that_is_not_in_s3_is_not_read(lake: Lake, location: str) -> None
         SkipArchive=True,
     )
 
-    with pytest.raises(ConnectorError, match="is not an address in S3") as refused:
+    with pytest.raises(ConnectorError, match="is not an S3 address") as refused:
         lake.open()
     assert refused.value.failure.type == "config_error"
 

@@ -185,7 +185,7 @@ def test_files_without_field_ids_are_not_rewritten_and_a_warning_counts_them(
 
     promote(lake, lake.open(columns=columns()), Executors(), 2)
 
-    assert "files of other writers without field ids (1) still hold it as float" in caplog.text
+    assert "files of other writers without field IDs (1) still store the column as float" in caplog.text
     assert rows(lake) == [(1, TENTH), (2, 0.1)]
 
 
@@ -229,7 +229,7 @@ def test_rewritten_files_are_deleted_when_another_writer_promotes_the_column_fir
     live = {task.file.file_path for task in lake.load().scan().plan_files()}
     assert rows(lake) == [(1, TENTH), (2, 0.1), (3, 0.1)]
     assert len(lake.uris(".parquet") - live) == 1  # older snapshots need the first file
-    assert caplog.text.count("became double") == 1
+    assert caplog.text.count("promoted column") == 1
 
 
 @pytest.mark.parametrize("branch", [MAIN_BRANCH, "airbyte_generation_2"])
@@ -241,7 +241,7 @@ def test_a_promotion_is_refused_where_equality_deletes_apply(lake: Lake, branch:
     lake.delete_by_equality(branch)
     before = lake.objects()
 
-    with pytest.raises(TableConflict, match=f"column price must become double, .* on branch {branch} rows"):
+    with pytest.raises(TableConflict, match=f"column price must become double, .* On branch {branch}, equality"):
         promote(lake, opened, Executors(), 5)
 
     assert lake.load().schema().find_type("price") == FloatType()

@@ -94,7 +94,9 @@ def test_a_stream_with_partition_keys_and_without_the_date_of_its_template_is_re
     template = "{database}/{table}/land={land}/{date}"
     configured = config(path_layout=template, partition_source="cursor", streams=streams)
 
-    with pytest.raises(ConfigError, match=r"has a folder \{date\}, but stream shop\.orders has no date for it"):
+    with pytest.raises(
+        ConfigError, match=r"contains the folder \{date\}, but partition_source names no date of stream shop\.orders"
+    ):
         layout(configured, schema=WITH_COUNTRY).hive_folders(columns(configured, WITH_COUNTRY))
 
 
@@ -110,12 +112,16 @@ def test_an_empty_partition_by_means_no_partitions(path_layout: str) -> None:
 @pytest.mark.parametrize(
     ("path_layout", "partition_by", "message"),
     [
-        ("plain", [{"source": "country"}], "has the key country_key, but path_layout has no folder"),
-        ("{database}/{table}/land={land}/{date}", None, "has a folder {land}, but stream shop.orders has no partition"),
+        ("plain", [{"source": "country"}], "contains the key country_key, but path_layout has no folder"),
+        (
+            "{database}/{table}/land={land}/{date}",
+            None,
+            "contains the folder {land}, but stream shop.orders has no partition",
+        ),
         (
             "{database}/{table}/land={land}",
             [{"source": "country", "name": "land"}, {"source": "id"}],
-            "has the key id_key, but path_layout has no folder",
+            "contains the key id_key, but path_layout has no folder",
         ),
     ],
 )

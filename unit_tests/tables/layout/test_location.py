@@ -32,7 +32,7 @@ def test_a_table_inside_bucket_and_prefix_is_accepted_and_logged(
     with caplog.at_level(logging.INFO):
         CONFIGURED.accept(ORDERS, NAME, "Hive", location, created=False)
 
-    assert caplog.messages == [f"Stream shop.orders: table shop.orders (Hive) at {location}, exists."]
+    assert caplog.messages == [f"Stream shop.orders: continues Hive table shop.orders at {location}."]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_table_outside_bucket_and_prefix_is_refused_unless_its_location_is_fol
 
     message = str(refused.value)
     assert message.startswith("Cannot write stream shop.orders to table shop.orders: its location is")
-    assert f"is {location}, while bucket_name and bucket_prefix choose s3://lake/raw/." in message
+    assert f"is {location}, outside s3://lake/raw/, which" in message
     assert "or set follow_table_location to true" in message
     if location.startswith("s3"):
         FOLLOWING.accept(ORDERS, NAME, "Hive", location, created=False)
@@ -55,7 +55,7 @@ def test_a_table_outside_bucket_and_prefix_is_refused_unless_its_location_is_fol
 
 @pytest.mark.parametrize("key", ["raw//orders", "raw/./orders", "raw/../orders", "/raw/orders", "a?b", "a#b"])
 def test_an_iceberg_table_at_an_ambiguous_location_is_refused_even_if_followed(key: str) -> None:
-    with pytest.raises(TableConflict, match="Clients of S3 resolve such paths differently"):
+    with pytest.raises(TableConflict, match="S3 clients resolve such paths differently"):
         FOLLOWING.accept(ORDERS, NAME, "Iceberg", f"s3://lake/{key}", created=False)
 
 

@@ -23,16 +23,16 @@ SYNCED = [StreamId(None, "orders"), StreamId("eu", "Order lines"), StreamId("us"
     [
         (
             {"stream": "Orders"},
-            "stream Orders, which is not in this sync, so its options have no effect. Did you mean orders?",
+            "stream Orders, which is not in this sync, so the entry has no effect. Did you mean orders?",
         ),
         ({"stream": "orders", "namespace": "eu"}, "stream eu.orders, "),
         (
             {"stream": "order line", "namespace": "eu"},
-            "no effect. Did you mean eu.Order lines? Names are compared exactly.",
+            "no effect. Did you mean eu.Order lines? Names must match exactly.",
         ),
         (
             {"stream": "invoices"},
-            "stream invoices, which is not in this sync, so its options have no effect. Names",
+            "stream invoices, which is not in this sync, so the entry has no effect. Names",
         ),
     ],
 )
@@ -84,12 +84,15 @@ def require(cloud: Cloud, *streams: Stream, **given: Any) -> None:
         ({"partitioning": "DAY", "partition_source": "create_at"}, "Did you mean created_at?"),
         (
             {"partitioning": "DATE", "partition_source": "paid_at", "table_type": "HIVE"},
-            "a date or date-time field paid_at",
+            "partition_source names the field paid_at",
         ),
-        ({"partitioning": "DAY", "partition_source": "x"}, "Fields that are dates: at, created_at. Set it to cursor"),
+        (
+            {"partitioning": "DAY", "partition_source": "x"},
+            "Date fields: at, created_at. Set partition_source to cursor",
+        ),
         (
             {"path_layout": "{database}/{table}/dt={date}", "partition_source": "x", "table_type": "HIVE"},
-            "No stream of this sync has a date or date-time field x (partition_source), so no table would be part",
+            "partition_source names the field x, but no stream of this sync has a date",
         ),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_certificate_of_the_user_s_authority_is_trusted_and_no_other(tmp_path:
 @pytest.mark.parametrize(
     ("body", "status", "type_", "words"),
     [
-        ("<html>", 200, "config_error", "its answer is not that of an Iceberg catalog"),
+        ("<html>", 200, "config_error", "did not respond as an Iceberg catalog"),
         ("<html>", 404, "config_error", "Check catalog.uri"),
         ("", 401, "config_error", "catalog.client_secret"),
         ("", 403, "config_error", "right to create"),
@@ -98,14 +98,14 @@ def test_what_a_server_answers_is_explained(body: str, status: int, type_: str, 
 def test_a_server_that_is_down_is_explained_without_python_s_text() -> None:
     with server(CONFIG) as uri:
         pass
-    with pytest.raises(ConnectorError, match="does not answer") as refused:
+    with pytest.raises(ConnectorError, match="did not respond") as refused:
         connect(uri)
 
     failure = refused.value.failure
     assert failure.type == "transient_error"
     assert failure.message == (
-        f"The Iceberg catalog at {uri}: it does not answer. Check catalog.uri, that the server is running, and that "
-        "this machine can reach it. Then try again."
+        f"The Iceberg catalog at {uri} did not respond. Check catalog.uri. Check that the server is running and that "
+        "this machine can reach the server. Then try again."
     )
     assert "Connection refused" in failure.detail
 

@@ -125,8 +125,8 @@ class Merges:
         except ConnectorError as error:
             where = scope.pending or scope.target
             message = (
-                f"{error.failure.message} No acknowledged rows are lost: they are on the branch {where} of table "
-                f"{self.table}. The next sync of the stream merges them, unless it overwrites the table."
+                f"{error.failure.message} No acknowledged rows are lost: the branch {where} of table {self.table} "
+                "contains these rows. The next sync of the stream merges the rows, unless it overwrites the table."
             )
             raise ConnectorError(replace(error.failure, message=message)) from error
 
@@ -187,19 +187,19 @@ class MergeResult:
         how to write less.
         """
         amplification = self.bytes_written / max(1, self.pending_bytes)
-        with_deletes = f", {self.with_deletes} got position deletes" if self.with_deletes else ""
+        with_deletes = f", added position deletes to {self.with_deletes} files" if self.with_deletes else ""
         text = (
-            f"{self.pending_rows} rows were merged by ({key}): {self.inserted} inserted, {self.replaced} replaced, "
-            f"{self.deleted} deleted. {self.rewritten} files were rewritten{with_deletes}, {self.by_reference} added "
-            f"as they were: {self.bytes_written / 1e6:.1f} MB written for {self.pending_bytes / 1e6:.1f} MB "
-            f"({amplification:.1f} times as much)."
+            f"merged {self.pending_rows} rows by ({key}): {self.inserted} inserted, {self.replaced} replaced, "
+            f"{self.deleted} deleted. Rewrote {self.rewritten} files{with_deletes} and added {self.by_reference} "
+            f"files unchanged. Wrote {self.bytes_written / 1e6:.1f} MB for {self.pending_bytes / 1e6:.1f} MB of "
+            f"pending rows ({amplification:.1f} times as much)."
         )
         if amplification <= _HIGH_AMPLIFICATION:
             return text
-        option = "dedup.deletes merge_on_read, " if deletes == "copy_on_write" else ""
+        option = "set dedup.deletes to merge_on_read, " if deletes == "copy_on_write" else ""
         return (
-            f"{text} A file with one replaced row is rewritten as a whole: {option}partitioning or sorting by the key "
-            "(partition_by, sort_by), or fewer syncs with more records would write less."
+            f"{text} If one row of a file is replaced, the whole file is rewritten. To write less, {option}partition "
+            "or sort by the key (partition_by, sort_by), or run fewer syncs with more records."
         )
 
     def _add_pending(self, results: Sequence[tuple[Sequence[int], Removed]]) -> None:
@@ -281,7 +281,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
             common.operations,
             _ATTEMPTS,
             f"Cannot merge the pending rows of table {common.table}",
-            "Nothing was changed, and no acknowledged rows are lost: the next sync merges them.",
+            "The table is unchanged, and no acknowledged rows are lost. The next sync merges the rows.",
         )
         self._table = common.table
         self._scope = scope

@@ -98,7 +98,7 @@ class Definition:
 
     def key_names(self, schema: Schema) -> str:
         """Return the names of the key's columns, separated by commas, for messages."""
-        return ", ".join(schema.find_column_name(id_) or "a column that was dropped" for id_ in self.key)
+        return ", ".join(schema.find_column_name(id_) or "a dropped column" for id_ in self.key)
 
     def versions(self, schema: Schema) -> Versions | None:
         """Return the columns by which jobs compare the versions of a row: the rows with the same key.
@@ -132,13 +132,13 @@ def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
     renamed = [f"ALTER TABLE ... RENAME COLUMN {now} TO {then}" for now, then in names if now != then]
     if renamed and definition.has_columns(schema):
         return f"{remedy}Rename the column back ({', '.join(renamed)})"
-    remedy += "Refresh the stream, so that all its records are sent again, or set the primary key back"
+    remedy += "Refresh the stream to send all its records again, or restore the earlier primary key"
     if pending is None or definition.has_columns(schema):
         return remedy
     head = metadata.refs[PENDING_BRANCH].snapshot_id
     return (
-        f"{remedy}. A refresh discards the pending rows: SELECT * FROM ... VERSION AS OF {head} reads them with the "
-        "column that was dropped, if the source does not have it any more"
+        f"{remedy}. A refresh discards the pending rows. If the source no longer contains the dropped column, first "
+        f"read the pending rows with this column: SELECT * FROM ... VERSION AS OF {head}"
     )
 
 
@@ -151,7 +151,7 @@ def why_unmergeable(metadata: TableMetadata) -> str | None:
     if scope is None or scope.definition.has_columns(schema):
         return None
     key = scope.definition.key_names(schema)
-    return f"its pending rows came with the primary key ({key}). {remedy_for_key(scope.definition, metadata)}"
+    return f"its pending rows were written with the primary key ({key}). {remedy_for_key(scope.definition, metadata)}"
 
 
 def _first_name(id_: int, metadata: TableMetadata) -> str | None:
@@ -214,8 +214,8 @@ def deduplication(
         if column is None or isinstance(column.type, Struct | List):
             reason = "has no column of its own" if column is None else "is an object or an array"
             problem = (
-                f"its {role} is the field {field}, which {reason}, and rows can only be compared by single values. "
-                f"Choose another {role} in the connection's settings, or a sync mode without deduplication"
+                f"the {role} of the stream is the field {field}, which {reason}. Rows can be compared only by single "
+                f"values. Choose another {role} in the connection's settings, or a sync mode without deduplication"
             )
             raise table_conflict(stream.id, table, problem)
         return column.name
@@ -330,8 +330,8 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
     schema, versions = table.schema(), scope.definition.versions(table.schema())
     if versions is None:
         raise Unsuitable(
-            f"its rows must be unique by ({scope.definition.key_names(schema)}), and a column of that key or one of "
-            f"the connector's own was dropped: {remedy_for_key(scope.definition, table.metadata)}"
+            f"its rows are deduplicated by ({scope.definition.key_names(schema)}), but a column of this key or a "
+            f"metadata column of the connector was dropped. {remedy_for_key(scope.definition, table.metadata)}"
         )
     arrow = rewritable_schema(table.metadata)
     arriving = files.of(table, scope.pending) if scope.pending is not None else []
@@ -339,16 +339,15 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
     # Check each file: a table may contain delete files that apply to no data file, for example after a compaction.
     if any(file.has_equality_deletes for file in (*arriving, *content)):
         raise Unsuitable(
-            "another engine has deleted rows from it by equality deletes, which this connector does not apply. "
-            "Compact the table (in Athena OPTIMIZE, in Spark rewrite_data_files with delete-file-threshold 1), and "
-            "sync again"
+            "another engine added equality deletes, which this connector does not apply. Compact the table (Athena: "
+            "OPTIMIZE; Spark: rewrite_data_files with delete-file-threshold 1), and run the sync again"
         )
     require_parquet((*arriving, *content))
     # Files are removed by path, which would remove all entries of a repeated file. Its rows would also be merged twice.
     if len({file.path for file in (*arriving, *content)}) < len(arriving) + len(content):
         raise Unsuitable(
-            "it lists a file more than once, so it has the rows of this file more than once. Rewrite its files (in "
-            "Spark rewrite_data_files with rewrite-all), and sync again"
+            "it lists a file more than once, so it contains the rows of this file more than once. Rewrite the "
+            "table's files (Spark: rewrite_data_files with rewrite-all), and run the sync again"
         )
     unique = _unique(content, table, scope, files)
     pending = [*(file for file in content if file.path not in unique), *arriving]

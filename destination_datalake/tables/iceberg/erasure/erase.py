@@ -134,7 +134,7 @@ class TableErasure(Rework[TablePlan, _Result]):
             TableOperations(name, catalog),
             _ATTEMPTS,
             f"Cannot erase rows from table {name}",
-            "Run the command again when there are fewer of them; it goes on where it was.",
+            "Run the command again when fewer writers change the table. The command then continues its work.",
         )
         self.name = name
         self.column = column
@@ -225,8 +225,9 @@ class TableErasure(Rework[TablePlan, _Result]):
             matches = self.located([file.source(plan.metadata) for file in unknown])
             if matches.unreadable:
                 raise TableConflict(
-                    f"Cannot erase rows from table {self.name}: its file {matches.unreadable[0]} cannot be read as the "
-                    "table's metadata describes it. Cannot determine whether it has such rows."
+                    f"Cannot erase rows from table {self.name}: its file {matches.unreadable[0]} does not match the "
+                    "table's metadata, so the connector cannot determine whether the file contains such rows. "
+                    "Rewrite this file with another engine, and run the command again."
                 )
             self._located |= {file.path: matches.files.get(file.path) for file in unknown}
             self._missing |= {*matches.missing}
@@ -239,8 +240,8 @@ class TableErasure(Rework[TablePlan, _Result]):
                 raise StalePlan
             raise TableConflict(
                 f"Cannot erase rows from table {self.name}: it refers to {min(missing)}, which does not exist. If the "
-                "bucket has versioning, remove the object's delete marker. Otherwise roll the table back to a snapshot "
-                "without it, and expire the other snapshots."
+                "bucket has versioning, remove the object's delete marker. Otherwise, roll the table back to a "
+                "snapshot that does not refer to this object, and expire the other snapshots."
             )
 
     def located(self, sources: Sequence[SourceFile]) -> ColumnMatches:
@@ -257,10 +258,9 @@ class TableErasure(Rework[TablePlan, _Result]):
     def _require_no_tags(self, plan: TablePlan, matches: MatchesByFile) -> None:
         if not self.request.drop_tags and (tags := plan.tags(matches, self._kept_since)):
             raise TableConflict(
-                f"Cannot erase rows from table {self.name}: {', '.join(tags)} "
-                f"{'is a tag' if len(tags) == 1 else 'are tags'} of a snapshot that has them, and a tag cannot be "
-                "changed. Drop tags that are not needed (in Spark ALTER TABLE ... DROP TAG), or run the command with "
-                "--drop-tags."
+                f"Cannot erase rows from table {self.name}: snapshots with these rows have tags ({', '.join(tags)}), "
+                "and tags cannot be changed. Drop tags that you do not need (Spark: ALTER TABLE ... DROP TAG), or "
+                "run the command with --drop-tags."
             )
 
     @property

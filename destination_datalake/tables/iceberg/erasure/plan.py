@@ -151,8 +151,8 @@ class Planner:
             equality = [*self._equality_deletes(manifests, table.io)]
             if equality and snapshot.snapshot_id in heads.values():
                 raise Unsuitable(
-                    "another engine has deleted rows from it by equality deletes, which may contain the ids. "
-                    "Compact the table (in Athena OPTIMIZE, in Spark rewrite_data_files with delete-file-threshold 1)"
+                    "another engine added equality deletes, which may contain the IDs. Compact the table (Athena: "
+                    "OPTIMIZE; Spark: rewrite_data_files with delete-file-threshold 1), and run the command again"
                 )
             with_rows = {file.path: file for file in (*live, *equality) if self._may_have_rows(file, id_filter)}
             require_parquet(with_rows.values())
@@ -216,8 +216,8 @@ class Planner:
 def _require(metadata: TableMetadata) -> pa.Schema:
     if not is_garbage_collected(metadata):
         raise Unsuitable(
-            "its property gc.enabled is false, so its files may be shared with other tables, and none of them may be "
-            "deleted. If they are not, remove the property"
+            "its property gc.enabled is false, so other tables may use its files, and the connector must not delete "
+            "these files. If no other table uses the files, remove the property"
         )
     if (reason := incompatibility(metadata)) is not None:
         raise Unsuitable(reason)
@@ -259,15 +259,15 @@ class IdColumn:
             )
         if not isinstance(path[-1].field_type, PrimitiveType):
             raise ConfigError(
-                f"--column {column}: in table {table} it is of type {path[-1].field_type}, not a single value. "
-                "Specify a nested field by its path, such as user.id. Nothing was changed."
+                f"--column {column}: in table {table}, this column has type {path[-1].field_type}, which is not a "
+                "single value. Specify a nested field by its path, such as user.id. Nothing was changed."
             )
         try:
             return cls(tuple(field.name for field in path), path[-1], _projected(path))
         except KeyError:
             raise ConfigError(
-                f"--column {column}: in table {table} it has type {path[-1].field_type}, which this connector does "
-                "not write. Nothing was changed."
+                f"--column {column}: in table {table}, this column has type {path[-1].field_type}, which this "
+                "connector does not support. Nothing was changed."
             ) from None
 
     @property

@@ -144,7 +144,7 @@ def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion
 
     def delete(latest: Table) -> None:
         if latest.metadata.table_uuid != plan.before.table_uuid:
-            raise MaintenanceSkipped("another table has taken its place meanwhile")
+            raise MaintenanceSkipped("another table has replaced it in the meantime")
         after = replace(plan, after=latest.metadata, metadata_location=latest.metadata_location)
         _delete_unreferenced(after, References(latest.io, data.s3), data, metadata)
 
@@ -304,7 +304,9 @@ def _positive(properties: Mapping[str, str], name: str) -> int | None:
     if (text := properties.get(name)) is None:
         return None
     if not text.isdecimal() or int(text) == 0:
-        raise MaintenanceSkipped(f"its property {name} is {text!r}, which is not a positive whole number")
+        raise MaintenanceSkipped(
+            f"its property {name} is {text!r}, which is not a positive whole number. Correct the property"
+        )
     return int(text)
 
 
@@ -419,8 +421,8 @@ class OrphanRemover:
             for file in references.unreferenced(files):
                 if (uuid := self._uuid(S3Address.parse(file.path))) not in (None, str(table.metadata.table_uuid)):
                     raise MaintenanceSkipped(
-                        f"its folder {folder} also has another table: {file.path} is metadata of table {uuid}. If that "
-                        "table is not needed any more, delete its metadata files"
+                        f"its folder {folder} also contains another table: {file.path} is a metadata file of table "
+                        f"{uuid}. If you do not need that table, delete its metadata files"
                     )
 
     def _uuid(self, address: S3Address) -> str | None:
@@ -456,7 +458,7 @@ def add_latest(references: References, table: Table, operations: TableOperations
 
     def add(latest: Table) -> None:
         if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
-            raise MaintenanceSkipped("another table has taken its place, or it has moved, meanwhile")
+            raise MaintenanceSkipped("another table has replaced it in the meantime, or its location has changed")
         references.add_metadata(latest.metadata, latest.metadata_location)
         references.add_files()
 

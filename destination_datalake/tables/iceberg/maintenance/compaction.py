@@ -23,7 +23,7 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from destination_datalake.errors import ConnectorError
+from destination_datalake.errors import ConnectorError, counted
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask
 from destination_datalake.schema.types import Field
@@ -118,7 +118,7 @@ def plan_compaction(
     if (reason := incompatibility(table.metadata)) is not None:
         return CompactionPlan((), (reason,))
     if arrow_schema(table.schema()) is None:
-        return CompactionPlan((), ("it has columns of types that this connector does not write",))
+        return CompactionPlan((), ("it contains columns of types that this connector does not support",))
     candidates, notes = _candidates((reader or BranchFiles()).of(table, MAIN_BRANCH))
     partitions: dict[PartitionKey, list[LiveFile]] = defaultdict(list)
     for file in candidates:
@@ -146,12 +146,12 @@ def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ..
         else:
             candidates.append(file)
     candidates.sort(key=lambda file: file.sequence or 0)
-    notes = {
-        f"equality deletes may apply to {with_equality_deletes} of its files": with_equality_deletes,
-        f"{of_other_formats} of its files are not Parquet files": of_other_formats,
-        f"{repeated} of its entries are of files that it lists more than once": repeated,
-    }
-    return candidates, tuple(note for note, files in notes.items() if files)
+    notes = (
+        (with_equality_deletes, "to which equality deletes may apply"),
+        (of_other_formats, "in formats other than Parquet"),
+        (repeated, "that the table lists more than once"),
+    )
+    return candidates, tuple(f"the compaction skips {counted(files, 'file')} {why}" for files, why in notes if files)
 
 
 def delete_ratio_exceeded(file: LiveFile) -> bool:
@@ -173,7 +173,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         self, name: TableName, catalog: TableCatalog, compact_on_executors: CompactFiles, target_bytes: int
     ) -> None:
         operations = TableOperations(name, catalog)
-        super().__init__(operations, 3, f"Cannot compact table {name}", "The next run continues.")
+        super().__init__(operations, 3, f"Cannot compact table {name}", "The next run continues the compaction.")
         self._name = name
         self._execute = compact_on_executors
         self._target_bytes = target_bytes
@@ -199,7 +199,10 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
                 break
             self._add_to_report(committed[1])
             conflicts += bool(self._written and not committed[1])
-        notes = (f"{count} of its files: {reason}" for reason, count in sorted(self._reasons.items()))
+        notes = (
+            f"the compaction skips {counted(count, 'file')}: {reason}"
+            for reason, count in sorted(self._reasons.items())
+        )
         self._report.notes = (*self._report.notes, *notes)
         return self._report
 
@@ -278,7 +281,11 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         except ConnectorError:
             if len(tasks) == 1:
                 raise
-        _logger.warning("Table %s: a compaction failed; its %d files are tried one by one.", self._name, len(tasks))
+        _logger.warning(
+            "Table %s: a compaction job failed. Its %d groups of files are now compacted in separate jobs.",
+            self._name,
+            len(tasks),
+        )
         results: list[CompactResult] = []
         errors: list[ConnectorError] = []
         for task in tasks:

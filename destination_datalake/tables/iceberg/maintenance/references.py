@@ -147,7 +147,9 @@ class References:
     def _require(self, source: str, paths: Sequence[str]) -> None:
         for path, is_missing in zip(paths, self.are_unreferenced(paths), strict=True):
             if is_missing:
-                raise Disagreement(f"{source} refers to {path}, which only one of two readers finds there")
+                raise Disagreement(
+                    f"{source} refers to {path}, but only one of the connector's two readers found this reference"
+                )
 
     @contextmanager
     def _unread_forgotten_on_error(self) -> Iterator[None]:
@@ -240,7 +242,10 @@ def live_files(manifest: ManifestFile, io: FileIO) -> list[File]:
     live = [File(file.file_path, file.file_size_in_bytes) for file in entries]
     added, existing = manifest.added_files_count, manifest.existing_files_count  # None in old tables.
     if added is not None and existing is not None and len(live) > added + existing:
-        raise Incomplete(f"{manifest.manifest_path} has {len(live)} live files in place of {added + existing}")
+        raise Incomplete(
+            f"{manifest.manifest_path} contains {len(live)} live files, but the manifest list records "
+            f"{added + existing}"
+        )
     return live
 
 
@@ -269,7 +274,7 @@ def is_garbage_collected(metadata: TableMetadata) -> bool:
 def require_garbage_collection(metadata: TableMetadata) -> None:
     """Raise MaintenanceSkipped if the property `gc.enabled` is false. Other tables may then use the table's files."""
     if not is_garbage_collected(metadata):
-        problem = f"its property {_GARBAGE_COLLECTION} is false, so its files may be shared with other tables"
+        problem = f"its property {_GARBAGE_COLLECTION} is false, so other tables may use its files"
         raise MaintenanceSkipped(problem)
 
 
@@ -282,7 +287,10 @@ def require_clock(s3: S3Client, folder: S3Address) -> None:
     answer = s3.list_objects_v2(Bucket=folder.bucket, Prefix=f"{folder.key}/", MaxKeys=1)
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     if date is not None and abs(datetime.now(UTC) - parsedate_to_datetime(date)) > _TOLERATED:
-        raise MaintenanceSkipped(f"this machine's clock differs from S3's ({date}) by more than an hour. Set it")
+        raise MaintenanceSkipped(
+            f"this machine's clock differs from the clock of S3 ({date}) by more than an hour. Correct this machine's "
+            "clock"
+        )
 
 
 class DeadlineExceeded(Exception):

@@ -141,7 +141,9 @@ class SecondReader:
         snapshot_ids = {snapshot.snapshot_id for snapshot in metadata.snapshots or ()}
         for name, ref in (metadata.refs or {}).items():
             if ref.snapshot_id not in snapshot_ids:
-                raise Disagreement(f"{path} has no snapshot {ref.snapshot_id}, to which {name} refers")
+                raise Disagreement(
+                    f"{path} contains no snapshot {ref.snapshot_id}, to which the branch or tag {name} refers"
+                )
         return metadata
 
     def manifests(self, manifest_list: str) -> list[tuple[str, int]]:
@@ -161,7 +163,7 @@ class SecondReader:
             if record[status] in _LIVE:
                 live.append(record[file][path])
             elif record[status] != _DELETED:
-                raise Disagreement(f"{manifest} has an entry of the unknown status {record[status]}")
+                raise Disagreement(f"{manifest} contains an entry with the unknown status {record[status]}")
         return live
 
     def _records(self, path: str, wanted: _Wanted) -> Iterator[Any]:
@@ -184,7 +186,7 @@ class SecondReader:
             with closing(answer["Body"]) as body:
                 content = body.read(_MAX_BYTES + 1)
                 if len(content) > _MAX_BYTES:
-                    raise Disagreement(f"{path} has more than {_MAX_BYTES:,} bytes, which is the limit")
+                    raise Disagreement(f"{path} exceeds the limit of {_MAX_BYTES:,} bytes")
                 return content + body.read()
 
         return retry_on(BotoCoreError, read)
@@ -199,7 +201,7 @@ def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
     file = io.BytesIO(content)
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
     if header["magic"] != b"Obj\x01":
-        raise ValueError("it is no Avro file")
+        raise ValueError("it is not an Avro file")
     schema = _named_by_id(json.loads(header["metadata"]["avro.schema"]))
     writer, reader = fastavro.parse_schema(schema), fastavro.parse_schema(_projected(schema, wanted))
     decompress = _CODECS[header["metadata"].get("avro.codec", b"null").decode()]
@@ -211,7 +213,7 @@ def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
         for _ in range(block["entries"]):
             yield fastavro.schemaless_reader(entries, writer, reader)
         if rest := len(entries.getvalue()) - entries.tell():
-            raise ValueError(f"{rest} bytes of a block belong to none of its entries")
+            raise ValueError(f"{rest} bytes of a block belong to no entry")
 
 
 def _inflated(content: bytes) -> IO[bytes]:
@@ -228,7 +230,7 @@ def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
     while chunk := content.read(64 * 1024):
         whole += chunk
         if len(whole) > _MAX_BYTES:
-            raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes, which is the limit")
+            raise ValueError(f"its content exceeds the limit of {_MAX_BYTES:,} bytes after decompression")
     return bytes(whole)
 
 
@@ -263,7 +265,7 @@ def _named_by_id(schema: Any) -> Any:
                 return {"type": "map", "values": translated(values)}
             case {"type": inner}:
                 return translated(inner)
-        raise ValueError(f"its schema has the unknown type {type_!r}")
+        raise ValueError(f"its schema contains the unknown type {type_!r}")
 
     return translated(schema)
 

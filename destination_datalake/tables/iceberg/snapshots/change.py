@@ -189,7 +189,12 @@ class _Producer(SnapshotProducer):
             self._writes.wait()
         except Exception as error:
             # This connector may be unable to read manifests of other writers.
-            _logger.info("%d manifests are not merged: %s: %s", len(chosen), type(error).__name__, error)
+            _logger.info(
+                "Cannot merge %d manifests (%s: %s). The commit continues without the merge.",
+                len(chosen),
+                type(error).__name__,
+                error,
+            )
             for manifest in chosen:
                 _UNMERGED.put(manifest.manifest_path, True, 1)
             self._delete_manifests(own)

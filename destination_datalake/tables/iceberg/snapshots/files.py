@@ -64,7 +64,8 @@ The values themselves are no key, because 0.0 equals -0.0, and NaN does not equa
 """
 
 _REMEDY = (
-    "If other engines can read the table, let them write its manifests again (Spark: the procedure rewrite_manifests)."
+    "If another engine can read the table, rewrite the manifests with that engine (Spark: the procedure "
+    "rewrite_manifests)."
 )
 
 
@@ -206,7 +207,7 @@ def complete_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEnt
             yield entry
     counts = (manifest.added_files_count, manifest.existing_files_count)  # None in old tables.
     if live < (listed := sum(count or 0 for count in counts)):
-        raise Incomplete(f"{manifest.manifest_path} cannot be read: it has {live} of {listed} live files")
+        raise Incomplete(f"{manifest.manifest_path} cannot be read: it contains {live} of {listed} live files")
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def test_table_goes_on_as_it_is_recorded_whatever_the_defaults_are(cloud: Cloud,
         (
             {},
             {"partitioning": "YEAR/MONTH"},
-            "but the options ask for (created_at_year bigint, created_at_month bigint)",
+            "but the options configure (created_at_year bigint, created_at_month bigint)",
         ),
         ({}, {"timezone": "Europe/Berlin"}, "created_at_date is date(created_at, Europe/Berlin)"),
         ({**BY_MONTH, "columns": [ID, OBJECT]}, {**BY_MONTH, "columns": [ID, FLAT]}, "c_month is month(alpha_c, UTC)"),
@@ -123,7 +123,11 @@ def test_table_goes_on_as_it_is_recorded_whatever_the_defaults_are(cloud: Cloud,
             {"catalog_partitions": "projection"},
             "Restore partitioning, partition_source, partition_by, nested, path_layout",
         ),
-        ({"partitioning": "NO PARTITIONING"}, {}, "it is not partitioned, but the options ask for the partition keys"),
+        (
+            {"partitioning": "NO PARTITIONING"},
+            {},
+            "it is not partitioned, but the options configure the partition keys",
+        ),
     ],
 )
 def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
@@ -138,7 +142,7 @@ def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
     assert str(refused.value).startswith("Cannot write stream shop.Events to table shop.events: ")
     assert message in str(refused.value)
     present, _, configured = (
-        str(refused.value).partition(". The partition keys")[0].partition(", but the options ask for ")
+        str(refused.value).partition(". The partition keys")[0].partition(", but the options configure ")
     )
     assert not present.endswith(configured)
     assert str(refused.value).endswith("or set another table_prefix, or choose another lakeformation_database_name.")

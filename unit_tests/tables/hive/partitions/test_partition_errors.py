@@ -115,7 +115,7 @@ def test_a_conflict_about_a_partition_by_a_column_s_values_does_not_quote_them(c
     with pytest.raises(TableConflict) as refused:
         syncing.commit((1, None), country="Atlantis")
 
-    assert "a partition of the sent rows is registered at a location outside" in str(refused.value)
+    assert "a partition for rows of the stream is registered at a location outside" in str(refused.value)
     assert "Atlantis" not in str(refused.value)
     syncing.commit((2, None), country="a/b=c %é")
     assert [(id, values) for id, values, _ in rows(cloud)] == [(2, ("a/b=c %é",))]

@@ -257,7 +257,7 @@ def test_a_folder_that_the_table_has_left_stays_while_a_partition_of_others_is_t
     sync(cloud, generation=2).publish()
 
     assert before == set(ids(cloud)) == {1, 2}
-    assert f"{old_location} is not deleted" in caplog.text
+    assert f"{old_location} was not deleted" in caplog.text
     cloud.access.client("glue").delete_partition(
         DatabaseName="shop", TableName="events", PartitionValues=["1999-12-31"]
     )

@@ -75,7 +75,7 @@ def test_values_of_a_field_that_is_of_another_type_by_now_are_in_the_null_partit
     assert ids(cloud) == [1, 2]
     [forked, unplaced] = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert f"written to column note__{glue_type(after)}" in forked
-    assert f"new rows are in the null partition of note_key ({key})" in unplaced
+    assert f"new rows are written to the null partition of partition key note_key ({key})" in unplaced
 
 
 def test_partitions_go_on_without_a_field_that_the_stream_has_no_longer(
@@ -88,8 +88,8 @@ def test_partitions_go_on_without_a_field_that_the_stream_has_no_longer(
 
     assert locations(cloud) == {"7": "note_key=7/", NULL_PARTITION: f"note_key={NULL_PARTITION}/"}
     assert ids(cloud) == [1, 2]
-    assert "so new rows cannot be partitioned by its identity" in caplog.text
-    with pytest.raises(ConfigError, match="names the field nota, which the stream does not have"):
+    assert "so new rows cannot be partitioned by identity(note)" in caplog.text
+    with pytest.raises(ConfigError, match="names the field nota, but the stream has no such field"):
         by_note(cloud, None, source="nota")
 
 
@@ -106,7 +106,7 @@ def test_table_whose_partitions_have_values_of_another_type_is_mended_as_the_doc
 
     # When the next sync begins, it warns
     by_note(cloud, String())
-    assert "1 partitions have a value that is not valid for the type of their key" in caplog.text
+    assert "1 partitions have values that are invalid for the types of their partition keys" in caplog.text
     assert "abc" not in caplog.text
 
     # And once its files are moved, and it is dropped
@@ -119,7 +119,7 @@ def test_table_whose_partitions_have_values_of_another_type_is_mended_as_the_doc
     # Then the table has all rows, and values of its key's type alone
     assert ids(cloud) == [1, 2, 3]
     assert {*partitions(cloud)} == {("7",), (NULL_PARTITION,)}
-    assert "not valid for the type of their key" not in caplog.text
+    assert "invalid for the types of their partition keys" not in caplog.text
 
 
 def move(cloud: Cloud, key: str, to: str) -> None:

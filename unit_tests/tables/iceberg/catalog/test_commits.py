@@ -134,7 +134,7 @@ def test_nothing_is_deleted_when_the_commit_state_is_unknown(lake: Lake) -> None
         before.update(lake.objects())
 
     lake.at_the_next_update(expire, response_lost=True)
-    with pytest.raises(CommitStateUnknown, match="cannot be determined whether the commit was made"):
+    with pytest.raises(CommitStateUnknown, match="cannot determine whether the commit succeeded"):
         syncing.commit(files, no_rewrite)
 
     assert before <= lake.objects()

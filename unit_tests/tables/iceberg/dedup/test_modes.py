@@ -172,7 +172,9 @@ def test_a_cursor_of_another_type_is_another_cursor(orders: Orders) -> None:
     assert orders.names() == {1: "b", 2: "a"}
 
 
-@pytest.mark.parametrize(("key", "remedy"), [((), "Set table_type to HIVE to continue it"), (("id",), "only in those")])
+@pytest.mark.parametrize(
+    ("key", "remedy"), [((), "Set table_type to HIVE to continue the table"), (("id",), "only Iceberg tables support")]
+)
 def test_a_table_of_another_kind_is_refused_with_what_helps(orders: Orders, key: tuple[str, ...], remedy: str) -> None:
     """A Hive table cannot be continued by a stream that is deduplicated."""
     lake = orders.lake

@@ -256,10 +256,10 @@ def test_the_log_says_what_a_merge_has_done(orders: Orders, caplog: pytest.LogCa
 
     orders.sync([named(0, "b", 1), named(7, "c"), named(1, "", 1, deleted=True), named(8, "", deleted=True)])
 
-    [line] = [record.getMessage() for record in caplog.records if "rows were merged" in record.getMessage()]
+    [line] = [record.getMessage() for record in caplog.records if "merged 4 rows" in record.getMessage()]
     assert line.startswith(
-        f"Table {orders.lake.name}: 4 rows were merged by (id): 1 inserted, 1 replaced, 1 deleted. "
-        "1 files were rewritten, 0 added as they were: "
+        f"Table {orders.lake.name}: merged 4 rows by (id): 1 inserted, 1 replaced, 1 deleted. "
+        "Rewrote 1 files and added 0 files unchanged. "
     )
     assert "times as much)" in line
 
@@ -273,7 +273,7 @@ def test_a_high_write_amplification_is_logged_with_what_helps(
 
     orders.sync([named(1, "c")])
 
-    assert "dedup.deletes merge_on_read, partitioning or sorting by the key" in caplog.text
+    assert "set dedup.deletes to merge_on_read, partition or sort by the key" in caplog.text
 
 
 # --- Which files may have rows of the keys in an index, by the metrics in manifests.

@@ -114,7 +114,7 @@ def test_a_file_that_the_table_lists_twice_is_left_with_a_note(lake: Lake) -> No
 
     report = compacted(lake)
 
-    assert report.notes == ("2 of its entries are of files that it lists more than once",)
+    assert report.notes == ("the compaction skips 2 files that the table lists more than once",)
     assert (report.files_before, report.files_after) == (5, 1)
     assert lake.ids() == [0, 1, 2, 3, 4, 5, 5]
 
@@ -136,7 +136,7 @@ def test_a_file_that_is_listed_again_meanwhile_is_left(lake: Lake) -> None:
             {"format-version": 3, "next-row-id": 0},
             "its format-version is 3, ",
         ),
-        ({"sort-orders": [SORTED], "default-sort-order-id": 1}, "its sort order has a column that was dropped"),
+        ({"sort-orders": [SORTED], "default-sort-order-id": 1}, "its sort order contains a dropped column"),
     ],
 )
 def test_a_table_that_the_connector_cannot_write_is_left(lake: Lake, change: dict[str, Any], note: str) -> None:
@@ -154,4 +154,4 @@ def test_a_table_with_a_type_that_is_unknown_here_is_left(lake: Lake) -> None:
     with lake.load().update_schema() as update:
         update.add_column("key", UUIDType())
 
-    assert compacted(lake).notes == ("it has columns of types that this connector does not write",)
+    assert compacted(lake).notes == ("it contains columns of types that this connector does not support",)

@@ -84,7 +84,9 @@ def test_nothing_is_removed_where_two_readers_find_different_files(lake: Lake) -
     misread_first_manifest(lake)
     before = lake.objects()
 
-    with pytest.raises(Disagreement, match=r"refers to .*\.parquet, which only one of two readers finds there"):
+    with pytest.raises(
+        Disagreement, match=r"refers to .*\.parquet, but only one of the connector's two readers found this reference"
+    ):
         remove(lake)
 
     assert lake.objects() == before

@@ -79,7 +79,7 @@ def test_rows_cannot_be_merged_without_the_columns_that_they_are_compared_by(ord
     with orders.lake.load().update_schema() as update:
         update.delete_column("_airbyte_extracted_at")
 
-    with pytest.raises(TableConflict, match="a column of that key or one of the connector's own was dropped"):
+    with pytest.raises(TableConflict, match="a column of this key or a metadata column of the connector was dropped"):
         opened.publish(no_rewrite)
 
     assert orders.lake.branches() == ["airbyte_pending"]

@@ -198,7 +198,7 @@ def test_what_others_change_all_the_time_is_left_to_the_next_sync(
     opened.publish(no_rewrite)
 
     assert orders.names() == {1: "old", 2: "old", 3: "old"}
-    assert "no acknowledged rows are lost: the next sync merges them" in caplog.text
+    assert "no acknowledged rows are lost. The next sync merges the rows." in caplog.text
     assert unused(orders) == set()
     meanwhile(executors)
     orders.sync()
@@ -220,7 +220,7 @@ def test_equality_deletes_are_refused_and_what_is_pending_stays(orders: Orders, 
     opened = pending(orders)
     orders.lake.delete_by_equality()
 
-    with pytest.raises(TableConflict, match=r"by equality deletes, .* Compact the table"):
+    with pytest.raises(TableConflict, match=r"added equality deletes, .* Compact the table"):
         opened.publish(no_rewrite)
 
     assert orders.lake.branches() == ["airbyte_pending"]

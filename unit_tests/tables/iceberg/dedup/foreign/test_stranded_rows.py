@@ -46,7 +46,7 @@ def test_a_key_that_was_renamed_is_renamed_back(orders: Orders, *, merged: bool)
 
     told = refused(orders)
 
-    assert "2 rows that were acknowledged" in told
+    assert "2 acknowledged rows on the branch airbyte_pending" in told
     [statement] = _RENAME.findall(told)
     with orders.lake.load().update_schema() as update:
         update.rename_column(*statement)
@@ -62,8 +62,8 @@ def test_rows_whose_key_was_dropped_are_read_with_it(orders: Orders, *, merged: 
 
     told = refused(orders)
 
-    assert "2 rows that were acknowledged" in told
-    assert any("2 rows that were acknowledged" in note for note in notes(orders.lake))
+    assert "2 acknowledged rows on the branch airbyte_pending" in told
+    assert any("2 acknowledged rows on the branch airbyte_pending" in note for note in notes(orders.lake))
     [snapshot] = _SELECT.findall(told)
     rows = orders.lake.load().scan(snapshot_id=int(snapshot)).to_arrow().to_pylist()
     assert {row["id"]: row["name"] for row in rows} == {1: "new", 3: "new"}
@@ -75,7 +75,9 @@ def test_rows_whose_key_is_dropped_during_the_sync_are_read_with_it(orders: Orde
     with orders.lake.load().update_schema() as update:
         update.delete_column("id")
 
-    with pytest.raises(TableConflict, match="a column of that key or one of the connector's own was dropped") as error:
+    with pytest.raises(
+        TableConflict, match="a column of this key or a metadata column of the connector was dropped"
+    ) as error:
         opened.publish(no_rewrite)
 
     assert orders.lake.branches() == ["airbyte_pending"]
@@ -91,7 +93,7 @@ def test_rows_whose_key_has_another_type_in_the_source_are_refreshed(orders: Ord
 
     told = refused(orders, columns=texts)
 
-    assert re.search(r"2 rows that were acknowledged, .* Refresh the stream", told)
+    assert re.search(r"2 acknowledged rows .* Refresh the stream", told)
     orders.sync([{"id__string": "1", "name": "a", "version": 1}], columns=texts, generation=2, overwrite=True)
     assert [row["name"] for row in orders.lake.load().scan().to_arrow().to_pylist()] == ["a"]
 
@@ -112,9 +114,9 @@ def test_rows_that_are_pending_when_the_table_is_upgraded_are_copied_with_it(ord
 
     told = refused(orders)
 
-    assert "2 rows that were acknowledged" in told
+    assert "2 acknowledged rows on the branch airbyte_pending" in told
     assert told.count("airbyte_pending") == 2
-    assert any("2 rows that were acknowledged" in note for note in notes(orders.lake))
+    assert any("2 acknowledged rows on the branch airbyte_pending" in note for note in notes(orders.lake))
     copy = _copied(orders, old, old.metadata.refs["main"].snapshot_id)
     [branch] = _INSERT.findall(told)
     copy.append(_rows(old, old.metadata.refs[branch].snapshot_id))
