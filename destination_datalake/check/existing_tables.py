@@ -141,7 +141,9 @@ class ExistingTables:
             listed = list_tables(catalog_of(config, access), database)
         for failure in optional.failures:
             _logger.info("%s Only a warning needs this permission.", failure.message)
-        owned = [owned for table in listed if (owned := OwnedTable.of(table.database, table.glue_table)) is not None]
+        owned = [
+            owned for table in listed if (owned := OwnedTable.from_glue(table.database, table.glue_table)) is not None
+        ]
         for table in owned[:_LOGGED]:
             _logger.info("Found: %s.", table)
         if len(owned) > _LOGGED:
@@ -174,7 +176,7 @@ class ExistingTables:
         inside = [table for table in self.owned if is_inside(table.location, warehouse)]
         return _note(
             f"Some tables under {warehouse} were named by other options: ",
-            list(relocations(inside, TableNaming.of(self.config))),
+            list(relocations(inside, TableNaming.from_config(self.config))),
             "the next sync creates new tables and columns without the earlier records, and no longer writes to the old "
             "ones. To keep the old names, restore lakeformation_database_name, database_strategy, table_prefix and "
             "naming. If the change is intended, refresh the streams whose earlier records are needed, and drop the old "
@@ -226,7 +228,7 @@ class ExistingTables:
         return [table.glue_table for table in self.listed if table.database == database]
 
     def _in_use(self) -> Iterator[OwnedTable]:
-        return tables_in_use(self.owned, TableNaming.of(self.config))
+        return tables_in_use(self.owned, TableNaming.from_config(self.config))
 
     def _warehouse(self) -> str:
         return self.config.uri("")

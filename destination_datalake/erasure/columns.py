@@ -58,10 +58,10 @@ class TableColumns:
         Raises AWS errors, and ConfigError if an archived stream configuration is not valid.
         """
         entry = request.catalog.find(table)
-        naming, record = TableNaming.of(request.config).naming, NO_RECORD
+        naming, record = TableNaming.from_config(request.config).naming, NO_RECORD
         described: Sequence[tuple[str, str, str]]
         if entry is not None:
-            owner, record = TableOwner.of(entry.get("Parameters", {})), name_record(entry.get("Parameters", {}))
+            owner, record = TableOwner.load(entry.get("Parameters", {})), name_record(entry.get("Parameters", {}))
             naming = naming if owner is None else owner.naming
             storage = entry.get("StorageDescriptor", {}).get("Columns", [])
             described = [
@@ -160,7 +160,7 @@ def _archived(
             [stream] = parse_catalog({"streams": [json.loads(get(s3, uri))]})
         except ValueError as error:
             raise ConfigError(f"{uri} is not a configured stream. Restore it from a copy, or delete it.") from error
-        layout = TableLayout(stream, config, TableLocation.of(config, stream.id, table, naming))
+        layout = TableLayout(stream, config, TableLocation.for_stream(config, stream.id, table, naming))
         yield assign_names(layout.columns(naming), naming, existing, record, types)
 
 

@@ -147,7 +147,7 @@ class HiveTarget(Objects):
         config = self.request.config
         stream = stream_of(self.table, table_input, self.request)
         if stream is not None:
-            folder = TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder
+            folder = TableLocation.for_stream(config, stream, self.table, TableNaming.from_config(config).naming).folder
             yield from (folder, f"{folder}{GENERATIONS_SUFFIX}")
         if table_input is None:
             files = saved_schema(self.table, self.request).get("files", "").rstrip("/")
@@ -159,7 +159,7 @@ class HiveTarget(Objects):
         yield from folders_in_use(table_input)
         yield from other_folders(table_input)
         if has_registered_partitions(table_input):
-            for entry in RegisteredPartitions(self.table, self.access).all(with_columns=False):
+            for entry in RegisteredPartitions(self.table, self.access).entries(with_columns=False):
                 yield from self._partition_folder(location_of(entry), location)
 
     def _partition_folder(self, folder: str, location: str) -> Iterator[str]:
@@ -186,10 +186,10 @@ def stream_of(table: TableName, table_input: TableInput | None, request: Request
     For a dropped table, the stream is looked up in the table's archived description.
     """
     if table_input is not None:
-        owner = TableOwner.of(table_input["Parameters"])
+        owner = TableOwner.load(table_input["Parameters"])
         return None if owner is None else owner.stream
     stream_name: str = saved_schema(table, request).get("stream", "")
-    return TableNaming.of(request.config).candidates(stream_name).get(table)
+    return TableNaming.from_config(request.config).candidates(stream_name).get(table)
 
 
 def outermost(folders: Iterable[str]) -> list[str]:

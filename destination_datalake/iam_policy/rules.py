@@ -145,7 +145,7 @@ def _catalog_account(config: Config) -> str:
 
 
 def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:
-    naming = TableNaming.of(config)
+    naming = TableNaming.from_config(config)
     governance = config.lake_formation
     options: tuple[Grant | TableTags, ...] = (*governance.grants, *governance.table_tags)
     configured = (option.database for option in options if option.database)

@@ -83,7 +83,7 @@ def _is_owned(table: TableName, catalog: TableCatalog) -> bool:
         # Skip the table, because it may belong to another writer.
         _logger.warning("Skipped the maintenance of table %s: cannot determine its owner.", table, exc_info=True)
         return False
-    if entry is None or TableOwner.of(entry.get("Parameters", {})) is not None:
+    if entry is None or TableOwner.load(entry.get("Parameters", {})) is not None:
         return True
     _logger.info("Skipped the maintenance of table %s: another writer created it.", table)
     return False

@@ -293,7 +293,7 @@ def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
     tables = [TableName(*folder.split(".", 1)) for folder in folders]
     if not streams:
         return tables
-    naming = TableNaming.of(config)
+    naming = TableNaming.from_config(config)
     return [name for name in tables if any(name in naming.candidates(stream) for stream in streams)]
 
 

@@ -107,7 +107,7 @@ def _require_no_erasure(name: TableName, config: Config) -> None:
 def _find_archive(stream: str, config: Config) -> tuple[TableName, History]:
     """Return a stream's table and its archived syncs. Raises ConfigError if the stream has no archive."""
     access = aws_access(config)
-    for name, stream_id in TableNaming.of(config).candidates(stream).items():
+    for name, stream_id in TableNaming.from_config(config).candidates(stream).items():
         history = read_history(table_folder(config.uri(ARCHIVE_FOLDER), *name), access)
         if any(StreamId(stored.entry.namespace, stored.entry.stream) == stream_id for stored in history.syncs):
             return name, history

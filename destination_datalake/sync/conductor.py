@@ -123,7 +123,7 @@ def _run_sync(
     reporting: Reporting,
 ) -> int:
     streams = _accepted_streams(config, catalog, out)
-    tables = TableNaming.of(config).tables_of(streams)
+    tables = TableNaming.from_config(config).tables_of(streams)
     access = aws_access(config)
     table_catalog = catalog_of(config, access)
     reporting.begin(streams, tables, access, table_catalog)

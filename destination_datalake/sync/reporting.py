@@ -124,7 +124,7 @@ class Reporting:
         if config.notify.sns_topic_arn is not None:
             tasks["notice"] = lambda: notify(config, access, config.uri(REPORTS_FOLDER), lines)
         if config.lineage.endpoint is not None:
-            columns = {str(table): self.journal.of(table).columns for table in self._tables.values()}
+            columns = {str(table): self.journal.history(table).columns for table in self._tables.values()}
             # If no option sets the ID of the Data Catalog, STS returns it.
             account = config.glue_catalog_id or config.aws_account_id
             tasks["lineage"] = lambda: emit(config, account or catalog_id(access), lines, columns)
@@ -143,7 +143,7 @@ class Reporting:
         elif exit_code:
             status = "failed" if outcome.fatal is not None or failed == len(streams) else "partial"
         first = outcome.fatal or next(iter(failures.values()), None)
-        merges = [self.journal.of(table).merged for table in self._tables.values()]
+        merges = [self.journal.history(table).merged for table in self._tables.values()]
         pending, rewritten = sum(each.pending_bytes for each in merges), sum(each.written_bytes for each in merges)
         yield self._line(
             status,
@@ -164,7 +164,7 @@ class Reporting:
         self, progress: StreamProgress, failures: Mapping[StreamId, Failure], exit_code: int, outcome: SyncOutcome
     ) -> ReportLine:
         stream = next(each for each in self._streams if each.id == progress.stream)
-        counts, sizes, history = progress.counts, progress.sizes, self.journal.of(self._tables[stream.id])
+        counts, sizes, history = progress.counts, progress.sizes, self.journal.history(self._tables[stream.id])
         failure, state, merged = failures.get(stream.id) or outcome.fatal, history.state, history.merged
         ended: Status = "terminated" if exit_code == EXIT_TERMINATED else "finished"
         of_table: dict[str, Any] = {}

@@ -125,9 +125,9 @@ def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator
     If the catalog denies a request, stop without an error, because only warnings depend on these tables.
     """
     try:
-        for other in _created_databases(catalog)[:_MAX_DATABASES_READ]:
-            if other != database:
-                yield from catalog.tables(other)
+        for created_database in _created_databases(catalog)[:_MAX_DATABASES_READ]:
+            if created_database != database:
+                yield from catalog.tables(created_database)
     except Exception as error:
         failure = explain(error, doing="list tables in databases other than", resource=database)
         if failure is None:

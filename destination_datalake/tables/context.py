@@ -36,15 +36,15 @@ class MergeFigures:
     pending_bytes: int = 0
     written_bytes: int = 0
 
-    def plus(self, other: MergeFigures) -> MergeFigures:
-        """Return the field-wise sum of these totals and `other`."""
+    def plus(self, addend: MergeFigures) -> MergeFigures:
+        """Return the field-wise sum of these totals and `addend`."""
         return MergeFigures(
-            self.merges + other.merges,
-            self.rows + other.rows,
-            self.replaced + other.replaced,
-            self.deleted + other.deleted,
-            self.pending_bytes + other.pending_bytes,
-            self.written_bytes + other.written_bytes,
+            self.merges + addend.merges,
+            self.rows + addend.rows,
+            self.replaced + addend.replaced,
+            self.deleted + addend.deleted,
+            self.pending_bytes + addend.pending_bytes,
+            self.written_bytes + addend.written_bytes,
         )
 
 
@@ -126,7 +126,7 @@ class Journal:
         with self._lock:
             self._tables[table].state = state
 
-    def of(self, table: TableName) -> TableHistory:
+    def history(self, table: TableName) -> TableHistory:
         """Return the changes of a table recorded so far. Later calls continue to update the returned object."""
         with self._lock:
             return self._tables[table]

@@ -31,13 +31,13 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay of the archive of the table `of` into another table.
+    """A replay of the archive of the table `source` into another table.
 
-    With `in_place`, the other table stores its files in the folder of the table `of`, which takes them over after the
-    replay.
+    With `in_place`, the other table stores its files in the folder of the table `source`, which takes them over after
+    the replay.
     """
 
-    of: TableName
+    source: TableName
     in_place: bool = False
 
 
@@ -51,10 +51,10 @@ def open_table(
     """
     if replay is None:
         refuse_second_table(stream.id, name, config, context.catalog)
-    naming = TableNaming.of(config).naming
-    located = replay.of if replay is not None and replay.in_place else name
-    limits = ColumnLimits.of(config, stream.id)
-    layout = TableLayout(stream, config, TableLocation.of(config, stream.id, located, naming))
+    naming = TableNaming.from_config(config).naming
+    located = replay.source if replay is not None and replay.in_place else name
+    limits = ColumnLimits.for_stream(config, stream.id)
+    layout = TableLayout(stream, config, TableLocation.for_stream(config, stream.id, located, naming))
     layout = _with_short_types(layout, layout.columns(naming), limits, name, context.catalog)
     columns = layout.columns(naming)
     if has_whole_record(columns):
@@ -76,7 +76,7 @@ def open_table(
         generation=stream.generation,
         sync_id=stream.sync_id,
     )
-    owner = TableOwner(stream.id, naming, None if replay is None else str(replay.of))
+    owner = TableOwner(stream.id, naming, None if replay is None else str(replay.source))
     # Import only the configured table type, because importing PyIceberg takes a second.
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.table import IcebergTable

@@ -110,7 +110,7 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Self:
+    def load(cls, properties: Mapping[str, str]) -> Self:
         """Return the generations that a table's properties record, or an empty value."""
         try:
             return msgspec.json.decode(properties.get(OVERWRITES_PROPERTY, ""), type=cls)

@@ -79,7 +79,7 @@ def is_inherited(glue_table: Mapping[str, Any]) -> bool:
         and parameters.get("typeOfData") == "file"
         and "compressionType" in parameters
         and not is_iceberg(glue_table)
-        and TableOwner.of(parameters) is None
+        and TableOwner.load(parameters) is None
         and not _is_of_glue(glue_table)
     )
 
@@ -103,7 +103,7 @@ class InheritedKeys:
     parts: tuple[Part, ...]
 
     @classmethod
-    def of(cls, glue_table: Mapping[str, Any]) -> Self | None:
+    def from_glue(cls, glue_table: Mapping[str, Any]) -> Self | None:
         """Return the column and the parts that the partition keys of a Glue table indicate.
 
         Return None if AWS Datalake does not create keys with these names and types.
@@ -138,7 +138,7 @@ class InheritedTable:
     """Whether a sync of this connector has written to the table."""
 
     @classmethod
-    def of(cls, database: str, default_database: str, glue_table: Mapping[str, Any]) -> Self | None:
+    def from_glue(cls, database: str, default_database: str, glue_table: Mapping[str, Any]) -> Self | None:
         """Return the table that a Glue entry describes, or None if AWS Datalake did not create it.
 
         The last two folders of the table's location are the namespace and the stream. In the default database, streams
@@ -157,7 +157,7 @@ class InheritedTable:
             StreamId(namespace if namespace.lower() != default_database else None, stream),
             _FORMATS[glue_table["Parameters"]["classification"]],
             location,
-            InheritedKeys.of(glue_table),
+            InheritedKeys.from_glue(glue_table),
             bool(glue_table.get("PartitionKeys")),
             any(column["Name"] in METADATA_NAMES for column in descriptor.get("Columns", [])),
         )
@@ -165,7 +165,7 @@ class InheritedTable:
     def options(self, config: Config) -> tuple[str, ...]:
         """Return the options, each with its required value, that must be changed for a sync to continue the table."""
         # Columns keep their names with every naming style. Only the table's name depends on the style.
-        finds_table = TableNaming.of(config).table_of(self.stream).table == self.name.table
+        finds_table = TableNaming.from_config(config).table_of(self.stream).table == self.name.table
         required = {
             "table_type to HIVE": config.table_type == "HIVE",
             f"format.format_type to {self.format_type}": config.format.format_type == self.format_type,
@@ -229,7 +229,7 @@ def inherited_keys(
 
     The result is empty if AWS Datalake did not partition the table, or if the column is no longer a date or timestamp.
     """
-    inherited = InheritedKeys.of(glue_table) if is_inherited(glue_table) else None
+    inherited = InheritedKeys.from_glue(glue_table) if is_inherited(glue_table) else None
     if inherited is None:
         return []
     source = next((column for column in columns if column.name.lower() == inherited.column.lower()), None)
@@ -386,7 +386,7 @@ def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str |
     """
     database = config.lakeformation_database_name
     existing = {TableName(database, glue_table["Name"]) for glue_table in glue_tables}
-    parsed = (InheritedTable.of(database, database, glue_table) for glue_table in glue_tables)
+    parsed = (InheritedTable.from_glue(database, database, glue_table) for glue_table in glue_tables)
     inherited = (table for table in parsed if table is not None and _is_in_bucket(table, config))
     targets = ((table, _new_target(table, config, existing)) for table in inherited)
     return _note([(table, target) for table, target in targets if target is not None], config)
@@ -407,7 +407,9 @@ def refuse_unchanged_configuration(
     def abandoned(stream: StreamId, target: TableName) -> tuple[InheritedTable, TableName] | None:
         name = _inherited_name(stream, config)
         try:
-            table = InheritedTable.of(name.database, config.lakeformation_database_name, catalog.find(name) or {})
+            table = InheritedTable.from_glue(
+                name.database, config.lakeformation_database_name, catalog.find(name) or {}
+            )
             if table is None or not _is_in_bucket(table, config):
                 return None
             existing = {name} if target == name or catalog.find(target) is None else {name, target}
@@ -452,7 +454,7 @@ def _new_target(table: InheritedTable, config: Config, existing: Collection[Tabl
     Return the inherited table's own name if the sync would fail. Return None if the sync continues the inherited table,
     or if an earlier sync has already created the other table.
     """
-    target = TableNaming.of(config).table_of(table.stream)
+    target = TableNaming.from_config(config).table_of(table.stream)
     if target != table.name:
         return None if target in existing else target
     required = set(table.options(config))
@@ -481,7 +483,9 @@ def refuse_second_table(stream: StreamId, name: TableName, config: Config, catal
     if not names or config.table_prefix:
         return
     try:
-        candidates = {other: glue_table for other in names if (glue_table := catalog.find(other)) is not None}
+        candidates = {
+            candidate: glue_table for candidate in names if (glue_table := catalog.find(candidate)) is not None
+        }
         if not candidates or catalog.find(name) is not None:
             return
     except Exception as error:
@@ -495,8 +499,8 @@ def refuse_second_table(stream: StreamId, name: TableName, config: Config, catal
             failure.message,
         )
         return
-    for other, glue_table in candidates.items():
-        inherited = InheritedTable.of(other.database, config.lakeformation_database_name, glue_table)
+    for candidate, glue_table in candidates.items():
+        inherited = InheritedTable.from_glue(candidate.database, config.lakeformation_database_name, glue_table)
         if inherited is not None:
             connector, options = "Airbyte's AWS Datalake destination", inherited.options(config)
         elif s3_data_lake.is_of_s3_data_lake(glue_table):
@@ -504,8 +508,8 @@ def refuse_second_table(stream: StreamId, name: TableName, config: Config, catal
         else:
             continue
         problem = (
-            f"{connector} created table {other} for the stream, so a new table would contain only new records. To "
-            f"continue table {other}, set {_listed(options)}. To create a new table, set table_prefix. For the "
+            f"{connector} created table {candidate} for the stream, so a new table would contain only new records. To "
+            f"continue table {candidate}, set {_listed(options)}. To create a new table, set table_prefix. For the "
             f"complete configuration, {_SEE}."
         )
         raise TableConflict(cannot_write(stream, name, problem))
@@ -522,7 +526,7 @@ def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
     Return None if AWS Datalake did not create the table.
     """
     database = glue_table.get("DatabaseName", "")
-    if (inherited := InheritedTable.of(database, database, glue_table)) is None:
+    if (inherited := InheritedTable.from_glue(database, database, glue_table)) is None:
         return None
     return (
         f"table_type to HIVE, naming.style to aws_datalake and format_type to {inherited.format_type} to continue the "

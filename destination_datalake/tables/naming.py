@@ -73,7 +73,7 @@ class TableLocation:
     is_assigned: bool = False
 
     @classmethod
-    def of(cls, config: Config, stream: StreamId, name: TableName, naming: Naming) -> Self:
+    def for_stream(cls, config: Config, stream: StreamId, name: TableName, naming: Naming) -> Self:
         """Return where the options place the stream's table `name`."""
         database = database_folder(name.database)
         names = {
@@ -194,7 +194,7 @@ class TableNaming:
     limits: CatalogLimits = NO_LIMITS
 
     @classmethod
-    def of(cls, config: Config) -> Self:
+    def from_config(cls, config: Config) -> Self:
         """Return the naming of databases and tables that the options configure."""
         naming = _NAMINGS[config.naming.style, config.naming.split_numbers]
         return cls(
@@ -337,7 +337,7 @@ class TableOwner:
         return {**namespace, _NAME: self.stream.name, _NAMING: self.naming.style, _TYPES: "inferred", **replay}
 
     @classmethod
-    def of(cls, parameters: Mapping[str, str]) -> Self | None:
+    def load(cls, parameters: Mapping[str, str]) -> Self | None:
         """Return the owner that a table's parameters record.
 
         Return None if they record no owner or an unknown naming.
@@ -364,7 +364,7 @@ class TableOwner:
         Raises TableConflict if the parameter `airbyte.replay-of` differs from `replay_of`. Only a replay of the same
         archive may write to a table that a replay filled, and a replay may not write to any other table.
         """
-        recorded = TableOwner.of(parameters)
+        recorded = TableOwner.load(parameters)
         if (replayed := parameters.get(REPLAY_OF)) != self.replay_of:
             problem = "it was not created by a replay, so a replay must not write to it"
             if replayed is not None:
@@ -465,10 +465,10 @@ class OwnedTable:
         return f"table {self.name} ({self.kind}) at {self.location} contains stream {self.owner.stream}"
 
     @classmethod
-    def of(cls, database: str, glue_table: TableTypeDef) -> Self | None:
+    def from_glue(cls, database: str, glue_table: TableTypeDef) -> Self | None:
         """Return the table that a Glue entry describes. Return None if it has no owner or a replay filled it."""
         parameters = glue_table.get("Parameters", {})
-        owner = TableOwner.of(parameters)
+        owner = TableOwner.load(parameters)
         if owner is None or owner.replay_of is not None:
             return None
         columns = glue_table.get("StorageDescriptor", {}).get("Columns", [])
@@ -508,8 +508,8 @@ def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[s
                 move = f"stream {stream} was written to table {table.name} and would now be written to {target}"
                 yield f"{move}, which contains stream {owner}" if owner else move
         elif renamed := _renamed(table, naming):
-            (name, new), *further = renamed
-            more = f", and {counted(len(further), 'more column')} would change" if further else ""
+            (name, new), *more_columns = renamed
+            more = f", and {counted(len(more_columns), 'more column')} would change" if more_columns else ""
             yield f"column {name} of table {table.name} (stream {stream}) would be replaced by column {new}{more}"
 
 
@@ -519,8 +519,8 @@ def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
 
 def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
     """Return pairs of the old and the new name of each column that `naming` renames. Skip names with a suffix."""
-    former, present = table.owner.naming, naming.naming
-    if former == present:
+    recorded_naming, configured_naming = table.owner.naming, naming.naming
+    if recorded_naming == configured_naming:
         return ()
     existing = {name for name, _ in table.columns}
     paths = [
@@ -529,7 +529,9 @@ def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], .
         if name not in METADATA_NAMES and _is_complete(comment)
     ]
     targets = (
-        (name, present.identifier_of_path(path)) for name, path in paths if former.identifier_of_path(path) == name
+        (name, configured_naming.identifier_of_path(path))
+        for name, path in paths
+        if recorded_naming.identifier_of_path(path) == name
     )
     return tuple((name, target) for name, target in targets if target not in existing)
 
@@ -582,10 +584,10 @@ class TableFinder:
 
     def _configured(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
         """Yield those of the listed tables that belong to the configuration, each with its owner."""
-        naming = TableNaming.of(self.config)
+        naming = TableNaming.from_config(self.config)
         for database, table in listed:
             parameters, name = table.get("Parameters", {}), TableName(database, table["Name"])
-            owner = TableOwner.of(parameters)
+            owner = TableOwner.load(parameters)
             if owner is None or naming.table_of(owner.stream) != name:
                 continue
             if not (self.with_hive or is_iceberg(table)):
@@ -633,6 +635,6 @@ class TableFinder:
 
     def _of_stream(self, stream: str) -> Iterator[ListedTable]:
         """Yield the tables in the catalog that may belong to the stream. The text `stream` can be ambiguous."""
-        for name in TableNaming.of(self.config).candidates(stream):
+        for name in TableNaming.from_config(self.config).candidates(stream):
             if (glue_table := self.catalog.find(name)) is not None:
                 yield ListedTable(name.database, glue_table)

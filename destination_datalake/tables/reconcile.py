@@ -43,7 +43,7 @@ class ColumnLimits:
     """Maximum size of a column's type in bytes. None for a REST catalog, which has no such limit."""
 
     @classmethod
-    def of(cls, config: Config, stream: StreamId) -> Self:
+    def for_stream(cls, config: Config, stream: StreamId) -> Self:
         """Return the limits that the options and the catalog set for a stream's table."""
         nested, _ = config.nested_of(*stream)
         return cls(config.max_columns, nested == "flatten", None if config.catalog.type == "rest" else MAX_TYPE_BYTES)

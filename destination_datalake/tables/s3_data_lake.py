@@ -47,7 +47,7 @@ def is_of_s3_data_lake(glue_table: Mapping[str, Any]) -> bool:
     columns = glue_table.get("StorageDescriptor", {}).get("Columns", [])
     return (
         is_iceberg(glue_table)
-        and TableOwner.of(parameters) is None
+        and TableOwner.load(parameters) is None
         and has_epoch_metadata_columns({column["Name"]: parse_glue_type(column.get("Type", "")) for column in columns})
     )
 

@@ -78,9 +78,9 @@ class Example:
     def of(cls, options: Mapping[str, Any], stream: StreamId = PURCHASES) -> Example:
         """Return the table of a stream whose cursor is `bought_at`."""
         config = Config.parse({**_OPTIONS, **options})
-        naming = TableNaming.of(config)
+        naming = TableNaming.from_config(config)
         columns = stream_columns(_SCHEMA, NumericTypes(config.numeric_types), naming.naming)
-        location = TableLocation.of(config, stream, naming.table_of(stream), naming.naming)
+        location = TableLocation.for_stream(config, stream, naming.table_of(stream), naming.naming)
         layout = TableLayout(Stream(stream, _SCHEMA, False, None, None, None, ("bought_at",)), config, location)
         return cls(location.folder.removeprefix("s3://lake/"), layout.hive_folders(columns))
 

@@ -47,7 +47,7 @@ def erased(config: Mapping[str, object], folder: Path, column: str, *ids: object
     """Erase in the places of the stream `orders`; the second search finds nothing."""
     parsed = Config.parse(config)
     access = aws_access(parsed)
-    (table, *_) = TableNaming.of(parsed).candidates("orders")
+    (table, *_) = TableNaming.from_config(parsed).candidates("orders")
     done = places.erased(places.request_of(folder, parsed, access, catalog_of(parsed, access), column, *ids), table)
     assert all(erased_object.outcome != "left" for erased_object in done)
     return done
@@ -215,7 +215,9 @@ def test_tables_of_odd_names_are_searched_where_they_are(
     ((_, name),) = [identifier for identifier in lake.tables() if not identifier[1].startswith("airbyte_")]
     parsed = Config.parse(config)
     access = aws_access(parsed)
-    (table,) = [candidate for candidate in TableNaming.of(parsed).candidates(stream) if candidate.table == name]
+    (table,) = [
+        candidate for candidate in TableNaming.from_config(parsed).candidates(stream) if candidate.table == name
+    ]
 
     asked = places.request_of(tmp_path, parsed, access, catalog_of(parsed, access), "user_id", PERSON)
     done = places.erased(asked, table)

@@ -56,7 +56,7 @@ class TableSync:
 
     @property
     def name(self) -> TableName:
-        return TableNaming.of(self._config).table_of(self.stream.id)
+        return TableNaming.from_config(self._config).table_of(self.stream.id)
 
     def begin(self) -> None:
         """Prepare the table."""

@@ -51,7 +51,7 @@ class Shop:
         return table
 
     def name(self, stream: StreamId = ORDERS) -> TableName:
-        return TableNaming.of(self.config).table_of(stream)
+        return TableNaming.from_config(self.config).table_of(stream)
 
     def write(self, into: Table, *ids: int) -> DataFile:
         """Write a data file with a row for each id, as executors do."""

@@ -203,7 +203,7 @@ def test_what_the_page_on_migrating_adds_goes_on_with_aws_datalake_s_tables() ->
         "bigint/double",
         "GZIP",
     )
-    assert TableNaming.of(config) == TableNaming("landing", "namespace", "", AWS_DATALAKE)
+    assert TableNaming.from_config(config) == TableNaming("landing", "namespace", "", AWS_DATALAKE)
 
 
 def test_the_page_on_migrating_has_the_keys_and_folders_that_the_options_mean() -> None:
@@ -215,8 +215,8 @@ def test_the_page_on_migrating_has_the_keys_and_folders_that_the_options_mean() 
 
     for partitioning, keys, folder in rows:
         config = Config.parse({**AWS_DATALAKE_OPTIONS, **to_add(), "partitioning": partitioning})
-        naming = TableNaming.of(config)
-        location = TableLocation.of(config, id, naming.table_of(id), naming.naming)
+        naming = TableNaming.from_config(config)
+        location = TableLocation.for_stream(config, id, naming.table_of(id), naming.naming)
         layout = TableLayout(Stream(id, schema, False, None, None, None, ("updatedAt",)), config, location)
         folders = layout.hive_folders(stream_columns(schema, NumericTypes(config.numeric_types), naming.naming))
         assert folders is not None

@@ -159,12 +159,12 @@ def test_removed_generations_are_remembered_until_an_overwrite_is_published() ->
         overwrites = overwrites.begun(generation, [generation - 1] if generation > 1 else [])
 
     assert overwrites == Overwrites(999, (1, 998))
-    assert Overwrites.of({OVERWRITES_PROPERTY: str(overwrites)}) == overwrites
+    assert Overwrites.load({OVERWRITES_PROPERTY: str(overwrites)}) == overwrites
     assert overwrites.begun(None, [999]) == Overwrites(999, (1, 999))
     assert overwrites.published() == Overwrites(999)
-    assert Overwrites.of({OVERWRITES_PROPERTY: str(overwrites.published())}) == Overwrites(999)
+    assert Overwrites.load({OVERWRITES_PROPERTY: str(overwrites.published())}) == Overwrites(999)
 
 
 @pytest.mark.parametrize("text", ["", "0", "x", "{", "[]", '{"newest":"6"}', '{"removed":[1]}'])
 def test_generations_that_are_invalid_count_as_none(text: str) -> None:
-    assert Overwrites.of({OVERWRITES_PROPERTY: text}) == Overwrites()
+    assert Overwrites.load({OVERWRITES_PROPERTY: text}) == Overwrites()

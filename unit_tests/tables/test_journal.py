@@ -15,10 +15,10 @@ def test_columns_that_came_and_columns_that_changed_are_told_apart() -> None:
         journal.columns(ORDERS, columns)
     journal.redirected(ORDERS, {"price": "price__string"})
 
-    history = journal.of(ORDERS)
+    history = journal.history(ORDERS)
     assert (history.new_columns, history.promoted_columns) == (["name"], {"id": "long"})
     assert history.redirected == {"price": "price__string"}
-    assert (journal.of(USERS).new_columns, journal.of(USERS).promoted_columns) == ([], {})
+    assert (journal.history(USERS).new_columns, journal.history(USERS).promoted_columns) == ([], {})
 
 
 def test_merges_add_up() -> None:
@@ -27,4 +27,4 @@ def test_merges_add_up() -> None:
     journal.merged(ORDERS, MergeFigures(1, 10, 2, 1, 100, 300))
     journal.merged(ORDERS, MergeFigures(1, 5, 0, 0, 50, 50))
 
-    assert journal.of(ORDERS).merged == MergeFigures(2, 15, 2, 1, 150, 350)
+    assert journal.history(ORDERS).merged == MergeFigures(2, 15, 2, 1, 150, 350)

@@ -94,13 +94,13 @@ def test_a_table_is_inherited_if_awswrangler_s_parameters_say_so(parameters: Map
     ],
 )
 def test_the_last_two_folders_of_the_location_are_the_stream(name: str, location: str, stream: StreamId | None) -> None:
-    table = InheritedTable.of("landing", "landing", glue_table(name, location))
+    table = InheritedTable.from_glue("landing", "landing", glue_table(name, location))
 
     assert (table and table.stream) == stream
 
 
 def test_a_stream_of_another_database_has_a_namespace() -> None:
-    table = InheritedTable.of("web-shop", "landing", glue_table("orders", "s3://lake/raw/Web-Shop/orders/"))
+    table = InheritedTable.from_glue("web-shop", "landing", glue_table("orders", "s3://lake/raw/Web-Shop/orders/"))
 
     assert table is not None
     assert (table.name, table.stream) == (TableName("web-shop", "orders"), StreamId("Web-Shop", "orders"))
@@ -109,7 +109,7 @@ def test_a_stream_of_another_database_has_a_namespace() -> None:
 
 
 def test_a_changed_bucket_prefix_is_among_the_options() -> None:
-    table = InheritedTable.of("landing", "landing", glue_table("orders", "s3://lake/old/landing/orders/"))
+    table = InheritedTable.from_glue("landing", "landing", glue_table("orders", "s3://lake/old/landing/orders/"))
 
     assert table is not None
     assert table.options(config(**CONTINUING)) == ("bucket_prefix to its earlier value",)
@@ -176,7 +176,7 @@ def test_glue_is_asked_only_about_streams_that_aws_datalake_named_differently(
 
     refuse_second_table(
         StreamId(None, stream),
-        TableNaming.of(options_).table_of(StreamId(None, stream)),
+        TableNaming.from_config(options_).table_of(StreamId(None, stream)),
         options_,
         ungoverned(nobody_there),
     )

@@ -150,4 +150,4 @@ def test_the_naming_is_that_of_the_options(options: dict[str, object], naming: T
         "lakeformation_database_name": "lake",
     }
 
-    assert TableNaming.of(Config.parse({**smallest, **options})) == naming
+    assert TableNaming.from_config(Config.parse({**smallest, **options})) == naming

@@ -33,7 +33,7 @@ ORDERS = TableOwner(StreamId("shop", "orders"), SNAKE_CASE)
 def test_the_recorded_owner_is_read_again(namespace: str | None, name: str, naming: object) -> None:
     owner = TableOwner(StreamId(namespace, name), naming)  # type: ignore[arg-type]
 
-    assert TableOwner.of({"classification": "parquet", **owner.parameters()}) == owner
+    assert TableOwner.load({"classification": "parquet", **owner.parameters()}) == owner
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_an_owned_table_is_read_from_glue_with_its_owner_kind_location_and_sourc
         "StorageDescriptor": {"Location": "s3://lake/raw/shop/orders/data/", "Columns": columns},
     }
 
-    assert OwnedTable.of("shop", glue_table) == OwnedTable(
+    assert OwnedTable.from_glue("shop", glue_table) == OwnedTable(
         TableName("shop", "orders"),
         owner,
         (("id", "id"), ("order_id", "orderId")),
@@ -215,7 +215,7 @@ def test_an_owned_table_is_read_from_glue_with_its_owner_kind_location_and_sourc
 def test_a_table_without_a_known_owner_is_not_owned(parameters: Mapping[str, str]) -> None:
     glue_table: Any = {"Name": "orders", "Parameters": parameters}
 
-    assert OwnedTable.of("shop", glue_table) is None
+    assert OwnedTable.from_glue("shop", glue_table) is None
 
 
 @pytest.mark.parametrize(

@@ -235,5 +235,5 @@ def test_a_rest_catalog_takes_types_of_any_length() -> None:
 def test_the_limits_are_those_of_the_options() -> None:
     config = Config.parse(options(max_columns=7, streams=[{"stream": "orders", "nested": "flatten"}]))
 
-    assert ColumnLimits.of(config, STREAM) == ColumnLimits(7, flattened=True)
-    assert ColumnLimits.of(config, StreamId("shop", "clicks")) == ColumnLimits(7, flattened=False)
+    assert ColumnLimits.for_stream(config, STREAM) == ColumnLimits(7, flattened=True)
+    assert ColumnLimits.for_stream(config, StreamId("shop", "clicks")) == ColumnLimits(7, flattened=False)

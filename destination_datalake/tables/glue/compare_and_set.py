@@ -72,7 +72,9 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         return False
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
-        document = Compressor.get_compressor(metadata_path).bytes_compressor()(self._document.of(metadata).encode())
+        document = Compressor.get_compressor(metadata_path).bytes_compressor()(
+            self._document.serialize(metadata).encode()
+        )
         # The name contains a new UUID, so the object cannot exist already.
         with io.new_output(metadata_path).create(overwrite=True) as output:
             output.write(document)
@@ -232,14 +234,14 @@ class MetadataDocument:
     def __init__(self) -> None:
         self._texts: dict[int, tuple[Snapshot, str]] | None = None
 
-    def of(self, metadata: TableMetadata) -> str:
+    def serialize(self, metadata: TableMetadata) -> str:
         """Return the metadata as JSON, exactly as PyIceberg writes it."""
-        former, texts = self._texts, dict[int, tuple[Snapshot, str]]()
-        if former is None:
+        cached_texts, texts = self._texts, dict[int, tuple[Snapshot, str]]()
+        if cached_texts is None:
             self._texts = texts
             return metadata.model_dump_json()
         for snapshot in metadata.snapshots:
-            cached = former.get(snapshot.snapshot_id)
+            cached = cached_texts.get(snapshot.snapshot_id)
             # Compare objects, not IDs: a snapshot whose parent has expired is another object with the same ID.
             text = cached[1] if cached is not None and cached[0] is snapshot else snapshot.model_dump_json()
             texts[snapshot.snapshot_id] = (snapshot, text)

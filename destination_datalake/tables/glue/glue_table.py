@@ -179,10 +179,10 @@ def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> 
             columns.append({**storage_column(change.field)})
 
 
-def add_missing_columns(table_input: TableInput, other: TableInput) -> None:
-    """Append to `table_input` the columns that only `other` contains. Names are compared without case."""
+def add_missing_columns(table_input: TableInput, source: TableInput) -> None:
+    """Append to `table_input` the columns that only `source` contains. Names are compared without case."""
     present = {column["Name"].lower() for column in _columns(table_input)}
-    _columns(table_input).extend(dict(column) for column in _columns(other) if column["Name"].lower() not in present)
+    _columns(table_input).extend(dict(column) for column in _columns(source) if column["Name"].lower() not in present)
 
 
 def set_column_types(table_input: TableInput, types: Mapping[str, ColumnType | None]) -> None:

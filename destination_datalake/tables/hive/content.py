@@ -151,7 +151,7 @@ def save_lowest_generation(table_input: TableInput, generation: int | None) -> N
 
 def save_overwrites(table_input: TableInput, overwrites: Overwrites) -> None:
     """Record the generations of the table's overwrites in its parameters, unless they are unchanged."""
-    if overwrites != Overwrites.of(table_input["Parameters"]):
+    if overwrites != Overwrites.load(table_input["Parameters"]):
         table_input["Parameters"][OVERWRITES_PROPERTY] = str(overwrites)
 
 
@@ -194,9 +194,9 @@ class Content:
         widenings = [change for change in evolve(self.types, columns).changes if isinstance(change, Widen)]
         return replace(self, types=apply_changes(self.types, widenings))
 
-    def types_changed_in(self, other: Content) -> dict[str, ColumnType]:
-        """Return the columns whose types in `other` differ from those in this content, with the types in `other`."""
-        types = other.types.items()
+    def types_changed_in(self, changed: Content) -> dict[str, ColumnType]:
+        """Return the columns whose types in `changed` differ from those in this content, with the new types."""
+        types = changed.types.items()
         return {name: type_ for name, type_ in types if type_ is not None and type_ != self.types.get(name)}
 
 
@@ -345,7 +345,7 @@ class Overwrite(WriteMode):
         Raises TableConflict if the sync's generation is not allowed (see `Overwrites.overwritten_by`).
         """
         pending = self._continues(PendingOverwrite.load(table_input))
-        overwrites = Overwrites.of(table_input["Parameters"])
+        overwrites = Overwrites.load(table_input["Parameters"])
         return overwrites.overwritten_by(stream, self._table, lowest_generation(table_input), pending=pending)
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
@@ -356,7 +356,7 @@ class Overwrite(WriteMode):
         self._take(table_input)
         pending = PendingOverwrite.load(table_input)
         removed = [] if pending is None or pending.generation is None else [pending.generation]
-        overwrites = Overwrites.of(table_input["Parameters"])
+        overwrites = Overwrites.load(table_input["Parameters"])
         save_overwrites(table_input, overwrites.begun(self._attempt, [] if self._continues(pending) else removed))
         if self._continues(pending):
             return
@@ -392,7 +392,7 @@ class Overwrite(WriteMode):
         mark_partitions_stale(table_input, replaced=True)
         PendingOverwrite.clear(table_input)
         save_lowest_generation(table_input, pending.generation)
-        save_overwrites(table_input, Overwrites.of(table_input["Parameters"]).published())
+        save_overwrites(table_input, Overwrites.load(table_input["Parameters"]).published())
         table_input["Parameters"][PUBLISHED_BY_PROPERTY] = self._sync
 
     @staticmethod

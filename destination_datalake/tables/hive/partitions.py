@@ -114,7 +114,7 @@ class RegisteredPartitions:
             raise _error("BatchGetPartition", remaining[0], {"ErrorCode": "ThrottlingException"})
         return entries
 
-    def all(self, *, with_columns: bool) -> Iterator[Entry]:
+    def entries(self, *, with_columns: bool) -> Iterator[Entry]:
         """Yield all registered partitions. Without columns, Glue's responses are much smaller."""
         pages: Any = self.access.client("glue").get_paginator("get_partitions")
         for page in pages.paginate(**self._table, ExcludeColumnSchema=not with_columns):
@@ -275,7 +275,7 @@ class StalePartitions:
     replaced: bool = False
 
     @classmethod
-    def of(cls, table_input: TableInput) -> Self | None:
+    def load(cls, table_input: TableInput) -> Self | None:
         """Return the mark in a table's parameters. Return None if the partitions are up to date or not registered."""
         saved = json.loads(table_input["Parameters"].get(_INDEX_PROPERTY, "{}")).get("behind")
         if saved is None or not has_registered_partitions(table_input):
@@ -290,7 +290,7 @@ def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None 
     """
     if not has_registered_partitions(table_input):
         return
-    earlier = StalePartitions.of(table_input) or StalePartitions()
+    earlier = StalePartitions.load(table_input) or StalePartitions()
     folders = dict.fromkeys((*earlier.former_folders, *([former_folder] if former_folder is not None else [])))
     mark = {"id": uuid4().hex, "left": list(folders), "replaced": earlier.replaced or replaced}
     table_input["Parameters"][_INDEX_PROPERTY] = json.dumps({"behind": mark})
@@ -298,7 +298,7 @@ def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None 
 
 def mark_up_to_date(table_input: TableInput, updated: StalePartitions) -> None:
     """Remove the mark `updated` from a table. Do nothing if the partitions have been marked as stale again since."""
-    if StalePartitions.of(table_input) == updated:
+    if StalePartitions.load(table_input) == updated:
         del table_input["Parameters"][_INDEX_PROPERTY]
 
 
@@ -326,7 +326,7 @@ class PartitionIndex:
         """
         if not has_registered_partitions(table_input):
             return True
-        stale, are_up_to_date = StalePartitions.of(table_input) or StalePartitions(), True
+        stale, are_up_to_date = StalePartitions.load(table_input) or StalePartitions(), True
         content = ContentFolders(table_location(table_input), stale.former_folders)
         desired = self._locations(content.folder, partition_folders)
         unknown = {values: location for values, location in desired.items() if values not in self._registered_values}
@@ -374,7 +374,7 @@ class PartitionIndex:
         folders = ContentFolders(table_location(table_input), stale.former_folders)
         missing = self._present(folders.folder) if stale.replaced else {}
         replaced, changed = dict[Values, str | None](), 0
-        for page in in_batches(self._registered.all(with_columns=True), _MAX_PARTITIONS_IN_MEMORY):
+        for page in in_batches(self._registered.entries(with_columns=True), _MAX_PARTITIONS_IN_MEMORY):
             updates = []
             for entry in page:
                 new, location = missing.pop(values_of(entry), None), folders.current_location(location_of(entry))
@@ -387,14 +387,14 @@ class PartitionIndex:
         # Delete partitions last: a reader may briefly see a moved row twice, but never misses a row.
         for batch in in_batches(missing.items(), _MAX_PARTITIONS_IN_MEMORY):
             self._registered.create([_created(values, location, table_input) for values, location in batch])
-        kept = {values: location for values, location in replaced.items() if location is not None}
-        for batch in in_batches(kept.items(), _MAX_PARTITIONS_IN_MEMORY):
+        replacements = {values: location for values, location in replaced.items() if location is not None}
+        for batch in in_batches(replacements.items(), _MAX_PARTITIONS_IN_MEMORY):
             entries = {values: _created(values, location, table_input) for values, location in batch}
             # Create the partitions that another engine has dropped since the listing.
             self._registered.create([entries[values] for values in self._registered.update([*entries.values()])])
-        self._registered.delete([values for values in replaced if values not in kept])
-        if missing or kept or changed:
-            registered, name = len(missing) + len(kept), self.glue_table.name
+        self._registered.delete([values for values in replaced if values not in replacements])
+        if missing or replacements or changed:
+            registered, name = len(missing) + len(replacements), self.glue_table.name
             _logger.info("Table %s: registered %d partitions and changed %d.", name, registered, changed)
 
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
@@ -415,7 +415,7 @@ class PartitionIndex:
         )
         if not has_registered_partitions(table_input):
             return
-        if invalid := self.scheme.count_invalid(map(values_of, self._registered.all(with_columns=False))):
+        if invalid := self.scheme.count_invalid(map(values_of, self._registered.entries(with_columns=False))):
             _logger.warning(
                 "Table %s: %d partitions have values that are invalid for the types of their partition keys. Queries "
                 "of the whole table may fail in Athena, Trino and Spark. Refresh the stream with an overwrite to "
@@ -431,12 +431,12 @@ class PartitionIndex:
         Call this method before former folders are deleted.
         """
         if has_registered_partitions(table_input):
-            self.update_stale(table_input, StalePartitions.of(table_input) or StalePartitions())
+            self.update_stale(table_input, StalePartitions.load(table_input) or StalePartitions())
 
     def locations(self, table_input: TableInput) -> Iterator[str]:
         """Yield the locations of all registered partitions, including those that other writers registered."""
         if has_registered_partitions(table_input):
-            yield from map(location_of, self._registered.all(with_columns=False))
+            yield from map(location_of, self._registered.entries(with_columns=False))
 
     @property
     def _registered(self) -> RegisteredPartitions:
@@ -522,10 +522,10 @@ class ContentFolders:
 
         Every other folder that this connector created beside the content's folder counts as a former folder.
         """
-        former, created = set(self.former_folders), Folders.created_folder_around(location)
+        former_folders, created = set(self.former_folders), Folders.created_folder_around(location)
         if created is not None and created.rpartition("/")[0] == self.folder.rpartition("/")[0]:
-            former.add(created)
-        candidates = [_below(location, folder) for folder in former - {self.folder}]
+            former_folders.add(created)
+        candidates = [_below(location, folder) for folder in former_folders - {self.folder}]
         return min((relative for relative in candidates if relative is not None), key=len, default=None)
 
     def current_location(self, location: str) -> str | None:

@@ -116,9 +116,9 @@ class PartitionScheme:
         today = datetime.now(UTC).date()
         parameters.update(projection(self.folders, table_location(table_input), partitions, known, today))
 
-    def is_equivalent(self, other: PartitionScheme) -> bool:
+    def is_equivalent(self, scheme: PartitionScheme) -> bool:
         """Return whether both schemes write rows to the same folders. The names of keys may differ."""
-        return self._identity() == other._identity()
+        return self._identity() == scheme._identity()
 
     def _identity(self) -> object:
         keys = [(key.field.source, key.field.transform, key.null, key.projected) for key in self.folders.keys]
@@ -133,11 +133,11 @@ class PartitionScheme:
         sources = (f"{key.name} is {_described_transform(key)}" for key in self.folders.keys)
         return f"{', '.join(sources)}; path_layout {self.layout}, catalog_partitions {self.catalog}"
 
-    def difference(self, other: PartitionScheme) -> tuple[str, str]:
-        """Describe this scheme and `other` so that the texts differ. The schemes must not be equivalent."""
-        if str(self) != str(other):
-            return str(self), str(other)
-        return f"{self} ({self._details()})", f"{other} ({other._details()})"
+    def difference(self, wanted: PartitionScheme) -> tuple[str, str]:
+        """Describe this scheme and `wanted` so that the texts differ. The schemes must not be equivalent."""
+        if str(self) != str(wanted):
+            return str(self), str(wanted)
+        return f"{self} ({self._details()})", f"{wanted} ({wanted._details()})"
 
     # Saved as a table parameter
 

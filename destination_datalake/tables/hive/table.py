@@ -358,7 +358,7 @@ class HiveTable:
             content.types,
             column_type_names(table_input),
             config.schema_conflicts,
-            ColumnLimits.of(config, self._stream.id),
+            ColumnLimits.for_stream(config, self._stream.id),
         )
         changes = [change for change in reconciled.changes if isinstance(change, AddColumn) or self._in_place]
         types = apply_changes(content.types, changes)
@@ -499,7 +499,7 @@ class HiveTable:
         if not self._mode.holds(table_input):
             return ()  # Another sync does the remaining work, or an earlier call succeeded and the response was lost.
         dead = self._cleanup.dead(table_input)
-        if not dead and StalePartitions.of(table_input) is None:
+        if not dead and StalePartitions.load(table_input) is None:
             self._mode.release(table_input)
         return dead
 
@@ -565,14 +565,14 @@ class HiveTable:
         Before the mark is removed, `require` is called with the table. It raises an error if this sync may no longer
         write.
         """
-        if (stale := StalePartitions.of(self._current)) is None:
+        if (stale := StalePartitions.load(self._current)) is None:
             return True
         self._replaces_partitions |= stale.replaced
         self._index.update_stale(self._current, stale)
 
         def conclude(table_input: TableInput) -> bool:
             require(table_input)
-            self._current, is_up_to_date = table_input, StalePartitions.of(table_input) == stale
+            self._current, is_up_to_date = table_input, StalePartitions.load(table_input) == stale
             mark_up_to_date(table_input, stale)
             return is_up_to_date
 

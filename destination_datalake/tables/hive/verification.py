@@ -113,13 +113,13 @@ class VerifiedHive(VerifiedTable):
 
         List the files before calling this method, because it reads the partitions.
         """
-        if StalePartitions.of(self._input) is not None:
+        if StalePartitions.load(self._input) is not None:
             self.notes.append(
                 "The registered partitions are outdated, because a sync was killed. The next sync updates them."
             )
             return
         registered: set[str] = set()
-        for entry in RegisteredPartitions(self._name, self._access).all(with_columns=False):
+        for entry in RegisteredPartitions(self._name, self._access).entries(with_columns=False):
             location = str(S3Address.parse(entry["StorageDescriptor"]["Location"])).removesuffix("/")
             registered.add(location)
             if location in with_files or any(folder.startswith(f"{location}/") for folder in with_files):
@@ -195,5 +195,5 @@ _ENDINGS: Mapping[str, tuple[str, ...]] = {"parquet": (".parquet",), "jsonl": ("
 
 
 def _version(table_input: TableInput) -> tuple[object, ...]:
-    stale = StalePartitions.of(table_input)
+    stale = StalePartitions.load(table_input)
     return table_location(table_input), last_commit(table_input), stale.id if stale is not None else None

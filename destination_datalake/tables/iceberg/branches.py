@@ -146,9 +146,9 @@ def remove_merged_branches(branches: Collection[str], transaction: Transaction) 
     before = {snapshot.snapshot_id for branch in branches for snapshot in history(branch, transaction.table_metadata)}
     remove_branches(branches, transaction)
     metadata = transaction.table_metadata
-    gone = before - {snapshot.snapshot_id for name in metadata.refs for snapshot in history(name, metadata)}
-    if gone:
-        apply(transaction, (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(gone)}),))
+    unreachable_ids = before - {snapshot.snapshot_id for name in metadata.refs for snapshot in history(name, metadata)}
+    if unreachable_ids:
+        apply(transaction, (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(unreachable_ids)}),))
 
 
 def disable_ref_expiry(branch: str, transaction: Transaction) -> None:

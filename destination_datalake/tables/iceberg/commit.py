@@ -310,13 +310,15 @@ def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata
     """
     if len(metadata.snapshots) >= len(base.snapshots):
         return metadata
-    there = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    gone = [number for number, entry in enumerate(base.snapshot_log) if entry.snapshot_id not in there]
-    if not gone:
+    remaining_ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    removed_entries = [
+        number for number, entry in enumerate(base.snapshot_log) if entry.snapshot_id not in remaining_ids
+    ]
+    if not removed_entries:
         return metadata
-    rest = len(base.snapshot_log) - gone[-1] - 1
-    since = len(metadata.snapshot_log) - sum(entry.snapshot_id in there for entry in base.snapshot_log)
-    log = metadata.snapshot_log[len(metadata.snapshot_log) - rest - since :]
+    base_entries = len(base.snapshot_log) - removed_entries[-1] - 1
+    since = len(metadata.snapshot_log) - sum(entry.snapshot_id in remaining_ids for entry in base.snapshot_log)
+    log = metadata.snapshot_log[len(metadata.snapshot_log) - base_entries - since :]
     return metadata.model_copy(update={"snapshot_log": log})
 
 

@@ -212,8 +212,8 @@ def _names_equal_but_for_case(type_: IcebergType, above: str) -> tuple[str, str]
     fields = _children(type_)
     spellings: dict[str, str] = {}
     for field in fields:
-        if (other := spellings.setdefault(field.name.lower(), field.name)) != field.name:
-            return f"{above}{other}", f"{above}{field.name}"
+        if (first_spelling := spellings.setdefault(field.name.lower(), field.name)) != field.name:
+            return f"{above}{first_spelling}", f"{above}{field.name}"
     nested = (_names_equal_but_for_case(field.field_type, f"{above}{field.name}.") for field in fields)
     return next((paths for paths in nested if paths is not None), None)
 
@@ -253,7 +253,7 @@ STAGING_PREFIX = "airbyte_staging"
 
 def is_of_s3_data_lake(metadata: TableMetadata) -> bool:
     """Return whether S3 Data Lake created the table, even if this connector has written to it since."""
-    return TableOwner.of(metadata.properties) is None and has_epoch_metadata_columns(column_types(metadata))
+    return TableOwner.load(metadata.properties) is None and has_epoch_metadata_columns(column_types(metadata))
 
 
 def staging_branch_ahead(metadata: TableMetadata) -> str | None:

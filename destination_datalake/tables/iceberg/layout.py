@@ -149,12 +149,14 @@ class WantedLayout:
         fields = _fields(self._sources(schema), ids_of, schema, next_id, names)
         if metadata.format_version > 1:
             return fields
-        kept = {field.field_id: field for field in fields}
-        former = tuple(
-            kept.pop(field.field_id, IcebergField(field.source_id, field.field_id, VoidTransform(), field.name))
+        remaining_fields = {field.field_id: field for field in fields}
+        previous_fields = tuple(
+            remaining_fields.pop(
+                field.field_id, IcebergField(field.source_id, field.field_id, VoidTransform(), field.name)
+            )
             for field in present
         )
-        return (*former, *kept.values())
+        return (*previous_fields, *remaining_fields.values())
 
     def _sources(self, schema: Schema) -> list[tuple[int, PartitionField]]:
         """Return the wanted partition fields, each with the field ID of its source column.
@@ -196,7 +198,7 @@ def _fields(
         id_ = next(new_ids) if id_ is None else id_
         name, own = field.name, source_id if str(transform) == "identity" else None
         while columns.get(name.lower(), own) != own or any(
-            name.lower() == other_name and id_ != of for other_name, of in taken
+            name.lower() == taken_name and id_ != taken_id for taken_name, taken_id in taken
         ):
             name = f"{name}_{id_}"
         taken.add((name.lower(), id_))
@@ -216,8 +218,8 @@ class _SetSpec(UpdateSpec):
 
     def _apply(self) -> PartitionSpec:
         specs = self._transaction.table_metadata.specs()
-        same = next((spec for spec in specs.values() if spec.fields == self._fields), None)
-        return same or PartitionSpec.model_validate({"spec-id": max(specs) + 1, "fields": self._fields})
+        existing_spec = next((spec for spec in specs.values() if spec.fields == self._fields), None)
+        return existing_spec or PartitionSpec.model_validate({"spec-id": max(specs) + 1, "fields": self._fields})
 
 
 class _SetSortOrder(UpdateSortOrder):

@@ -82,8 +82,8 @@ class IcebergRebuild:
         except NoSuchTableError:
             return None
 
-    def clone(self, made: TableName, marks: dict[str, str]) -> None:
-        """Register the clone `made` with the original table's metadata, but without snapshots.
+    def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
+        """Register the clone `rebuilt` with the original table's metadata, but without snapshots.
 
         `marks` are added to the clone's properties.
         """
@@ -99,48 +99,48 @@ class IcebergRebuild:
         location = f"{folder}/00000-{uuid.uuid4()}.metadata.json"
         with table.io.new_output(location).create() as output:
             output.write(metadata.model_dump_json().encode())
-        self._catalog.pyiceberg().register_table(made, location)
+        self._catalog.pyiceberg().register_table(rebuilt, location)
 
     def begin(self) -> None:
         """Do nothing. Other writers may continue, because the final commit detects their changes."""
 
-    def take_over(self, made: TableName, seen: TableState) -> bool:
+    def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
         """Replace the original table's content and pending rows by the clone's content, then drop the clone.
 
-        Returns False and changes nothing if the original table is no longer in the state `seen`. Raises TableConflict
-        if the clone has columns that the original table lacks.
+        Returns False and changes nothing if the original table's state differs from `expected`. Raises TableConflict if
+        the clone has columns that the original table lacks.
         """
-        other = TableOperations(made, self._catalog).load()
+        clone = TableOperations(rebuilt, self._catalog).load()
         operations = TableOperations(self._name, self._catalog)
 
         def build(table: Table, transaction: Transaction) -> bool:
-            if _version(table.metadata) != seen.version:
+            if _version(table.metadata) != expected.version:
                 return False
-            _require_same_columns(self._name, other.schema(), table.schema())
-            set_lowest_generation(lowest_generation(other.metadata), transaction)
-            added = [file.entry for file in BranchFiles(metrics=None).of(other, MAIN_BRANCH)]
-            uniqueness = inherited_uniqueness(MAIN_BRANCH, other.metadata)
+            _require_same_columns(self._name, clone.schema(), table.schema())
+            set_lowest_generation(lowest_generation(clone.metadata), transaction)
+            added = [file.entry for file in BranchFiles(metrics=None).on_branch(clone, MAIN_BRANCH)]
+            uniqueness = inherited_uniqueness(MAIN_BRANCH, clone.metadata)
             properties = lowest_generation_property(transaction.table_metadata) | uniqueness
             change = Change(added, _live_files(table))
             if change.added or change.removed:
                 change_branch(change, MAIN_BRANCH, table, transaction, {**properties, **NEW})
             remove_branches([PENDING_BRANCH], transaction)
             set_property(PENDING_BY, None, transaction)
-            set_property(UNIQUE_BY, other.properties.get(UNIQUE_BY), transaction)
+            set_property(UNIQUE_BY, clone.properties.get(UNIQUE_BY), transaction)
             return True
 
         _, taken = operations.commit(build)
         if taken:
-            self.drop(made)
+            self.drop(rebuilt)
         return taken
 
-    def drop(self, made: TableName) -> None:
+    def drop(self, rebuilt: TableName) -> None:
         """Drop the clone and delete its metadata.
 
         Its data files become orphans, unless the original table has taken them over.
         """
         with suppress(NoSuchTableError):
-            self._catalog.pyiceberg().drop_table(made)
+            self._catalog.pyiceberg().drop_table(rebuilt)
         delete_folder(self._catalog.access_of(self._name).client("s3"), self._scratch)
 
 
@@ -150,9 +150,9 @@ def _distinct(files: Iterable[IcebergFile]) -> Iterable[IcebergFile]:
 
 def _state(table: Table) -> TableState:
     metadata, files = table.metadata, BranchFiles()
-    content = [file.source(metadata) for file in files.of(table, MAIN_BRANCH)]
+    content = [file.source(metadata) for file in files.on_branch(table, MAIN_BRANCH)]
     branches = unpublished_branches(metadata)
-    unpublished = [file.source(metadata) for branch in branches for file in files.of(table, branch)]
+    unpublished = [file.source(metadata) for branch in branches for file in files.on_branch(table, branch)]
     return TableState(
         published_by=metadata.properties.get(PUBLISHED_BY_PROPERTY),
         has_pending=rows_on(PENDING_BRANCH, metadata) is not None,
@@ -171,20 +171,20 @@ def _version(metadata: TableMetadata) -> str:
 
 def _live_files(table: Table) -> list[IcebergFile]:
     """Return the data files and delete files of main. Each file appears once."""
-    live = BranchFiles(metrics=None).of(table, MAIN_BRANCH)
+    live = BranchFiles(metrics=None).on_branch(table, MAIN_BRANCH)
     return [*_distinct(entry for file in live for entry in (file.entry, *file.deletes))]
 
 
-def _require_same_columns(name: TableName, made: Schema, present: Schema) -> None:
+def _require_same_columns(name: TableName, clone: Schema, original: Schema) -> None:
     """Raise TableConflict unless the original table has all columns of the clone, with the same field IDs.
 
     The clone has additional columns if the options have changed since the archived syncs.
     """
-    ids = {id_: field.name for id_, field in index_by_id(present).items()}
-    for id_, field in index_by_id(made).items():
+    ids = {id_: field.name for id_, field in index_by_id(original).items()}
+    for id_, field in index_by_id(clone).items():
         if ids.get(id_) != field.name:
             raise TableConflict(
-                f"Table {name} does not contain the column {made.find_column_name(id_)} of the replayed rows, because "
+                f"Table {name} does not contain the column {clone.find_column_name(id_)} of the replayed rows, because "
                 "the options differ from those of the table's syncs, or because the columns were changed during the "
                 "replay. The table is unchanged. Restore the options and run the replay again, or replay into "
                 "another table (--into)."

@@ -208,7 +208,7 @@ class Removals:
                     self.written += result.written
             results_or_raise(results)
 
-    def of(self, key: Hashable) -> Removed:
+    def result(self, key: Hashable) -> Removed:
         """Return the result for a key. Raises StalePlan if no task has produced it yet."""
         if (result := self.results.get(key)) is None:
             raise StalePlan

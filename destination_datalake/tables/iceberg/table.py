@@ -359,7 +359,7 @@ class IcebergTable:
         """
         self._require_compatible(table.metadata)
         sources = column_sources(table.metadata)
-        existing, limits = column_types(table.metadata), ColumnLimits.of(self._layout.config, self._stream.id)
+        existing, limits = column_types(table.metadata), ColumnLimits.for_stream(self._layout.config, self._stream.id)
         inherited, owner = is_of_s3_data_lake(table.metadata), self._owner
         if inherited:
             owner = replace(owner, naming=column_naming(owner.naming, existing))
@@ -447,7 +447,7 @@ class IcebergTable:
 
     def _is_ours(self, table: PyIcebergTable) -> bool:
         """Return whether this connector created the table for this stream."""
-        owner = TableOwner.of(table.properties)
+        owner = TableOwner.load(table.properties)
         return owner is not None and owner.stream == self._stream.id
 
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:
@@ -498,7 +498,7 @@ class Promotion:
         names = [table.schema().find_column_name(id_) or "" for id_ in to_double]
         self._columns = ", ".join(sorted(names))
         branches = (MAIN_BRANCH, *unpublished_branches(table.metadata))
-        live = {branch: BranchFiles(metrics=None).of(table, branch) for branch in branches}
+        live = {branch: BranchFiles(metrics=None).on_branch(table, branch) for branch in branches}
         files = {branch: self._rewritable(of_branch, branch) for branch, of_branch in live.items()}
         self._write([file for of_branch in files.values() for file in of_branch], to_double)
         for branch, of_branch in files.items():

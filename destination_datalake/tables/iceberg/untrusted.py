@@ -35,12 +35,12 @@ TABLE_PROPERTIES = frozenset(
 """The table properties for the paths of new files, which are all that PyIceberg's location provider reads."""
 
 
-def allowed(given: Mapping[str, Any] | None, keys: Collection[str]) -> dict[str, str]:
+def allowed(settings: Mapping[str, Any] | None, keys: Collection[str]) -> dict[str, str]:
     """Return the entries with allowed keys, with their values as strings.
 
     Empty strings are skipped, and values that are not strings, integers or booleans.
     """
-    entries = (given or {}).items()
+    entries = (settings or {}).items()
     return {key: str(value) for key, value in entries if key in keys and isinstance(value, str | int) and value != ""}
 
 

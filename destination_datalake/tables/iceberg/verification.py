@@ -152,8 +152,8 @@ class VerifiedIceberg(VerifiedTable):
                 continue
             if current in earlier or any(older.snapshot_id == current for older in ancestors_of(snapshot, metadata)):
                 run = f". Run {runs[replaced]} committed the lost snapshot" if replaced in runs else ""
-                what = f"was rolled back by another writer to the older snapshot {current}{run}"
-                self.problems.append(Finding(f"snapshot {replaced}", what))
+                problem = f"was rolled back by another writer to the older snapshot {current}{run}"
+                self.problems.append(Finding(f"snapshot {replaced}", problem))
 
     def _compare(self, snapshot: Snapshot, rows: int | None, files: int | None, by: str) -> None:
         for _ in self._expected_in(snapshot):
@@ -209,11 +209,11 @@ class VerifiedIceberg(VerifiedTable):
         for field in self._bounded:
             values = (file.value_counts or {}).get(field.field_id, file.record_count)
             if values != file.record_count:
-                what = (
+                problem = (
                     f"contains {file.record_count} rows, but {values} values in column {field.name}, according to its "
                     "manifest"
                 )
-                self.problems.append(Finding(file.file_path, what))
+                self.problems.append(Finding(file.file_path, problem))
         columns = tuple(column for field in self._bounded if (column := _expected_column(field, file)) is not None)
         return ExpectedFileStats(source, kind, self._schema, columns)
 
@@ -236,8 +236,8 @@ class VerifiedIceberg(VerifiedTable):
             if not self._broken:
                 where = self._table.metadata_location
                 is_missing = isinstance(error, FileNotFoundError)
-                what = f"refers to a missing object: {error}" if is_missing else unreadable(error, where, _CLAUSES)
-                self.problems.append(Finding(where, what))
+                problem = f"refers to a missing object: {error}" if is_missing else unreadable(error, where, _CLAUSES)
+                self.problems.append(Finding(where, problem))
             return
         orphans = 0
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):

@@ -110,7 +110,7 @@ def set_lowest_generation(generation: int | None, transaction: Transaction) -> N
 
 def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
     """Record the generations of overwrites in a table property. Do nothing if they are unchanged."""
-    if overwrites != Overwrites.of(transaction.table_metadata.properties):
+    if overwrites != Overwrites.load(transaction.table_metadata.properties):
         transaction.set_properties({OVERWRITES_PROPERTY: str(overwrites)})
 
 
@@ -239,7 +239,7 @@ class WriteMode(ABC):
                     f"DROP BRANCH {branch})."
                 )
                 raise TableConflict(cannot_write(self._stream.id, self._table, problem))
-            if files := [file.entry for file in BranchFiles(metrics=None).of(table, branch)]:
+            if files := [file.entry for file in BranchFiles(metrics=None).on_branch(table, branch)]:
                 self.append_files(files, table, transaction, ADOPTED)
         remove_merged_branches(branches, transaction)
 
@@ -325,7 +325,7 @@ class AppendDedup(WriteMode):
         self._require_key(metadata)
 
     def _require_key(self, metadata: TableMetadata) -> None:
-        unique = Definition.of(UNIQUE_BY, metadata)
+        unique = Definition.load(UNIQUE_BY, metadata)
         if unique is not None and unique.key != self._definition.key:
             raise self._conflict(unique, "its rows are unique by", metadata)
 
@@ -395,7 +395,7 @@ class Overwrite(WriteMode):
         if self.is_pending(table.metadata):
             obsolete.remove(self._branch)
         removed = [generation for branch in obsolete if (generation := generation_of(branch)) is not None]
-        overwrites = Overwrites.of(table.metadata.properties).begun(self._stream.overwrite_generation, removed)
+        overwrites = Overwrites.load(table.metadata.properties).begun(self._stream.overwrite_generation, removed)
         set_overwrites(overwrites, transaction)
         remove_branches(obsolete, transaction)
         if table.current_snapshot() is None:
@@ -467,7 +467,7 @@ class Overwrite(WriteMode):
         else:
             self._definition.write_to(UNIQUE_BY, transaction)
         set_lowest_generation(self._stream.generation, transaction)
-        set_overwrites(Overwrites.of(transaction.table_metadata.properties).published(), transaction)
+        set_overwrites(Overwrites.load(transaction.table_metadata.properties).published(), transaction)
         assert self._token is not None
         set_property(PUBLISHED_BY_PROPERTY, self._token.sync, transaction)
         if not self._exclusive:
@@ -495,7 +495,7 @@ def write_mode(
     token = FencingToken.after(properties, sync)
     overwrite = Overwrite(table, stream, token, definition, exclusive=exclusive)
     lowest, pending = lowest_generation(metadata), overwrite.is_pending(metadata)
-    if Overwrites.of(properties).overwritten_by(stream, table, lowest, pending=pending):
+    if Overwrites.load(properties).overwritten_by(stream, table, lowest, pending=pending):
         return overwrite
     continues = stream.overwrites_table and not stream.has_constant_ids
     publisher = properties.get(PUBLISHED_BY_PROPERTY, "") if continues else None

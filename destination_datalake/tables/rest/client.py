@@ -167,7 +167,9 @@ class CertainRestCatalog(RestCatalog):
         Raises ConfigError if the table's metadata is close to the catalog's size limit.
         """
         name, location = ".".join(identifier_tuple), table_response.metadata.location
-        vended = VendedAccess.of(table_response.config, table_response.storage_credentials, location, self._access)
+        vended = VendedAccess.from_response(
+            table_response.config, table_response.storage_credentials, location, self._access
+        )
         if vended is not None:
             self._vended[name] = vended
         self._require_metadata_below_limit(name, table_response.metadata)
@@ -213,7 +215,7 @@ class CertainRestCatalog(RestCatalog):
                 _retried(super().load_table, identifier)
                 return self._vended[".".join(identifier)]
             credentials = _retried(self._load_credentials, identifier).storage_credentials
-        renewed = VendedAccess.of({}, credentials, vended.location, self._access) or vended
+        renewed = VendedAccess.from_response({}, credentials, vended.location, self._access) or vended
         self._vended[".".join(identifier)] = renewed
         return renewed
 
@@ -292,7 +294,7 @@ class CertainRestCatalog(RestCatalog):
         ConnectorError for other errors.
         """
         background_writes(table).wait()
-        commit = _Commit.of(updates)
+        commit = _Commit.for_updates(updates)
         with _explained(self.uri):
             try:
                 return self._post(table, requirements, commit.updates)
@@ -359,7 +361,7 @@ class VendedAccess:
     ends: float
 
     @classmethod
-    def of(
+    def from_response(
         cls, config: Properties, credentials: Sequence[StorageCredential], location: str, configured: AwsAccess
     ) -> Self | None:
         """Return the access to `location` with the vended credentials that have the longest matching prefix.
@@ -481,7 +483,7 @@ class _Commit:
     id: str
 
     @classmethod
-    def of(cls, updates: tuple[TableUpdate, ...]) -> Self:
+    def for_updates(cls, updates: tuple[TableUpdate, ...]) -> Self:
         added = (update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate))
         snapshots = frozenset(snapshot.snapshot_id for snapshot in added)
         id_ = uuid.uuid4().hex

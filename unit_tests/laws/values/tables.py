@@ -124,7 +124,7 @@ class Landing:
             )
         )
         stream = Stream(StreamId(None, "s"), {}, False, None, None, None, ())
-        location = TableLocation.of(config, stream.id, self.name, SNAKE_CASE)
+        location = TableLocation.for_stream(config, stream.id, self.name, SNAKE_CASE)
         codec = "UNCOMPRESSED" if format_type == "JSONL" else "ZSTD"
         plan = FilePlan(
             "jsonl" if format_type == "JSONL" else "parquet", codec, self.columns, {}, "", False, 1 << 27, 3, 4

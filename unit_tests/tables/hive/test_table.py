@@ -81,7 +81,7 @@ def test_new_table_has_metadata_columns_then_the_streams(
     assert made["StorageDescriptor"]["InputFormat"] == input_format
     assert made["StorageDescriptor"]["Location"].startswith(f"{ROOT}/generation-0-")
     assert made["TableType"] == "EXTERNAL_TABLE"
-    assert TableOwner.of(made["Parameters"]) == TableOwner(StreamId("shop", "Orders"), SNAKE_CASE)
+    assert TableOwner.load(made["Parameters"]) == TableOwner(StreamId("shop", "Orders"), SNAKE_CASE)
 
 
 def test_field_keeps_its_column_when_another_field_gets_the_same_name(cloud: Cloud) -> None:

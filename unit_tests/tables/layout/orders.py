@@ -37,13 +37,15 @@ def config(**given: Any) -> Config:
 
 def layout(given: Config, stream: StreamId = ORDERS, schema: Mapping[str, Any] = SCHEMA) -> TableLayout:
     """Return the layout of a stream whose cursor is `created_at`."""
-    naming = TableNaming.of(given)
+    naming = TableNaming.from_config(given)
     configured = Stream(stream, schema, False, None, None, None, ("created_at",))
-    return TableLayout(configured, given, TableLocation.of(given, stream, naming.table_of(stream), naming.naming))
+    return TableLayout(
+        configured, given, TableLocation.for_stream(given, stream, naming.table_of(stream), naming.naming)
+    )
 
 
 def columns(given: Config, schema: Mapping[str, Any] = SCHEMA) -> tuple[Field, ...]:
-    return stream_columns(schema, NumericTypes(given.numeric_types), TableNaming.of(given).naming)
+    return stream_columns(schema, NumericTypes(given.numeric_types), TableNaming.from_config(given).naming)
 
 
 def keys(

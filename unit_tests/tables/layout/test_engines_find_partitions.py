@@ -61,7 +61,7 @@ class Orders:
         """Write batches of rows, and publish them."""
         context = TableContext(uuid4().hex, self.cloud.access, ungoverned(self.cloud.access), in_process())
         stream = Stream(ORDERS, SCHEMA, overwrite, None, None, None, ("created_at",))
-        name = TableNaming.of(self.config).table_of(ORDERS)
+        name = TableNaming.from_config(self.config).table_of(ORDERS)
         table = open_table(stream, name, self.config, context)
         table.prepare()
         for batch in batches:

@@ -225,7 +225,7 @@ def test_no_table_lies_in_another_nor_in_its_partitions(
     folders: set[str] = set()
     for path_layout in layouts:
         given = config(path_layout=path_layout, naming={"style": style})
-        tables = {stream: TableNaming.of(given).table_of(stream) for stream in streams}
+        tables = {stream: TableNaming.from_config(given).table_of(stream) for stream in streams}
         table_folders = {tables[stream]: layout(given, stream).location.folder for stream in streams}
         assert len({*table_folders.values()}) == len(table_folders), "each table has its own folder"
         folders.update(table_folders.values())

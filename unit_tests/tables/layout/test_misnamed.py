@@ -75,7 +75,9 @@ EVENTS = stream("events", at=DATE_TIME)
 
 def require(cloud: Cloud, *streams: Stream, **given: Any) -> None:
     config = Config.parse(options(**given))
-    require_partition_source(config, streams, TableNaming.of(config).tables_of(streams), ungoverned(cloud.access))
+    require_partition_source(
+        config, streams, TableNaming.from_config(config).tables_of(streams), ungoverned(cloud.access)
+    )
 
 
 @pytest.mark.parametrize(

@@ -255,9 +255,9 @@ def test_files_go_to_the_configured_endpoint_or_to_aws(own: str | None, named: s
     credentials = [StorageCredential(prefix="s3://lake/", config={**LENT, **({"s3.endpoint": named} if named else {})})]
     if used is ConnectorError:
         with pytest.raises(ConnectorError, match="set endpoint_url"):
-            VendedAccess.of({}, credentials, "s3://lake/orders", access)
+            VendedAccess.from_response({}, credentials, "s3://lake/orders", access)
         return
-    lent = VendedAccess.of({"py-io-impl": "subprocess.Popen"}, credentials, "s3://lake/orders", access)
+    lent = VendedAccess.from_response({"py-io-impl": "subprocess.Popen"}, credentials, "s3://lake/orders", access)
 
     assert lent is not None
     assert lent.access.endpoint_url == used

@@ -363,9 +363,9 @@ class _Merge(Rework[MergePlan, MergeResult]):
         parents = {None, *removed}
         if not all(has_new_files(snapshot) and snapshot.parent_snapshot_id in parents for snapshot in removed.values()):
             return
-        kept = {file.file_path for file in result.added}
+        added_paths = {file.file_path for file in result.added}
         pending = (file for number, file in enumerate(plan.pending) if plan.arrives(number))
-        result.obsolete = [path for file in pending for path in file.state if path not in kept]
+        result.obsolete = [path for file in pending for path in file.state if path not in added_paths]
         manifests = head.manifests(plan.table.io)
         result.obsolete += [manifest.manifest_path for manifest in manifests if manifest.added_snapshot_id in removed]
         result.obsolete += [snapshot.manifest_list for snapshot in removed.values()]
@@ -477,17 +477,17 @@ class MergeJobs:
         winners = self._winners_of(plan)
         probes = self._probes(plan, winners)
         self._remove(probes, plan)
-        superseded = united(self.removals.of(key).superseded for key in probes)
+        superseded = united(self.removals.result(key).superseded for key in probes)
         self._remove(_by_key(plan, (winners.losers, winners.tombstones, superseded)), plan)
 
     def results(self, plan: MergePlan) -> MergeJobResults:
         """Return the results of the plan's jobs. Raises StalePlan if a job has no result yet."""
         winners = self._winners_of(plan)
         probes = self._probes(plan, winners)
-        stored = [([file.live for file in files], self.removals.of(key)) for key, files in probes.items()]
+        stored = [([file.live for file in files], self.removals.result(key)) for key, files in probes.items()]
         superseded = united(result.superseded for _, result in stored)
         losers = _by_key(plan, (winners.losers, winners.tombstones, superseded))
-        pending = [([file.number for file in files], self.removals.of(key)) for key, files in losers.items()]
+        pending = [([file.number for file in files], self.removals.result(key)) for key, files in losers.items()]
         not_inserted = united((winners.tombstones, superseded))
         keys = winners.keys - sum(len(row_set.rows()) for row_set in not_inserted.values())
         return MergeJobResults(stored, pending, keys)
@@ -618,12 +618,12 @@ def _grouped(files: Iterable[_FileWithDeadRows]) -> Iterator[_FileGroup]:
         if entry.file_size_in_bytes > _SMALL_BYTES or entry.sort_order_id:
             yield (file,)
             continue
-        of_partition = waiting.setdefault(file.live.partition, [])
-        size = sum(other.live.entry.file_size_in_bytes for other in of_partition)
-        if len(of_partition) == _MAX_GROUP_FILES or size + entry.file_size_in_bytes > _MAX_GROUP_BYTES:
-            yield tuple(of_partition)
-            of_partition.clear()
-        of_partition.append(file)
+        group = waiting.setdefault(file.live.partition, [])
+        size = sum(group_file.live.entry.file_size_in_bytes for group_file in group)
+        if len(group) == _MAX_GROUP_FILES or size + entry.file_size_in_bytes > _MAX_GROUP_BYTES:
+            yield tuple(group)
+            group.clear()
+        group.append(file)
     yield from map(tuple, waiting.values())
 
 

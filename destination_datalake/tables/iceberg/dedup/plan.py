@@ -81,7 +81,7 @@ class Definition:
         )
 
     @classmethod
-    def of(cls, name: str, metadata: TableMetadata) -> Definition | None:
+    def load(cls, name: str, metadata: TableMetadata) -> Definition | None:
         """Return the definition in a table property. Return None if it is missing or cannot be decoded."""
         try:
             return msgspec.json.decode(metadata.properties.get(name, ""), type=cls)
@@ -129,7 +129,9 @@ def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
     remedy = f"{pending}. " if pending is not None else ""
     schema = metadata.schema()
     names = [(schema.find_column_name(id_), _first_name(id_, metadata)) for id_ in definition.key]
-    renamed = [f"ALTER TABLE ... RENAME COLUMN {now} TO {then}" for now, then in names if now != then]
+    renamed = [
+        f"ALTER TABLE ... RENAME COLUMN {name} TO {first_name}" for name, first_name in names if name != first_name
+    ]
     if renamed and definition.has_columns(schema):
         return f"{remedy}Rename the column back ({', '.join(renamed)})"
     remedy += "Refresh the stream to send all its records again, or restore the earlier primary key"
@@ -186,13 +188,13 @@ class MergeScope:
 
         Return False if this connector has appended to `target` since that merge.
         """
-        by = Definition.of(UNIQUE_BY, metadata)
+        by = Definition.load(UNIQUE_BY, metadata)
         return self.target == MAIN_BRANCH and by is not None and by.key == self.definition.key
 
 
 def pending_scope(metadata: TableMetadata) -> MergeScope | None:
     """Return how the table's pending rows can be merged, or None if no rows are pending."""
-    by = Definition.of(PENDING_BY, metadata)
+    by = Definition.load(PENDING_BY, metadata)
     if by is None or PENDING_BRANCH not in metadata.refs:
         return None
     return MergeScope(by, MAIN_BRANCH, PENDING_BRANCH)
@@ -291,7 +293,7 @@ class MergePlan:
 
     def may_change(self, index: Sequence[IndexPart]) -> Iterator[tuple[LiveFile, tuple[IndexPart, ...]]]:
         """Yield the stored files that may contain keys of an index, with the parts of the index that may match."""
-        key = KeyColumns.of(self.versions.key, self.metadata.schema())
+        key = KeyColumns.for_fields(self.versions.key, self.metadata.schema())
         partitions = self._partitions()
         for file in self.stored:
             has_same_spec = file.entry.spec_id == self.pending[0].entry.spec_id
@@ -334,8 +336,8 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
             f"metadata column of the connector was dropped. {remedy_for_key(scope.definition, table.metadata)}"
         )
     arrow = rewritable_schema(table.metadata)
-    arriving = files.of(table, scope.pending) if scope.pending is not None else []
-    content = files.of(table, scope.target)
+    arriving = files.on_branch(table, scope.pending) if scope.pending is not None else []
+    content = files.on_branch(table, scope.target)
     # Check each file: a table may contain delete files that apply to no data file, for example after a compaction.
     if any(file.has_equality_deletes for file in (*arriving, *content)):
         raise Unsuitable(

@@ -183,9 +183,9 @@ class TableErasure(Rework[TablePlan, _Result]):
 
         Files on the head of a branch are left out, because the erasure replaces them.
         """
-        kept, heads = self.kept_snapshots(plan), {path for head in plan.heads.values() for path in head}
-        in_others = (files for id_, files in plan.of_snapshot.items() if id_ not in kept)
-        return matches.keys() - heads.union(*in_others)
+        kept_ids, heads = self.kept_snapshots(plan), {path for head in plan.heads.values() for path in head}
+        other_snapshot_files = (files for id_, files in plan.of_snapshot.items() if id_ not in kept_ids)
+        return matches.keys() - heads.union(*other_snapshot_files)
 
     def run(self, mark_for_deletion: Callable[[Sequence[str]], None]) -> list[FileErased]:
         """Erase the rows from all snapshots that are not kept. Return the files that contained the rows.
@@ -310,22 +310,24 @@ class TableErasure(Rework[TablePlan, _Result]):
         for branch, change in changes.items():
             self._end_branch(branch, change, plan.revealing_manifests, table, transaction)
         kept_since = self._kept_since
-        former = {id_: snapshot for id_, snapshot in snapshots_with_rows.items() if not is_kept(snapshot, kept_since)}
-        self._move_fences(former.keys(), transaction)
+        expired_snapshots = {
+            id_: snapshot for id_, snapshot in snapshots_with_rows.items() if not is_kept(snapshot, kept_since)
+        }
+        self._move_fences(expired_snapshots.keys(), transaction)
         full = transaction.table_metadata
-        kept = {snapshot.snapshot_id for snapshot in table.metadata.snapshots} | {
+        retained_ids = {snapshot.snapshot_id for snapshot in table.metadata.snapshots} | {
             ref.snapshot_id for ref in full.refs.values()
         }
         # This transaction has added two snapshots to each branch on which files are replaced. The first of them is
         # removed again.
-        intermediate = [snapshot for snapshot in full.snapshots if snapshot.snapshot_id not in kept]
-        ids = (*former, *(snapshot.snapshot_id for snapshot in intermediate))
+        intermediate = [snapshot for snapshot in full.snapshots if snapshot.snapshot_id not in retained_ids]
+        ids = (*expired_snapshots, *(snapshot.snapshot_id for snapshot in intermediate))
         expired = Expired(ids, tuple(plan.tags(matches, kept_since)))
         remove_expired(expired, full, transaction)
         expiry = ExpiryPlan(expired, full, transaction.table_metadata, table.metadata_location)
         erased = [FileErased(path, rows.count, new.get(path), rows.raw_ids) for path, rows in sorted(matches.items())]
-        self._mark_for_deletion([*matches, *_metadata_of([*former.values(), *intermediate], table)])
-        return _Result(expiry, len(former), erased)
+        self._mark_for_deletion([*matches, *_metadata_of([*expired_snapshots.values(), *intermediate], table)])
+        return _Result(expiry, len(expired_snapshots), erased)
 
     def unused(self, outcome: _Result | None) -> list[WrittenFile]:
         """Return the new files that the commit did not add to the table."""
@@ -341,7 +343,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         losing = [head[path] for path in sorted(head.keys() & matches.keys())]
         added = list[IcebergFile]()
         for file in losing:
-            result = self._removals.of(_key(file, plan.metadata))
+            result = self._removals.result(_key(file, plan.metadata))
             new[file.path] = None
             if result.rewritten is not None:
                 entry = entries.of_compacted(result.rewritten, file.entry, file.entry.sort_order_id)
@@ -418,13 +420,13 @@ def _generation_property(branch: str, metadata: TableMetadata) -> dict[str, str]
 def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
     """Yield the paths of the manifest lists, manifests and statistics files of these snapshots."""
     ids = set()
-    seen: set[str] = set()
+    yielded_paths: set[str] = set()
     for snapshot in snapshots:
         ids.add(snapshot.snapshot_id)
         yield snapshot.manifest_list
         for manifest in snapshot.manifests(table.io):
-            if manifest.manifest_path not in seen:
-                seen.add(manifest.manifest_path)
+            if manifest.manifest_path not in yielded_paths:
+                yielded_paths.add(manifest.manifest_path)
                 yield manifest.manifest_path
     for statistics in (*table.metadata.statistics, *table.metadata.partition_statistics):
         if statistics.snapshot_id in ids:

@@ -287,9 +287,9 @@ def _path_to(
         if field.name == path:
             return (*above, field)
         if isinstance(field.field_type, StructType) and path.startswith(f"{field.name}."):
-            rest = path[len(field.name) + 1 :]
-            if (found := _path_to(rest, field.field_type.fields, (*above, field))) is not None:
-                return found
+            nested_path = path[len(field.name) + 1 :]
+            if (nested_fields := _path_to(nested_path, field.field_type.fields, (*above, field))) is not None:
+                return nested_fields
     return None
 
 
@@ -321,7 +321,7 @@ class IdFilter:
         self._column = column
         self._ids = ids
         self._metadata = metadata
-        self._keys = KeyColumns.of((column.field.field_id,), metadata.schema())
+        self._keys = KeyColumns.for_fields((column.field.field_id,), metadata.schema())
         self._ranges = [IndexPart(1, (bounds,)) for bounds in ids.ranges]
         self._values = None if few is None else [as_stored(value) for value in few]
         self._partitions: dict[int, list[tuple[int, frozenset[Any]]]] = {}

@@ -115,7 +115,7 @@ class Expirer:
 
     def _plan(self, table: Table, transaction: Transaction, now: datetime) -> ExpiryPlan:
         require_garbage_collection(table.metadata)
-        retention = Retention.of(table.metadata.properties, self._max_age, self._min_snapshots)
+        retention = Retention.from_properties(table.metadata.properties, self._max_age, self._min_snapshots)
         outdated = expired(table.metadata, retention, now)
         if outdated:
             remove_expired(outdated, table.metadata, transaction)
@@ -168,10 +168,10 @@ def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletio
     manifests = [by_path[file.path] for file in references.unreferenced(File(path, 0) for path in by_path)]
     if manifests:
         references.add_files()
-        seen: set[str] = set()
+        deleted_paths: set[str] = set()
         for files in _present(lambda manifest: live_files(manifest, io), manifests):
-            data.delete(file for file in references.unreferenced(files) if file.path not in seen)
-            seen.update(file.path for file in files)
+            data.delete(file for file in references.unreferenced(files) if file.path not in deleted_paths)
+            deleted_paths.update(file.path for file in files)
     metadata.delete(File(manifest.manifest_path, manifest.manifest_length) for manifest in manifests)
     statistics = [
         File(statistics.statistics_path, statistics.file_size_in_bytes)
@@ -214,7 +214,7 @@ class Retention:
     max_ref_age_ms: int | None = None
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], max_age: timedelta, min_snapshots: int) -> Self:
+    def from_properties(cls, properties: Mapping[str, str], max_age: timedelta, min_snapshots: int) -> Self:
         """Return the retention that table properties define, by default `max_age` and `min_snapshots`.
 
         Raises MaintenanceSkipped if a property is not a positive whole number.
@@ -248,33 +248,33 @@ def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Exp
         name: ref for name, ref in metadata.refs.items() if not _ref_has_expired(name, ref, metadata, retention, at)
     }
     on_main = {snapshot.snapshot_id for snapshot in history(MAIN_BRANCH, metadata)}
-    kept: set[int] = set()
-    of_branches: set[int] = set()
+    kept_ids: set[int] = set()
+    branch_ids: set[int] = set()
     for name, ref in kept_refs.items():
-        kept.add(ref.snapshot_id)
+        kept_ids.add(ref.snapshot_id)
         if ref.snapshot_ref_type == SnapshotRefType.TAG:
             continue
         snapshots = list(history(name, metadata))
-        of_branches.update(snapshot.snapshot_id for snapshot in snapshots)
+        branch_ids.update(snapshot.snapshot_id for snapshot in snapshots)
         if name.startswith(UNPUBLISHED_PREFIXES):
-            kept.update(snapshot.snapshot_id for snapshot in snapshots if snapshot.snapshot_id not in on_main)
+            kept_ids.update(snapshot.snapshot_id for snapshot in snapshots if snapshot.snapshot_id not in on_main)
         else:
-            kept.update(_kept_of_branch(snapshots, ref, retention, at))
+            kept_ids.update(_kept_of_branch(snapshots, ref, retention, at))
     cutoff = at - retention.max_age_ms
-    kept.update(
+    kept_ids.update(
         snapshot.snapshot_id
         for snapshot in metadata.snapshots
-        if snapshot.snapshot_id not in of_branches and snapshot.timestamp_ms >= cutoff
+        if snapshot.snapshot_id not in branch_ids and snapshot.timestamp_ms >= cutoff
     )
     expired_refs = {name: ref for name, ref in metadata.refs.items() if name not in kept_refs}
     return Expired(
-        tuple(snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept),
+        tuple(snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept_ids),
         # An unneeded fence tag is removed only together with its snapshot, because it alone is not worth a commit.
         tuple(
             sorted(
                 name
                 for name, ref in expired_refs.items()
-                if not is_unneeded_fence(name, ref) or ref.snapshot_id not in kept
+                if not is_unneeded_fence(name, ref) or ref.snapshot_id not in kept_ids
             )
         ),
     )

@@ -119,7 +119,7 @@ def plan_compaction(
         return CompactionPlan((), (reason,))
     if arrow_schema(table.schema()) is None:
         return CompactionPlan((), ("it contains columns of types that this connector does not support",))
-    candidates, notes = _candidates((reader or BranchFiles()).of(table, MAIN_BRANCH))
+    candidates, notes = _candidates((reader or BranchFiles()).on_branch(table, MAIN_BRANCH))
     partitions: dict[PartitionKey, list[LiveFile]] = defaultdict(list)
     for file in candidates:
         if file.path not in skip:
@@ -243,7 +243,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         A bin is left out if one of its old files is no longer live, or has other delete files than before. A bin is
         also left out if its new file does not fit the schema.
         """
-        files = self._reader.of(table, MAIN_BRANCH)
+        files = self._reader.on_branch(table, MAIN_BRANCH)
         live = {file.path: file for file in _candidates(files)[0]}
         entries, order = Entries(table.metadata), _sort_order(plan.table.metadata)
         known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
@@ -442,8 +442,8 @@ def bins(files: Iterable[_File], size_of: Callable[[_File], int], target: int) -
         elif len(bin_.files) == MAX_FILES:
             open_bins.remove(bin_)
             partial.append(bin_)
-    rest = [_without_the_largest(bin_.files, size_of) for bin_ in (*partial, *open_bins)]
-    return [bin_.files for bin_ in full] + [bin_ for bin_ in rest if len(bin_) >= MIN_FILES]
+    trimmed_bins = [_without_the_largest(bin_.files, size_of) for bin_ in (*partial, *open_bins)]
+    return [bin_.files for bin_ in full] + [bin_ for bin_ in trimmed_bins if len(bin_) >= MIN_FILES]
 
 
 @dataclass(eq=False, slots=True)
@@ -454,10 +454,10 @@ class _Bin(Generic[_File]):
 
 def _without_the_largest(files: Iterable[_File], size_of: Callable[[_File], int]) -> list[_File]:
     """Return the files in their order, without each file that is larger than all smaller ones together."""
-    kept = list(files)
-    by_size = sorted(kept, key=size_of)
-    total = sum(map(size_of, kept))
+    remaining_files = list(files)
+    by_size = sorted(remaining_files, key=size_of)
+    total = sum(map(size_of, remaining_files))
     while by_size and 2 * size_of(by_size[-1]) > total:
         total -= size_of(largest := by_size.pop())
-        kept.remove(largest)
-    return kept
+        remaining_files.remove(largest)
+    return remaining_files

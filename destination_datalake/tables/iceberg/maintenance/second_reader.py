@@ -212,8 +212,8 @@ def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
         entries = io.BytesIO(_bounded(decompress(block["content"])))
         for _ in range(block["entries"]):
             yield fastavro.schemaless_reader(entries, writer, reader)
-        if rest := len(entries.getvalue()) - entries.tell():
-            raise ValueError(f"{rest} bytes of a block belong to no entry")
+        if unread_bytes := len(entries.getvalue()) - entries.tell():
+            raise ValueError(f"{unread_bytes} bytes of a block belong to no entry")
 
 
 def _inflated(content: bytes) -> IO[bytes]:

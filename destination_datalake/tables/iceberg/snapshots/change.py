@@ -110,8 +110,8 @@ class _Producer(SnapshotProducer):
         removed, rewritten, untouched = self._without_removed(live)
         added = [*self._by_spec(self._added())]
         # Compactions do not merge manifests, because their commits already read many.
-        kept = untouched if self._change.same_rows else self._merged(untouched)
-        return [*added, *removed, *rewritten, *kept]
+        unchanged = untouched if self._change.same_rows else self._merged(untouched)
+        return [*added, *removed, *rewritten, *unchanged]
 
     def summary(self, previous: Mapping[str, str] | None) -> Summary:
         """Return the snapshot's summary, with the number of partitions that it changes."""
@@ -124,7 +124,7 @@ class _Producer(SnapshotProducer):
     def spec(self, spec_id: int) -> PartitionSpec:
         """Return a partition spec of the table, with a fixed partition type."""
         spec = super().spec(spec_id)
-        return _TypedSpec.of(spec, _partition_type(spec, self.metadata))
+        return _TypedSpec.with_type(spec, _partition_type(spec, self.metadata))
 
     def _added(self) -> Iterator[ManifestEntry]:
         for file in self._change.added:
@@ -327,7 +327,7 @@ class _TypedSpec(PartitionSpec):
     _type: StructType = PrivateAttr()
 
     @classmethod
-    def of(cls, spec: PartitionSpec, type_: StructType) -> _TypedSpec:
+    def with_type(cls, spec: PartitionSpec, type_: StructType) -> _TypedSpec:
         typed = cls.model_validate({"spec-id": spec.spec_id, "fields": spec.fields})
         typed._type = type_
         return typed

@@ -123,7 +123,7 @@ class BranchFiles:
         self._deletes: dict[str, Sequence[ManifestEntry]] = {}
         self._last_read: frozenset[str] = frozenset()
 
-    def of(self, table: Table, branch: str) -> list[LiveFile]:
+    def on_branch(self, table: Table, branch: str) -> list[LiveFile]:
         """Return the live data files of a branch. Empty if the branch does not exist.
 
         Raises TableConflict if a manifest cannot be read completely.
@@ -483,25 +483,25 @@ def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[in
     )
 
 
-def position_deletes_entry(file: WrittenFile, of: IcebergFile) -> IcebergFile:
-    """Return the manifest entry of a file of position deletes for the data file `of`.
+def position_deletes_entry(file: WrittenFile, data_file: IcebergFile) -> IcebergFile:
+    """Return the manifest entry of a file of position deletes for the data file `data_file`.
 
     Both bounds of the path column are the data file's path. Readers use them to assign the deletes to that file. Unlike
     other bounds, they must not be truncated (Iceberg spec: Data File Fields, note 4).
     """
-    path = {PATH_ID: of.file_path.encode()}
+    path = {PATH_ID: data_file.file_path.encode()}
     entry = delete_file(
         content=DataFileContent.POSITION_DELETES,
         file_path=file.uri,
         file_format=FileFormat.PARQUET,
-        partition=of.partition,
+        partition=data_file.partition,
         record_count=file.rows,
         file_size_in_bytes=file.size,
         lower_bounds=path,
         upper_bounds=path,
-        referenced_data_file=of.file_path,
+        referenced_data_file=data_file.file_path,
     )
-    entry.spec_id = of.spec_id
+    entry.spec_id = data_file.spec_id
     return entry
 
 
@@ -605,7 +605,7 @@ class KeyColumns:
     columns: tuple[tuple[int, PrimitiveType], ...]
 
     @classmethod
-    def of(cls, key: Sequence[int], schema: Schema) -> Self:
+    def for_fields(cls, key: Sequence[int], schema: Schema) -> Self:
         """Return the columns with these field IDs, which must be of primitive types."""
         types = ((id_, schema.find_type(id_)) for id_ in key)
         return cls(tuple((id_, type_) for id_, type_ in types if isinstance(type_, PrimitiveType)))

@@ -90,7 +90,7 @@ def sync(
     )
     access = access or cloud.access
     config = Config.parse(options(bucket_name=BUCKET, table_type="HIVE", partitioning=partitioning, **given))
-    location = TableLocation.of(config, stream.id, NAME, SNAKE_CASE)
+    location = TableLocation.for_stream(config, stream.id, NAME, SNAKE_CASE)
     return Sync(orders.prepared(NAME, stream, columns, format, config, location, access), access)
 
 

@@ -93,18 +93,18 @@ def test_partitions_that_are_behind_twice_are_brought_up_to_date_for_both_causes
     table: Any = {"PartitionKeys": [{"Name": "day", "Type": "date"}], "Parameters": {}}
     mark_partitions_stale(table, replaced=True)
     mark_partitions_stale(table, former_folder="s3://lake/one")
-    first = StalePartitions.of(table)
+    first = StalePartitions.load(table)
 
     # When it moves once more
     mark_partitions_stale(table, former_folder="s3://lake/two")
 
     # Then who follows knows all of it, and who followed the first time has not done all
-    stale = StalePartitions.of(table)
+    stale = StalePartitions.load(table)
     assert first is not None
     assert stale is not None
     assert (stale.replaced, stale.former_folders) == (True, ("s3://lake/one", "s3://lake/two"))
     mark_up_to_date(table, first)
-    assert StalePartitions.of(table) == stale
+    assert StalePartitions.load(table) == stale
 
 
 @pytest.mark.share(1)

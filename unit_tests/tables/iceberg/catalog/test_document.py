@@ -61,14 +61,14 @@ def test_every_document_is_pyiceberg_s(versions: list[TableMetadata]) -> None:
     document = MetadataDocument()
 
     for version in versions:
-        assert document.of(version) == version.model_dump_json()
+        assert document.serialize(version) == version.model_dump_json()
 
 
 class Interrupted(Snapshot):
     """While its text is made, another thread makes another document."""
 
     def model_dump_json(self, **options: Any) -> str:  # type: ignore[override]
-        DOCUMENT.of(metadata(THIRD))
+        DOCUMENT.serialize(metadata(THIRD))
         return super().model_dump_json(**options)
 
 
@@ -77,7 +77,7 @@ DOCUMENT = MetadataDocument()
 
 def test_two_commits_at_once_have_documents_of_their_own() -> None:
     """Two threads may commit to a table, on the same kept metadata. One of them fails; the other's must be right."""
-    DOCUMENT.of(metadata())
+    DOCUMENT.serialize(metadata())
     interrupted = metadata(FIRST, Interrupted.model_validate(SECOND.model_dump(by_alias=True)))
 
-    assert DOCUMENT.of(interrupted) == interrupted.model_dump_json()
+    assert DOCUMENT.serialize(interrupted) == interrupted.model_dump_json()

@@ -309,7 +309,7 @@ def keys(low: Any, high: Any, *, null: bool = False, nan: bool = False) -> KeyBo
 
 def key_columns(*types: PrimitiveType) -> KeyColumns:
     fields = [NestedField(number, f"k{number}", type_) for number, type_ in enumerate(types, start=1)]
-    return KeyColumns.of([field.field_id for field in fields], Schema(*fields))
+    return KeyColumns.for_fields([field.field_id for field in fields], Schema(*fields))
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_of_each_file_only_the_metrics_of_the_key_are_kept(lake: Lake) -> None:
     files = BranchFiles([table.schema().find_field("c0").field_id])
 
     tracemalloc.start()
-    live_files = files.of(table, "main")
+    live_files = files.on_branch(table, "main")
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 

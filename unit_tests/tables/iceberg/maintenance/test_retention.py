@@ -133,7 +133,7 @@ def tag(head: int, **rules: Any) -> dict[str, Any]:
 def test_what_expires(
     refs: dict[str, dict[str, Any]], properties: dict[str, str], gone: tuple[int, ...], refs_gone: tuple[str, ...]
 ) -> None:
-    retention = Retention.of(properties, timedelta(days=5), 1)
+    retention = Retention.from_properties(properties, timedelta(days=5), 1)
 
     assert expired(metadata(LINE, refs), retention, NOW) == Expired(gone, refs_gone)
 
@@ -163,4 +163,4 @@ def test_an_empty_table_has_nothing_that_expires() -> None:
 @pytest.mark.parametrize("value", ["five days", "-1", "0", "1e9", ""])
 def test_a_table_whose_own_rule_cannot_be_read_is_left_alone(value: str) -> None:
     with pytest.raises(MaintenanceSkipped, match="max-snapshot-age-ms"):
-        Retention.of({"history.expire.max-snapshot-age-ms": value}, timedelta(days=5), 1)
+        Retention.from_properties({"history.expire.max-snapshot-age-ms": value}, timedelta(days=5), 1)

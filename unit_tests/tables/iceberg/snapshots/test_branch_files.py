@@ -110,7 +110,7 @@ def test_a_manifest_is_read_once_however_often_live_files_are_asked_for(lake: La
     def record_counts() -> list[int]:
         table = TableOperations(lake.name, ungoverned(lake.access)).load()
         read.clear()
-        return sorted(file.entry.record_count for file in reader.of(table, "main"))
+        return sorted(file.entry.record_count for file in reader.on_branch(table, "main"))
 
     reader = BranchFiles()
     with during(lake.access, "before-call.s3.GetObject", notice):
