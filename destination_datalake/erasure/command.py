@@ -200,7 +200,7 @@ def _requested_tables(
     finder = TableFinder(config, catalog, with_hive=True)
     remaining = dropped.remaining_tables(config, access, catalog, finder.notes)
     if options.stream is not None:
-        remaining = [name for name in remaining if name in TableNaming.of(config).candidates(options.stream)]
+        remaining = [name for name in remaining if name in TableNaming.from_config(config).candidates(options.stream)]
     if options.table is not None:
         database, dot, table = options.table.rpartition(".")
         name = TableName(database, table)

@@ -85,7 +85,7 @@ def unused_folders(catalog: TableCatalog, database: str, folders: Iterable[str])
 def table_folders(config: Config, table: TableName) -> tuple[str, str]:
     """Return the folders that a new table of this name would have, without knowing its stream."""
     stream = StreamId(None, table.table)
-    folder = TableLocation.of(config, stream, table, TableNaming.of(config).naming).folder
+    folder = TableLocation.for_stream(config, stream, table, TableNaming.from_config(config).naming).folder
     return folder, f"{folder}{GENERATIONS_SUFFIX}"
 
 

@@ -424,7 +424,7 @@ class DroppedTableTarget(HiveTarget):
         schema = saved_schema(self.table, self.request)
         folders = {schema["files"].rstrip("/")} if schema.get("files") else set[str]()
         if (stream := stream_of(self.table, None, self.request)) is not None:
-            folder = TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder
+            folder = TableLocation.for_stream(config, stream, self.table, TableNaming.from_config(config).naming).folder
             folders |= {folder, f"{folder}{GENERATIONS_SUFFIX}"}
         folders = {folder for folder in folders if folder.startswith(config.uri(""))}
         separate = unused_folders(catalog, self.table.database, folders)
