@@ -52,10 +52,11 @@ messages unreadable."""
 # AWS's error texts may quote requests of other processes, such as executors, whose tokens are not registered here.
 _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
 
-_URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s/?#\"<>]*@)?([^\s?#\"<>]*)(\?[^\s#\"<>]*)?", re.IGNORECASE)
-"""Matches a URL. The groups are its scheme, its user, its host and path, and its query. S3 URIs do not match, because
-`@` and `?` are ordinary characters in S3 keys."""
+_URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s\"<>]*)", re.IGNORECASE)
+"""The groups are a URL's scheme and the rest of the URL. S3 addresses are excluded, because `@` and `?` are ordinary
+characters in S3 keys."""
 
+_QUERY = re.compile(r"\?[^#]*")
 _PARAMETER = re.compile(r"([?&])([^=&]*=)?[^&]*")
 
 _secrets_lock = threading.Lock()
@@ -91,9 +92,10 @@ def mask_secrets(text: str) -> str:
 
 
 def _mask_url(match: re.Match[str]) -> str:
-    scheme, user, address, query = match.groups("")
-    user = f"{_MASK}@" if user else ""
-    return scheme + user + address + _PARAMETER.sub(rf"\g<1>\g<2>{_MASK}", query)
+    scheme, rest = match.groups()
+    _, at, address = rest.rpartition("@")  # Passwords that are not percent-encoded may contain `/`, `?`, `#` and `@`.
+    user = _MASK if at else ""
+    return scheme + user + at + _QUERY.sub(lambda query: _PARAMETER.sub(rf"\g<1>\g<2>{_MASK}", query[0]), address)
 
 
 def _may_be_secret(text: str) -> bool:

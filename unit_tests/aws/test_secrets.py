@@ -135,6 +135,9 @@ def test_an_unregistered_session_token_is_masked_by_its_name() -> None:
     ("text", "masked"),
     [
         ("at http://ada:p@ss@marquez:5000/api: refused", "at http://****@marquez:5000/api: refused"),
+        ("at http://ada:p/w@marquez:5000/api: refused", "at http://****@marquez:5000/api: refused"),
+        ("at http://ada:p?w#x@y@marquez?a=1#b", "at http://****@marquez?a=****#b"),
+        ('{"a":"http://ada:p/w","b":"ada@host"}', '{"a":"http://ada:p/w","b":"ada@host"}'),
         ("'https://ada@host'", "'https://****@host'"),
         ("GET http://x/?api_key=abc&b&c=%20#part", "GET http://x/?api_key=****&****&c=****#part"),
         ('{"a":"https://host","b":"ada@host?x=1"}', '{"a":"https://host","b":"ada@host?x=1"}'),
