@@ -136,14 +136,15 @@ class CertainRestCatalog(RestCatalog):
     def __init__(self, options: RestCatalogOptions, access: AwsAccess, limits: CatalogLimits = NO_LIMITS) -> None:
         self._access = access
         self._limits = limits
-        self._requests = _Requests(options.uri.rstrip("/"))
+        properties = client_properties(options)
+        self._requests = _Requests(properties["uri"], properties.get("oauth2-server-uri"))
         self._authorities = _authorities(options.ca_certificates)
         self._signing: _Signing | None = None
         if options.signing_name is not None:
             self._signing = _Signing(options.signing_name, options.signing_region or access.region, access)
         self._vended: dict[str, VendedAccess] = {}
         with _explained(options.uri):
-            super().__init__("rest", **client_properties(options))
+            super().__init__("rest", **properties)
 
     def _config_headers(self, session: requests.Session) -> None:
         # PyIceberg calls this method before it requests a token, so the settings apply to every request of the session.
@@ -416,12 +417,15 @@ _NOT_PROCESSED = (ServiceUnavailableError, TooManyRequestsError)
 class _Requests:
     """Sends requests to a server, and removes disallowed entries from the configuration that the server returns.
 
-    A server that supports idempotency keys answers a repeated request with its first response, even if a proxy has
+    Tokens that the server at `token_uri` issues are registered as secrets.
+
+    If a server supports idempotency keys, it answers a repeated request with its first response, even if a proxy has
     repeated the request. Only such servers receive keys (Iceberg REST specification: Idempotency-Key, CatalogConfig).
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, token_uri: str | None) -> None:
         self._uri = uri
+        self._token_uri = token_uri
         self._supports_keys = False
         self._key: ContextVar[str | None] = ContextVar("key", default=None)
 
@@ -447,6 +451,8 @@ class _Requests:
         response = request(method, url, **options)
         if response.ok and url == f"{self._uri}/v1/config":
             self._restrict(response)
+        if response.ok and url == self._token_uri:
+            _register_tokens(response)
         return response
 
     def _restrict(self, response: requests.Response) -> None:
@@ -460,6 +466,15 @@ class _Requests:
         endpoints = [str(endpoint) for endpoint in config.endpoints or ()]
         response._content = json.dumps({"overrides": settings, "endpoints": endpoints}).encode()
         response.encoding = "utf-8"
+
+
+def _register_tokens(response: requests.Response) -> None:
+    with suppress(ValueError, RecursionError):  # PyIceberg rejects an invalid response.
+        if isinstance(answer := response.json(), dict):
+            register_secrets(*(answer[name] for name in _TOKENS if isinstance(answer.get(name), str)))
+
+
+_TOKENS = ("access_token", "refresh_token", "id_token")
 
 
 def _uuid7() -> str:
@@ -617,14 +632,22 @@ def _explained(uri: str) -> Iterator[None]:
     except (RESTError, requests.RequestException, InvalidAnswer) as error:
         for kinds, reason, remedy, type_ in _RULES:
             if isinstance(error, kinds):
-                text = printable(mask_secrets(str(error)))
-                message = f"The Iceberg catalog at {uri} {reason}. {remedy}"
-                # Without a response from the server, the error's text comes from Python and does not help users.
+                text = printable(mask_secrets(_text(error)))
+                message = f"The Iceberg catalog at {uri}: {reason}. {remedy}"
+                # If the server did not respond, the text of the error was written by Python, and does not help a user.
                 if text and not isinstance(error, requests.ConnectionError | requests.Timeout):
                     message += f" Response: {text[:_MAX_ANSWER_IN_MESSAGE]}"
                 detail = f"{type(error).__name__}: {text}"
                 raise ConnectorError(Failure(message, detail, type_)) from error
         raise
+
+
+def _text(error: Exception) -> str:
+    """Return the text of an error, without Pydantic's quotes from the response: they may be parts of secrets."""
+    if not isinstance(error, InvalidAnswer):
+        return str(error)
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(": ".join([*map(str, problem["loc"]), problem["msg"]]) for problem in problems)
 
 
 _MAX_ANSWER_IN_MESSAGE = 500

@@ -6,11 +6,11 @@ import gzip
 import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import SecretStr
@@ -207,6 +207,47 @@ def test_no_request_goes_to_another_host_that_a_server_names(how: str) -> None:
     assert other_host.requests == []
     assert refused.value.failure.type == "config_error"
     assert other_host.endpoint_url in refused.value.failure.message
+
+
+class Issuing(Hostile):
+    """Issues tokens, the first of which has expired, and quotes the tokens when it refuses a request."""
+
+    tokens: ClassVar[Sequence[str]] = ("issued/1+first", "issued/2+second")
+
+    def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        issued = [past for past in self.requests if past.path.endswith("/tokens")]
+        if request.path.endswith("/tokens"):
+            body: dict[str, Any] = {"access_token": self.tokens[len(issued) - 1], "token_type": "bearer"}
+            return Answer(200, {}, json.dumps({**body, "refresh_token": "issued/refresh"}).encode())
+        if request.path.startswith("/v1/config"):
+            return Answer(200, {}, json.dumps(self.config).encode())
+        quoted = f"{request.header('Authorization')} {' '.join(self.tokens)} issued/refresh"
+        kind, status = ("AuthorizationExpiredException", 419) if len(issued) == 1 else ("ForbiddenException", 403)
+        error = {"message": f"Refused: {quoted}", "type": kind, "code": status}
+        return Answer(status, {}, json.dumps({"error": error}).encode())
+
+
+def test_issued_tokens_are_masked_in_messages() -> None:
+    with Issuing() as catalog, pytest.raises(ConnectorError) as refused:
+        list(login(catalog.endpoint_url, **CLIENT).namespaces())
+
+    assert sum(request.path.endswith("/tokens") for request in catalog.requests) == 2
+    failure = refused.value.failure
+    assert "Refused: Bearer **** **** **** ****" in failure.message
+    assert "issued/" not in failure.message + failure.detail
+
+
+@pytest.mark.parametrize("answer", ['{"access_token": "issued/1+first"}', '{"access_token": "issued/1+first"'])
+def test_invalid_response_with_token_is_not_quoted(answer: str) -> None:
+    class Incomplete(Hostile):
+        def answer(self, request: Request) -> Answer:  # noqa: ARG002
+            return Answer(200, {}, answer.encode())
+
+    with Incomplete() as catalog, pytest.raises(ConnectorError, match="not that of an Iceberg catalog") as refused:
+        login(catalog.endpoint_url, **CLIENT)
+
+    assert "issued" not in refused.value.failure.message + refused.value.failure.detail
 
 
 def test_a_redirect_to_a_path_of_the_same_server_is_followed() -> None:
