@@ -14,7 +14,6 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ProfileNotFound
-from botocore.stub import Stubber
 
 import destination_datalake
 from destination_datalake.aws import objects
@@ -23,6 +22,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.buffer import staging
 from destination_datalake.sync.landing import MAX_COMMITS
 from destination_datalake.tables.iceberg.file_io import MAX_BACKGROUND_WRITES
+from integration_tests.harness.loopback import Answer, LoopbackServer, Request
 from unit_tests.cloud import another_client
 
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
@@ -157,15 +157,25 @@ def test_the_role_that_the_options_name_has_its_path() -> None:
 
 @pytest.mark.parametrize(
     ("operation", "arguments"),
-    [("get_table", {"DatabaseName": "d", "Name": "t"}), ("get_tables", {"DatabaseName": "d"})],
+    [
+        ("get_table", {"DatabaseName": "d", "Name": "t"}),
+        ("get_tables", {"DatabaseName": "d"}),
+        ("get_database", {"Name": "d"}),
+        ("get_databases", {}),
+        ("get_partitions", {"DatabaseName": "d", "TableName": "t"}),
+    ],
 )
 def test_half_an_answer_of_glue_is_a_transient_error_and_no_empty_catalog(
     operation: str, arguments: dict[str, str]
 ) -> None:
     """botocore reads JSON that ends early as an object without members."""
-    glue = AwsAccess("eu-west-1", AccessKeys("AKIA1", "s3cr3t")).client("glue")
-    with Stubber(glue) as stub:
-        stub.add_response(operation, {})
+
+    class Half(LoopbackServer):
+        def answer(self, request: Request) -> Answer:
+            return Answer(200, {}, f'{{"{request.operation.removeprefix("Get")}'.encode())
+
+    with Half() as server:
+        glue = AwsAccess("eu-west-1", AccessKeys("AKIA1", "s3cr3t"), endpoint_url=server.endpoint_url).client("glue")
         with pytest.raises(Exception, match="Truncated response of Glue") as half:
             getattr(glue, operation)(**arguments)
 

@@ -77,7 +77,7 @@ def test_every_event_and_facet_names_its_producer_and_schema(tmp_path: Path) -> 
 
 
 @contextmanager
-def server(status: int) -> Iterator[tuple[str, list[tuple[str, str | None, dict[str, Any]]]]]:
+def server(status: int, **headers: str) -> Iterator[tuple[str, list[tuple[str, str | None, dict[str, Any]]]]]:
     """A server that answers with this status, and what it was sent: path, authorization, event."""
     came: list[tuple[str, str | None, dict[str, Any]]] = []
 
@@ -86,6 +86,8 @@ def server(status: int) -> Iterator[tuple[str, list[tuple[str, str | None, dict[
             body = self.rfile.read(int(self.headers["Content-Length"]))
             came.append((self.path, self.headers["Authorization"], json.loads(body)))
             self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -105,6 +107,15 @@ def test_a_server_is_sent_the_events_with_the_key() -> None:
         ("/api/v1/lineage", "Bearer s3cr3t-key", "START"),
         ("/api/v1/lineage", "Bearer s3cr3t-key", "COMPLETE"),
     ]
+
+
+def test_redirect_to_another_host_does_not_get_the_key() -> None:
+    with server(201) as (target, redirected), server(307, Location=f"{target}/api/v1/lineage") as (url, came):
+        endpoint = url.replace("127.0.0.1", "localhost")
+        emit(Config.parse(options(lineage={"endpoint": endpoint, "api_key": "s3cr3t-key"})), ACCOUNT, report(), COLUMNS)
+
+    assert [key for _, key, _ in came] == ["Bearer s3cr3t-key"] * 2
+    assert [key for _, key, _ in redirected] == [None] * 2
 
 
 def test_a_server_that_fails_is_not_asked_again() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -72,3 +75,28 @@ def test_only_a_lost_executor_is_logged_as_a_warning(caplog: pytest.LogCaptureFi
         "Spark lost executor 0 on 10.0.0.2 (Remote RPC client disassociated). It reruns the executor's tasks on other "
         "executors."
     ]
+
+
+def test_properties_file_is_only_readable_by_its_user_from_its_creation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A profile function looks at the file before and after every call that creates or writes it."""
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))  # Without a launcher, `submit` fails after it has written the file.
+    file = tmp_path / "spark.properties"
+    states = set[tuple[str, bool]]()
+
+    def look(*_: object) -> None:
+        with suppress(FileNotFoundError):
+            states.add((stat.filemode(file.stat().st_mode), file.stat().st_size > 0))
+
+    umask = os.umask(0)
+    sys.setprofile(look)
+    try:
+        with pytest.raises(FileNotFoundError, match="spark-submit"):
+            Jvm(tmp_path).submit({"spark.secret": "s3cr3t"})
+    finally:
+        sys.setprofile(None)
+        os.umask(umask)
+
+    assert states == {("-rw-------", False), ("-rw-------", True)}
+    assert not file.exists()
