@@ -68,6 +68,14 @@ class Shop:
         nulls = frozenset(field.name for field in METADATA_COLUMNS)
         return DataFile(uri, len(body.getvalue()), len(ids), plan.columns, footer.getvalue(), None, nulls)
 
+    def set_metadata_location(self, location: str, stream: StreamId = ORDERS) -> None:
+        """Make Glue's entry of a table refer to this metadata file."""
+        glue, name = self.access.client("glue"), self.name(stream)
+        entry = glue.get_table(DatabaseName=name.database, Name=name.table)["Table"]
+        kept: Any = {key: entry[key] for key in ("Name", "TableType", "StorageDescriptor")}
+        parameters = {**entry["Parameters"], "metadata_location": location}
+        glue.update_table(DatabaseName=name.database, TableInput={**kept, "Parameters": parameters}, SkipArchive=True)
+
     def commit(self, into: Table, *ids: int) -> None:
         into.commit([self.write(into, *ids)], no_rewrite)
 

@@ -74,6 +74,22 @@ def test_a_table_that_cannot_be_read_fails_and_others_do_not(cloud: Cloud, run: 
     ]
 
 
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "http://169.254.169.254/latest"])
+def test_metadata_outside_s3_fails_with_a_sentence(cloud: Cloud, run: Run, location: str) -> None:
+    shop = Shop(cloud)
+    shop.open()
+    shop.set_metadata_location(location)
+
+    code, lines, errors = run("--stream", "shop.orders")
+
+    assert (code, len(lines)) == (1, 3)
+    for line in lines:
+        assert line.startswith("shop.orders ")
+        assert f"'{location}' is not an address in S3." in line
+        assert "Correct the table's metadata_location" in line
+    assert "Traceback" not in errors
+
+
 @pytest.mark.parametrize(
     ("arguments", "changes", "sentence"),
     [

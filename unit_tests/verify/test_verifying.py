@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -10,8 +12,9 @@ import pytest
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
-from destination_datalake.verify.command import TableResult, verify_table
+from destination_datalake.verify.command import TableResult, run_verify, verify_table
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
+from unit_tests.config.examples import options
 from unit_tests.maintenance.lake import Shop, run, worn
 from unit_tests.tables.jobs import InProcess
 
@@ -121,6 +124,26 @@ def test_a_table_whose_metadata_is_gone_is_a_problem_and_no_crash(shop: Shop) ->
 
     assert problem.what.startswith("cannot be loaded: ")
     assert location in problem.what
+
+
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "http://169.254.169.254/latest"])
+def test_command_reports_metadata_outside_s3_as_a_problem(
+    shop: Shop, location: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    shop.open()
+    shop.set_metadata_location(location)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(options(region="us-east-1", bucket_name=BUCKET, bucket_prefix="lake")))
+
+    code = run_verify(["--config", str(config), "--stream", "shop.orders", "--json"])
+
+    out, errors = capsysbinary.readouterr()
+    [table] = json.loads(out)["tables"]
+    [problem] = table["problems"]
+    assert (code, table["table"], problem["where"]) == (1, str(shop.name()), location)
+    assert f"'{location}' is not an address in S3." in problem["what"]
+    assert "Correct the table's metadata_location" in problem["what"]
+    assert b"Traceback" not in errors
 
 
 DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [

@@ -56,6 +56,17 @@ def test_a_table_elsewhere_than_bucket_and_prefix_say_is_refused_before_anything
     assert warehouse.ids("orders") == [1]
 
 
+def test_missing_bucket_is_named_before_anything_is_written(warehouse: Warehouse) -> None:
+    run = warehouse.attempt([ORDERS], order_lines(1), bucket_name="not-there-x")
+
+    assert run.exit_code == 1
+    [error] = run.errors
+    assert error["failure_type"] == "config_error"
+    assert "bucket not-there-x" in error["message"]
+    assert "the bucket does not exist. Create the bucket, or correct bucket_name and region." in error["message"]
+    assert run.states == []
+
+
 def test_a_table_elsewhere_is_written_to_where_it_lies_if_that_is_wanted(warehouse: Warehouse) -> None:
     warehouse.sync([ORDERS], order_lines(1))
     other_bucket = f"{warehouse.lake.bucket}-3"
