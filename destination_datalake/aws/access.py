@@ -53,7 +53,7 @@ messages unreadable."""
 _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
 
 _URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s\"<>]*)", re.IGNORECASE)
-"""The groups are a URL's scheme and the rest of the URL. S3 addresses are excluded, because `@` and `?` are ordinary
+"""Matches a URL. The groups are its scheme and the rest. S3 URIs do not match, because `@` and `?` are ordinary
 characters in S3 keys."""
 
 _QUERY = re.compile(r"\?[^#]*")

@@ -72,9 +72,9 @@ class Shop:
         """Make Glue's entry of a table refer to this metadata file."""
         glue, name = self.access.client("glue"), self.name(stream)
         entry = glue.get_table(DatabaseName=name.database, Name=name.table)["Table"]
-        kept: Any = {key: entry[key] for key in ("Name", "TableType", "StorageDescriptor")}
-        parameters = {**entry["Parameters"], "metadata_location": location}
-        glue.update_table(DatabaseName=name.database, TableInput={**kept, "Parameters": parameters}, SkipArchive=True)
+        table_input: Any = {key: entry[key] for key in ("Name", "TableType", "StorageDescriptor")}
+        table_input["Parameters"] = {**entry["Parameters"], "metadata_location": location}
+        glue.update_table(DatabaseName=name.database, TableInput=table_input, SkipArchive=True)
 
     def commit(self, into: Table, *ids: int) -> None:
         into.commit([self.write(into, *ids)], no_rewrite)

@@ -633,8 +633,8 @@ def _explained(uri: str) -> Iterator[None]:
         for kinds, reason, remedy, type_ in _RULES:
             if isinstance(error, kinds):
                 text = printable(mask_secrets(_text(error)))
-                message = f"The Iceberg catalog at {uri}: {reason}. {remedy}"
-                # If the server did not respond, the text of the error was written by Python, and does not help a user.
+                message = f"The Iceberg catalog at {uri} {reason}. {remedy}"
+                # Without a response from the server, the error's text comes from Python and does not help users.
                 if text and not isinstance(error, requests.ConnectionError | requests.Timeout):
                     message += f" Response: {text[:_MAX_ANSWER_IN_MESSAGE]}"
                 detail = f"{type(error).__name__}: {text}"
