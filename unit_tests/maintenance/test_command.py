@@ -85,7 +85,7 @@ def test_metadata_outside_s3_fails_with_a_sentence(cloud: Cloud, run: Run, locat
     assert (code, len(lines)) == (1, 3)
     for line in lines:
         assert line.startswith("shop.orders ")
-        assert f"'{location}' is not an address in S3." in line
+        assert f"'{location}', which is not an S3 address." in line
         assert "Correct the table's metadata_location" in line
     assert "Traceback" not in errors
 
@@ -94,7 +94,7 @@ def test_metadata_outside_s3_fails_with_a_sentence(cloud: Cloud, run: Run, locat
     ("arguments", "changes", "sentence"),
     [
         ((), {"region": 5}, "region"),
-        (("--stream", "shop.items"), {}, "--stream shop.items: no Iceberg table"),
+        (("--stream", "shop.items"), {}, "--stream shop.items: this configuration has no Iceberg table"),
         ((), {"lakeformation_database_name": "none"}, "Cannot maintain the tables (Glue, GetTables)"),
     ],
 )

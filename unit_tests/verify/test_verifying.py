@@ -141,7 +141,7 @@ def test_command_reports_metadata_outside_s3_as_a_problem(
     [table] = json.loads(out)["tables"]
     [problem] = table["problems"]
     assert (code, table["table"], problem["where"]) == (1, str(shop.name()), location)
-    assert f"'{location}' is not an address in S3." in problem["what"]
+    assert f"'{location}', which is not an S3 address." in problem["what"]
     assert "Correct the table's metadata_location" in problem["what"]
     assert b"Traceback" not in errors
 
