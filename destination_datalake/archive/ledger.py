@@ -17,6 +17,7 @@ import msgspec
 from destination_datalake.archive.lines import ArchiveSink
 from destination_datalake.archive.objects import (
     ARCHIVE_FOLDER,
+    BATCH_DECODER,
     SCHEMA_FOLDER,
     ArchivedBatch,
     ArchivedEnd,
@@ -231,7 +232,7 @@ def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
         *_, sync_folder, batch = uri.removesuffix(".json").split("/")
         if (sync_folder.partition("-")[2], batch) not in batches:
             continue
-        entry = msgspec.json.decode(get(s3, uri), type=ArchivedBatch)
+        entry = BATCH_DECODER.decode(get(s3, uri))
         unhashed = tuple(replace(lines, sha256="") if lines.name in names else lines for lines in entry.objects)
         if unhashed != entry.objects:
             put(s3, uri, msgspec.json.encode(msgspec.structs.replace(entry, objects=unhashed)))

@@ -125,6 +125,11 @@ class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int = 0
 
 
+SYNC_DECODER = msgspec.json.Decoder(ArchivedSync)
+BATCH_DECODER = msgspec.json.Decoder(ArchivedBatch)
+END_DECODER = msgspec.json.Decoder(ArchivedEnd)
+
+
 @dataclass(frozen=True, slots=True)
 class ArchiveLocation:
     """Where a sync writes in the archive of a table.

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from destination_datalake.archive.objects import ArchivedBatch, ArchivedEnd, ArchivedSync, row_id_prefix
+from destination_datalake.archive.objects import (
+    BATCH_DECODER,
+    END_DECODER,
+    SYNC_DECODER,
+    ArchivedBatch,
+    ArchivedEnd,
+    ArchivedSync,
+    row_id_prefix,
+)
 from destination_datalake.aws.objects import S3Address, get, is_changed, listed, put
 from destination_datalake.errors import ConnectorError, Failure, counted
 from destination_datalake.files.plan import UnitLines
@@ -208,7 +216,7 @@ class _Reader:
 
     def add_sync(self, name: str, content: bytes) -> None:
         """Add a sync. `content` is its first journal entry."""
-        entry = self._entry(name, content, ArchivedSync)
+        entry = self._entry(name, content, SYNC_DECODER)
         if entry is not None:
             self._add(entry)
 
@@ -216,14 +224,14 @@ class _Reader:
         """Add a later journal entry of a sync: a commit or a publication."""
         sync = self.syncs[match[2]]
         if match[3] == "end":
-            if (end := self._entry(name, content, ArchivedEnd)) is not None:
+            if (end := self._entry(name, content, END_DECODER)) is not None:
 
                 def publish(sequence_number: int) -> None:
                     sync.published = sequence_number
 
                 self._events.append((sync, end.position, end.published, publish))
             return
-        if (batch := self._entry(name, content, ArchivedBatch)) is None:
+        if (batch := self._entry(name, content, BATCH_DECODER)) is None:
             return
         self.missing += [archived.name for archived in batch.objects if archived.name not in self._listing]
         lines = tuple(self._stored(archived) for archived in batch.objects if archived.name in self._listing)
@@ -282,9 +290,9 @@ class _Reader:
         self._events.append((sync, entry.position, entry.started, begin))
         return sync
 
-    def _entry(self, name: str, content: bytes, kind: type[_Entry]) -> _Entry | None:
+    def _entry(self, name: str, content: bytes, decoder: msgspec.json.Decoder[_Entry]) -> _Entry | None:
         try:
-            return msgspec.json.decode(content, type=kind)
+            return decoder.decode(content)
         except msgspec.MsgspecError:
             self.unreadable.append(f"{name} is not an entry of the journal")
             return None
@@ -619,6 +627,9 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
                 return sync.ended
 
 
+_STEPS = msgspec.json.Decoder(CompletedSteps)
+
+
 class ReplayProgress:
     """Stores the progress of a replay in the object at `uri`, an S3 URI.
 
@@ -671,7 +682,7 @@ class ReplayProgress:
         address = S3Address.parse(self._uri)
         answer = self._s3.get_object(Bucket=address.bucket, Key=address.key)
         self._etag = answer["ETag"]
-        return msgspec.json.decode(answer["Body"].read(), type=CompletedSteps)
+        return _STEPS.decode(answer["Body"].read())
 
 
 def _displaced() -> ConnectorError:

@@ -144,6 +144,10 @@ class RequestRecord(msgspec.Struct, frozen=True):
     suppress: bool = False
 
 
+_REQUEST = msgspec.json.Decoder(RequestRecord)
+"""Created at import. msgspec crashes (SIGSEGV) if two threads decode a type at the same time for the first time."""
+
+
 def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
     """Yield all erasure requests in a ledger, oldest first. `folder` is the ledger's S3 URI, without a trailing slash.
 
@@ -156,7 +160,7 @@ def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
 
 def _request(s3: S3Client, uri: str) -> RequestRecord | None:
     content = get_or_none(s3, uri)
-    return None if content is None else msgspec.json.decode(content, type=RequestRecord)
+    return None if content is None else _REQUEST.decode(content)
 
 
 def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules:

@@ -83,6 +83,9 @@ class _Erased(msgspec.Struct, frozen=True):
     places: tuple[_Place, ...]
 
 
+_ERASED = msgspec.json.Decoder(_Erased)
+
+
 @dataclass(frozen=True, slots=True)
 class Erasure:
     """A request of the command `delete-rows`, and the results in the report of the last attempt that ended.
@@ -119,7 +122,7 @@ def _erasure(s3: S3Client, folder: str, request: RequestRecord) -> Erasure:
     content = get_or_none(s3, f"{folder}/{request.id}/{ERASURE_REPORT}")
     if content is None:
         return Erasure(request)
-    report = msgspec.json.decode(content, type=_Erased)
+    report = _ERASED.decode(content)
     rows = sum(place.rows_removed for place in report.places)
     return Erasure(request, rows, report.found_afterwards, has_report=True, complete=report.complete)
 

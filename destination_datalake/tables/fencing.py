@@ -110,10 +110,10 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: tuple[int, int] | None = None
 
     @classmethod
-    def load(cls, properties: Mapping[str, str]) -> Self:
+    def load(cls, properties: Mapping[str, str]) -> Overwrites:
         """Return the generations that a table's properties record, or an empty value."""
         try:
-            return msgspec.json.decode(properties.get(OVERWRITES_PROPERTY, ""), type=cls)
+            return _OVERWRITES.decode(properties.get(OVERWRITES_PROPERTY, ""))
         except msgspec.DecodeError:
             return cls()
 
@@ -163,6 +163,9 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         if newest > generation:
             raise _older_generation(stream, table, generation, newest)
         raise _missing_rows(stream, table, generation)
+
+
+_OVERWRITES = msgspec.json.Decoder(Overwrites)
 
 
 def _older_generation(stream: Stream, table: TableName, generation: int, newest: int) -> TableConflict:

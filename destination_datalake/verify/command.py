@@ -223,6 +223,9 @@ class _Report(msgspec.Struct):
     places: tuple[_Target, ...]
 
 
+_REPORT = msgspec.json.Decoder(_Report)
+
+
 @dataclass(frozen=True, slots=True)
 class _Erasure:
     """A request of the command `delete-rows`: its tables, and the time at which it finished, or None.
@@ -247,7 +250,7 @@ def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
         if content is None:
             yield _Erasure(request.tables.keys(), finished, None)
             continue
-        report = msgspec.json.decode(content, type=_Report)
+        report = _REPORT.decode(content)
         rows: Counter[str] = Counter()
         for object_ in (object_ for target in report.places for object_ in target.objects):
             run = object_.uri.rpartition("/")[2].partition("-")[0]  # File names begin with the run ID.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -31,6 +33,34 @@ def request(cloud: Cloud, id_: str, *tables: str, suppress: bool) -> None:
     erased = {table: ErasedColumn("user.id", "timestamp[us, tz=UTC]") for table in tables}
     record = RequestRecord(id_, "user.id", ("all",), 1, salt, "", "2026-11-25", tables=erased, suppress=suppress)
     put(cloud, id_, msgspec.json.encode(record))
+
+
+UNPREPARED = """
+import gc, sys
+from pkgutil import resolve_name
+for name in sys.argv[1:]:
+    cls = resolve_name("destination_datalake." + name)
+    prepared = [*gc.get_referents(cls), cls.__dict__.get("__msgspec_cache__")]
+    if not {"StructInfo", "DataclassInfo"} & {type(item).__name__ for item in prepared}:
+        print(name)
+"""
+
+
+def test_types_that_threads_decode_are_prepared_at_import() -> None:
+    """msgspec 0.22 crashes if two threads decode a type at the same time for the first time."""
+    names = [
+        "archive.objects:ArchivedBatch",
+        "files.suppression:ErasedColumn",
+        "files.suppression:RequestRecord",
+        "reports.health:_Erased",
+        "tables.fencing:Overwrites",
+        "tables.iceberg.dedup.plan:Definition",
+        "tables.iceberg.maintenance.second_reader:Metadata",
+    ]
+
+    done = subprocess.run([sys.executable, "-c", UNPREPARED, *names], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == []
 
 
 def rule(id_: str) -> SuppressionRule:

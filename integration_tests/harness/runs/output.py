@@ -96,7 +96,9 @@ class Run:
         """Return what a user would have seen, for the message of a failed assertion."""
         errors = "\n".join(json.dumps(error) for error in self.errors)
         logs = "\n".join(self.logs[-30:])
-        return f"exit code {self.exit_code}\n{errors}\n{logs}\n--- stderr\n{self.stderr[-6000:]}"
+        # The fault handler prints the thread that crashed near the beginning.
+        stderr = self.stderr if len(self.stderr) < 12_000 else f"{self.stderr[:6000]}\n…\n{self.stderr[-6000:]}"
+        return f"exit code {self.exit_code}\n{errors}\n{logs}\n--- stderr\n{stderr}"
 
     def _select(self, kind: str) -> list[Message]:
         return [message for message in self.messages if message.type == kind]

@@ -84,7 +84,7 @@ class Definition:
     def load(cls, name: str, metadata: TableMetadata) -> Definition | None:
         """Return the definition in a table property. Return None if it is missing or cannot be decoded."""
         try:
-            return msgspec.json.decode(metadata.properties.get(name, ""), type=cls)
+            return _DEFINITION.decode(metadata.properties.get(name, ""))
         except msgspec.DecodeError:
             return None
 
@@ -117,6 +117,9 @@ class Definition:
             names[_RAW_ID],
             self.deleted_at if self.deleted_at in ids else None,
         )
+
+
+_DEFINITION = msgspec.json.Decoder(Definition)
 
 
 def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:

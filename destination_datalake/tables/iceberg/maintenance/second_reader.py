@@ -116,6 +116,9 @@ class Metadata(msgspec.Struct, rename="kebab"):
         ]
 
 
+_METADATA = msgspec.json.Decoder(Metadata)
+
+
 class SecondReader:
     """Reads metadata files, manifest lists and manifests. Thread-safe.
 
@@ -135,7 +138,7 @@ class SecondReader:
         try:
             if content[:2] == _GZIP:
                 content = _bounded(gzip.GzipFile(fileobj=io.BytesIO(content)))
-            metadata = msgspec.json.decode(content, type=Metadata)
+            metadata = _METADATA.decode(content)
         except (msgspec.MsgspecError, OSError, EOFError, ValueError, zlib.error) as error:
             raise Disagreement(f"{path} cannot be read by the second reader: {error}") from error
         snapshot_ids = {snapshot.snapshot_id for snapshot in metadata.snapshots or ()}
