@@ -1,6 +1,10 @@
-"""msgspec: JSON that it rejects because of a value that is not decoded."""
+"""msgspec: JSON that it rejects because of a value that is not decoded, and types that two threads decode first."""
 
 from __future__ import annotations
+
+import signal
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -36,3 +40,30 @@ def test_text_that_is_not_utf_8_raises_no_decode_error() -> None:
 def test_a_lone_surrogate_cannot_be_encoded() -> None:
     with pytest.raises(UnicodeEncodeError):
         msgspec.json.encode("\ud800")
+
+
+FIRST_USE = """
+import threading, msgspec
+
+def decode():
+    msgspec.json.decode(b'{"first": {}, "second": 1}', type=Outer)
+
+def annotation():  # msgspec evaluates it while the description of Outer is incomplete.
+    thread = threading.Thread(target=decode)
+    thread.start()
+    thread.join()
+    return int
+
+class Inner(msgspec.Struct):
+    value: "annotation()" = 0
+
+class Outer(msgspec.Struct):
+    first: Inner
+    second: int
+
+msgspec.json.Decoder(Outer)
+"""
+
+
+def test_decoding_a_type_that_another_thread_prepares_crashes() -> None:
+    assert subprocess.run([sys.executable, "-c", FIRST_USE]).returncode == -signal.SIGSEGV
