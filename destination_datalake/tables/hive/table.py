@@ -489,7 +489,12 @@ class HiveTable:
     # Publishing
 
     def _publish(self, table_input: TableInput) -> Sequence[str]:
-        """Publish the written files, and return the folders to delete. If no work remains, release the token."""
+        """Publish the written files, and return the folders to delete. If no work remains, release the token.
+
+        Raises Recreated if the table does not contain the commits, because it was dropped and created again.
+        """
+        if self._has_committed and self._glue_table.created != self._created:
+            raise Recreated(self.name)
         former_location = table_location(table_input)
         self._mode.publish(table_input)
         self._journal.columns(self.name, column_type_names(table_input))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import count
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ from botocore.exceptions import ClientError
 from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.tables.fencing import Fenced, Recreated
+from destination_datalake.tables.iceberg import table as iceberg_table
 from destination_datalake.tables.table import Committed, Reencode, TableBusy
 from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids, one_at_a_time, side_by_side
@@ -394,6 +396,22 @@ def test_sync_that_has_committed_stops_where_its_table_was_made_again(shop: Shop
     if overwrite:
         with pytest.raises(Recreated):
             sync.publish()
+
+    assert shop.ids() == [2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("has_committed", [True, False])
+def test_append_whose_table_was_made_again_after_its_last_commit_fails_at_its_end(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, *, has_committed: bool
+) -> None:
+    monkeypatch.setattr(iceberg_table, "_FRESH_SECONDS", 0.0)
+    sync = shop.sync()
+    if has_committed:
+        sync.commit(*ids(1))
+    make_again(shop)
+
+    with pytest.raises(Recreated, match="Refresh the stream") if has_committed else nullcontext():
+        sync.publish()
 
     assert shop.ids() == [2, 3, 4, 5, 6, 7]
 
