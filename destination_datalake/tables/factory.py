@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.errors import quoted
 from destination_datalake.files.plan import FilePlan
-from destination_datalake.schema.columns import WHOLE_RECORD, has_whole_record
+from destination_datalake.schema.columns import WHOLE_RECORD, assign_names, has_whole_record
+from destination_datalake.schema.types import String
+from destination_datalake.tables.glue.glue_table import column_sources, column_types
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.migration import refuse_second_table
-from destination_datalake.tables.naming import TableLocation, TableNaming, TableOwner
+from destination_datalake.tables.naming import TableLocation, TableNaming, TableOwner, name_record
 from destination_datalake.tables.reconcile import MAX_TYPE_BYTES, ColumnLimits
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import Stream
-    from destination_datalake.schema.types import Field
+    from destination_datalake.schema.names import Naming
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import TableContext
     from destination_datalake.tables.table import Rebuild, Table
@@ -55,7 +57,7 @@ def open_table(
     located = replay.source if replay is not None and replay.in_place else name
     limits = ColumnLimits.for_stream(config, stream.id)
     layout = TableLayout(stream, config, TableLocation.for_stream(config, stream.id, located, naming))
-    layout = _with_short_types(layout, layout.columns(naming), limits, name, context.catalog)
+    layout = _with_short_types(layout, naming, limits, name, context.catalog)
     columns = layout.columns(naming)
     if has_whole_record(columns):
         _logger.warning(
@@ -88,19 +90,23 @@ def open_table(
 
 
 def _with_short_types(
-    layout: TableLayout, columns: Sequence[Field], limits: ColumnLimits, name: TableName, catalog: TableCatalog
+    layout: TableLayout, naming: Naming, limits: ColumnLimits, name: TableName, catalog: TableCatalog
 ) -> TableLayout:
     """Return the layout with JSON text for each new column whose type is longer than the catalog allows.
 
     An existing struct column stays a struct, because as JSON text it would receive no more values.
     """
+    columns = layout.columns(naming)
     too_long = [column for column in columns if limits.is_too_long(column.type)]
     if not too_long:
         return layout
-    glue_table = catalog.find(name)
-    existing = [] if glue_table is None else glue_table.get("StorageDescriptor", {}).get("Columns", [])
-    types = {column["Name"].lower(): column.get("Type") for column in existing}
-    new = [column for column in too_long if types.get(column.name.lower(), "string") == "string"]
+    glue_table: Mapping[str, Any] = catalog.find(name) or {}
+    entry = {"StorageDescriptor": {"Columns": glue_table.get("StorageDescriptor", {}).get("Columns", [])}}
+    types = {column.lower(): type_ for column, type_ in column_types(entry).items()}
+    names = name_record(glue_table.get("Parameters", {}))
+    named = assign_names(columns, naming, column_sources(entry), names, types)
+    is_new = {column.path: types.get(column.name, String()) == String() for column in named}
+    new = [column for column in too_long if is_new[column.path]]
     for column in new:
         _logger.warning(
             "Stream %s: the type of field %s exceeds the limit of %s bytes in the Glue Data Catalog, so the field is "

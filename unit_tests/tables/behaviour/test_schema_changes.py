@@ -63,14 +63,23 @@ def test_a_new_column_whose_type_glue_does_not_take_is_json_text(shop: Shop, cap
     longer = {"properties": dict.fromkeys(keys, integer)}
 
     for number in (1, 2):
-        shop.sync(schema={"id": integer, "wide": longer}).commit({"id": number, "wide": {keys[0]: number}})
+        sync = shop.sync(schema={"id": integer, "wide": longer, "list": array_of(longer)})
+        sync.commit({"id": number, "wide": {keys[0]: number}, "list": [{keys[0]: number}]})
 
-    assert shop.rows() == [{"id": number, "wide": f'{{"{keys[0]}": {number}}}'} for number in (1, 2)]
-    assert sum("longer than the 131,072 bytes" in message for message in caplog.messages) == 2
+    texts = [f'{{"{keys[0]}": {number}}}' for number in (1, 2)]
+    assert shop.rows() == [{"id": n, "wide": text, "list": f"[{text}]"} for n, text in enumerate(texts, start=1)]
+    assert sum("longer than the 131,072 bytes" in message for message in caplog.messages) == 4
 
     shop.sync(schema={"id": integer, "other": {"properties": {"x": integer}}})
     with pytest.raises(TableConflict, match="exceed the limit of 131,072 bytes in the Glue Data Catalog: other"):
         shop.sync(schema={"id": integer, "other": longer})
+    shop.sync(schema={"id": integer, "Other": longer}).commit({"id": 3, "Other": {keys[0]: 3}})
+    [suffixed] = shop.types().keys() - {"id", "wide", "list", "other"}
+    assert shop.rows()[2] == dict.fromkeys(shop.types()) | {"id": 3, suffixed: f'{{"{keys[0]}": 3}}'}
+
+    shop.sync(schema={"id": integer, "text": {"type": "string"}, "Text": {"properties": {"x": integer}}})
+    with pytest.raises(TableConflict, match="the type of column text would be longer"):
+        shop.sync(schema={"id": integer, "Text": longer})
 
 
 @side_by_side
