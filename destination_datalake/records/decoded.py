@@ -32,18 +32,21 @@ class ValueChange:
     """A change to a value, as listed in `_airbyte_meta.changes`: the field, the change, and its reason.
 
     `field` is the path of source keys, joined by `.`. `original` is the JSON text of the received value, or None if the
-    source reported the change. It is never logged, and is ignored when changes are compared.
+    source reported the change. It is never logged, and is ignored when changes are compared. `is_equivalent` states
+    whether the stored value has the same meaning.
     """
 
     field: str | None
     change: str | None
     reason: str | None
     original: bytes | None = dataclass_field(default=None, compare=False, repr=False)
+    is_equivalent: bool = dataclass_field(default=False, compare=False)
 
     @property
-    def had_no_value(self) -> bool:
-        """Whether a blank string became null. No reject is needed for it, because no value is lost."""
-        return self.change == NULLED and self.original is not None and _EMPTY.fullmatch(self.original) is not None
+    def loses_value(self) -> bool:
+        """Whether the change needs a reject. If a blank string became null, it needs none."""
+        had_no_value = self.change == NULLED and self.original is not None and _EMPTY.fullmatch(self.original)
+        return not (had_no_value or self.is_equivalent)
 
 
 _CHANGE_TYPE: Any = arrow_type(CHANGE)

@@ -271,7 +271,7 @@ class RejectWriter:
             self._reasons[None, refused.reason] += 1
             self._append(self._formatter.record_line(refused.line, refused.reason, refused.message))
         for changed in decoded.changed:
-            changes = [change for change in changed.changes if not change.had_no_value]
+            changes = [change for change in changed.changes if change.loses_value]
             if not changes:
                 continue
             self._affected += 1

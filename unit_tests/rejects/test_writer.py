@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +15,11 @@ import pytest
 from destination_datalake.aws.objects import ObjectFailed, publish_all
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.decoded import ChangedRow, Decoded, RejectedLine, ValueChange
+from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.rejects import writer
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
 from destination_datalake.rejects.writer import RejectFormatter, RejectWriter
-from destination_datalake.schema.types import Field, Int64
+from destination_datalake.schema.types import ColumnType, Date, Decimal, Field, Float64, Int64, Timestamp
 from unit_tests.cloud import BUCKET, Cloud
 
 LOCATION = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
@@ -84,6 +86,52 @@ def test_text_without_a_value_that_became_null_is_no_reject(cloud: Cloud, empty:
     publish(cloud, rejects.close())
     assert [line["column_value"] for lines in written(cloud).values() for line in lines] == ['"x"']
     assert rejects.counts() == RejectCounts(2, 0, 1, {("id", WRONG): 1})
+
+
+@pytest.mark.parametrize(
+    ("column_type", "text", "stored"),
+    [
+        (Date(), "", None),
+        (Float64(), "", None),
+        (Decimal(38, 18), " ", None),
+        (Timestamp(zoned=True), "2016-12-31T23:59:60Z", datetime(2017, 1, 1, tzinfo=UTC)),
+        (Timestamp(zoned=False), "2016-12-31T23:59:60", datetime(2017, 1, 1)),
+        (Date(), "2016-12-31T23:59:60Z", date(2017, 1, 1)),
+    ],
+)
+def test_change_that_loses_no_value_is_in_the_row_and_not_among_the_rejects(
+    cloud: Cloud, column_type: ColumnType, text: str, stored: object
+) -> None:
+    decoded_row = decoded_with(column_type, text)
+    rejects = rejects_of(cloud)
+
+    rejects.write(decoded_row, pa.array(["id-0"]))
+
+    assert decoded_row.changes is not None
+    [[change]] = decoded_row.changes.to_pylist()
+    assert (decoded_row.columns[0].to_pylist(), change["field"]) == ([stored], "id")
+    assert rejects.close() == []
+    assert rejects.counts() == RejectCounts(1)
+
+
+@pytest.mark.parametrize(
+    ("column_type", "text"),
+    [(Timestamp(zoned=True), "2016-12-31T23:59:60.5Z"), (Date(), "2017-01-01T00:59:60+01:00")],
+)
+def test_leap_second_that_loses_digits_or_a_time_is_a_reject(cloud: Cloud, column_type: ColumnType, text: str) -> None:
+    rejects = rejects_of(cloud)
+
+    rejects.write(decoded_with(column_type, text), pa.array(["id-0"]))
+
+    assert rejects.counts() == RejectCounts(1, 0, 1, {("id", LARGE): 1})
+
+
+def decoded_with(column_type: ColumnType, text: str) -> Decoded:
+    """Decode a record with this text in the column `id`."""
+    record = {"stream": "orders", "data": {"id": text}, "emitted_at": 1}
+    line = json.dumps({"type": "RECORD", "record": record}).encode() + b"\n"
+    [decoded_row] = BlockDecoder([Field("id", "id", column_type)]).decode(line)
+    return decoded_row
 
 
 def test_values_without_a_line_are_counted_too(cloud: Cloud) -> None:

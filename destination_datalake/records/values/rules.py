@@ -94,7 +94,7 @@ def prepend_step(step: str, changes: list[ValueChange], start: int) -> None:
     for i in range(start, len(changes)):
         inner = changes[i]
         path = f"{step}.{inner.field}" if inner.field else step
-        changes[i] = ValueChange(path, inner.change, inner.reason, inner.original)
+        changes[i] = ValueChange(path, inner.change, inner.reason, inner.original, inner.is_equivalent)
 
 
 def path_step(key: str) -> str:

@@ -26,18 +26,20 @@ class _TemporalRules(TypeRules):
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Convert the text in a JSON string to a date or timestamp.
 
-        If the text is more precise than the type, the value is truncated, and the change is reported.
+        If the text is more precise than the type, the value is truncated, and the change is reported. A leap second is
+        reported, too.
         """
         if raw == NULL:
             return None
         try:
-            value, is_cut = self._value_of(_moment(raw))
+            moment = _moment(raw)
+            value, is_cut = self._value_of(moment)
         except ValueError:
             return nulled(raw, changes, SERIALIZATION_ERROR)
         except OverflowError:
             return nulled(raw, changes, FIELD_SIZE_LIMITATION)
-        if is_cut:
-            changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
+        if is_cut or moment.is_leap:
+            changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw, not is_cut))
         return value
 
     @abstractmethod
@@ -100,7 +102,8 @@ class _Moment(NamedTuple):
     day: int  # days since 1970-01-01, in the proleptic Gregorian calendar
     time: int  # microseconds since midnight
     ahead: int  # the offset from UTC in microseconds, or 0 if the text has no offset
-    is_finer: bool  # whether the text has digits beyond microseconds, or a leap second
+    is_finer: bool  # whether the text has digits beyond microseconds, or of a leap second
+    is_leap: bool = False  # whether the text has a leap second
 
 
 def _moment(raw: bytes) -> _Moment:
@@ -128,7 +131,7 @@ def _moment(raw: bytes) -> _Moment:
         time = _clock(int(hour), int(minute), 59) + _SECOND
         if (time - ahead) % _DAY:
             raise ValueError("no such time")
-        return _Moment(days + time // _DAY, time % _DAY, ahead, True)
+        return _Moment(days + time // _DAY, time % _DAY, ahead, is_finer or micros > 0, is_leap=True)
     time = _clock(int(hour), int(minute or 0), int(second or 0))
     return _Moment(days, time + micros, ahead, is_finer)
 
