@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from pyiceberg.expressions import EqualTo
 
 from integration_tests.engines.engine import Answer, Engine
 from integration_tests.harness.lake import Lake
@@ -105,6 +106,21 @@ def test_a_query_reads_the_files_of_its_partitions(
         assert each_row.files == files
         assert ids(answer) == sorted(row["id"] for row in each_row.rows if row["is_meant"]) != []
         assert answer.files == expected
+
+
+@pytest.mark.parametrize("id_", [-(2**63), 2**63 - 1])
+def test_query_for_the_end_of_the_range_finds_its_row_in_a_truncated_partition(
+    engine: Engine, lake: Lake, platform: Platform, id_: int
+) -> None:
+    """For PyIceberg, the partition of the lowest integer is below the range."""
+    rows = [{"id": number} for number in (-(2**63), 0, 2**63 - 1)]
+    table = sync(platform, lake, rows, {"source": "id", "transform": "truncate[10]"})
+
+    answer = engine.sql(f"SELECT id FROM {table} WHERE id = {id_}L")
+
+    assert (ids(answer), answer.files) == ([id_], 1)
+    of_pyiceberg = lake.iceberg_table(lake.database, "visits").scan(row_filter=EqualTo("id", id_)).to_arrow()
+    assert of_pyiceberg.num_rows == (1 if id_ > 0 else 0)
 
 
 def test_a_table_whose_partitions_were_changed_is_read_by_both(engine: Engine, lake: Lake, platform: Platform) -> None:
