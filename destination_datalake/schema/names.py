@@ -310,7 +310,12 @@ SNAKE_CASE_NUMBERS = Naming(
 )
 """Like `SNAKE_CASE`, but with numbers as separate words."""
 
-PRESERVE = Naming("preserve", _preserved, _preserved_inside)
+PRESERVE = Naming(
+    "preserve",
+    _preserved,
+    _preserved_inside,
+    spelling_in_words=lambda text: _preserved_inside(" ".join(_in_words(text).split())),
+)
 """The style `preserve`: keeps letters and digits of all scripts, in lower case."""
 
 AWS_DATALAKE = Naming("aws_datalake", _sanitised, _preserved_inside, _lowered)

@@ -259,6 +259,21 @@ def test_names_that_do_not_collide_have_no_suffix(naming: Naming) -> None:
     assert naming.identifiers(["id", "created_at"]) == ("id", "created_at")
 
 
+@pytest.mark.parametrize(
+    ("naming", "names"),
+    [
+        (SNAKE_CASE, ["plus_1", "minus_1", "klyuch_plus", "klyuch_percent"]),
+        (PRESERVE, ["plus_1", "minus_1", "ключ_plus", "ключ_percent"]),
+        (PRESERVE.inside, ["plus_1", "minus_1", "ключ_plus", "ключ_percent"]),
+        (AWS_DATALAKE.inside, ["_1_c59dc4e4", "_1_1bad6b8c", "ключ__af9b44ff", "ключ__f14ce2e9"]),
+    ],
+)
+def test_names_that_collide_have_words_for_signs_except_in_those_of_aws_datalake(
+    naming: Naming, names: list[str]
+) -> None:
+    assert list(naming.identifiers(["+1", "-1", "ключ+", "ключ%"])) == names
+
+
 @pytest.mark.parametrize("naming", [SNAKE_CASE, PRESERVE, AWS_DATALAKE])
 def test_a_suffixed_name_that_collides_is_suffixed_again(naming: Naming) -> None:
     _, spaced, _ = naming.identifiers(["a_b", "a b", "a-b"])
