@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from pyiceberg.expressions import EqualTo
 
 from integration_tests.engines.engine import Answer, Engine
 from integration_tests.harness.lake import Lake
@@ -119,7 +118,7 @@ def test_query_for_the_end_of_the_range_finds_its_row_in_a_truncated_partition(
     answer = engine.sql(f"SELECT id FROM {table} WHERE id = {id_}L")
 
     assert (ids(answer), answer.files) == ([id_], 1)
-    of_pyiceberg = lake.iceberg_table(lake.database, "visits").scan(row_filter=EqualTo("id", id_)).to_arrow()
+    of_pyiceberg = lake.iceberg_table(lake.database, "visits").scan(row_filter=f"id = {id_}").to_arrow()
     assert of_pyiceberg.num_rows == (1 if id_ > 0 else 0)
 
 

@@ -108,7 +108,8 @@ def test_change_that_loses_no_value_is_in_the_row_and_not_among_the_rejects(
     rejects.write(decoded_row, pa.array(["id-0"]))
 
     assert decoded_row.changes is not None
-    [[change]] = decoded_row.changes.to_pylist()
+    changes: list[Any] = decoded_row.changes.to_pylist()
+    [[change]] = changes
     assert (decoded_row.columns[0].to_pylist(), change["field"]) == ([stored], "id")
     assert rejects.close() == []
     assert rejects.counts() == RejectCounts(1)
