@@ -29,6 +29,7 @@ PARTITION = "docs/how-to/partition-by-date.md"
 RESTORE = "docs/how-to/restore-table.md"
 ROLL_BACK = "docs/how-to/roll-back.md"
 ERASURE = "docs/erasure.md"
+CONFIG_FILE = "docs/how-to/config-file.md"
 KUBERNETES = "docs/how-to/kubernetes.md"
 TUTORIAL = "docs/tutorial/first-query.md"
 
@@ -229,6 +230,26 @@ def test_people_are_erased_after_a_dry_run(shop: Shop) -> None:
     assert "Complete: a second search found no object with these rows" in printed
     assert [row["id"] for row in shop.rows()] == [2, 4]
     assert "shop.orders" in (shop.shell.folder / "erased.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_configuration_from_airbyte_s_api_is_one_for_commands(shop: Shop) -> None:
+    shop.sync({"id": INTEGER}, ORDER_1)
+    masked = {
+        "credentials_title": "IAM User",
+        "aws_access_key_id": "**********",
+        "aws_secret_access_key": "**********",
+    }
+    shop.shell.save("destination.json", json.dumps({**shop.config, "credentials": masked}))
+    labels = blocks(CONFIG_FILE, "Read the configuration from Airbyte's API", "sh")[1]
+
+    printed, _, checked = shop.follow(
+        labels, block(CONFIG_FILE, "Set the credentials", "sh"), block(CONFIG_FILE, "Check the file", "sh")
+    )
+
+    assert "S3 Bucket Name: bucket_name" in printed
+    assert "SUCCEEDED" in checked
+    assert "finished" in checked
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ class NotRun:
 DOCKER = NotRun("needs a Docker engine; `make image-test` follows the Dockerfile in a chroot")
 EXTENSIONS = NotRun("DuckDB downloads the extensions, and Glue's REST endpoint is AWS's")
 ICEBERG_SCAN = NotRun("DuckDB downloads the extension; `make test-all` reads tables with it", ["duckdb"])
+AIRBYTE = NotRun("needs Airbyte")
 STACK = NotRun("CloudFormation; integration_tests/infra and the page on Lake Formation deploy the same templates")
 
 HOW_TO = "integration_tests/documentation/test_how_to.py"
@@ -49,6 +50,7 @@ CLIENTS = "integration_tests/clients/test_orchestrators.py"
 _PRUNED = f"{QUERIES}::test_a_condition_on_partition_keys_opens_the_files_of_their_partitions_alone"
 _FOUND = f"{QUERIES}::test_the_statements_of_the_page_find_the_rows"
 _TUTORIAL = f"{DEMO}::test_the_tutorial_s_statements_print_its_tables"
+_CONFIG_FILE = f"{HOW_TO}::test_a_configuration_from_airbyte_s_api_is_one_for_commands"
 _OWN_BUCKET = f"{HOW_TO}::test_the_tutorial_writes_a_record_to_a_bucket"
 _REGISTERED = f"{HOW_TO}::test_a_dropped_table_is_registered_again_and_the_next_sync_continues_it"
 _REPLAYED = f"{HOW_TO}::test_a_dropped_table_is_replayed_from_the_archive"
@@ -86,6 +88,12 @@ TABLE: Mapping[str, Sequence[Row]] = {
         ),
         ("Change to another kind of type", "sh", _RETYPED),
         ("Change to another kind of type", "sh", _RETYPED),
+    ],
+    "docs/how-to/config-file.md": [
+        ("Read the configuration from Airbyte's API", "sh", AIRBYTE),
+        ("Read the configuration from Airbyte's API", "sh", _CONFIG_FILE),
+        ("Set the credentials", "sh", _CONFIG_FILE),
+        ("Check the file", "sh", _CONFIG_FILE),
     ],
     "docs/how-to/kubernetes.md": [
         ("Before you start", "sh", _CLUSTER),
