@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
-from emulated_aws.server import AwsServer
+from emulated_aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, AwsServer
 from pyiceberg.catalog import load_catalog
 
 from integration_tests.documentation.aws_cli import aws_cli
@@ -24,6 +25,7 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.warehouse import INSTANT, INTEGER, NUMBER, STRING
 
+ALERTS = "docs/how-to/alerts.md"
 CHANGE_TYPE = "docs/how-to/change-type.md"
 PARTITION = "docs/how-to/partition-by-date.md"
 RESTORE = "docs/how-to/restore-table.md"
@@ -250,6 +252,33 @@ def test_a_configuration_from_airbyte_s_api_is_one_for_commands(shop: Shop) -> N
     assert "S3 Bucket Name: bucket_name" in printed
     assert "SUCCEEDED" in checked
     assert "finished" in checked
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cli")
+def test_the_script_of_alerts_publishes_findings_of_an_unhealthy_lake(shop: Shop) -> None:
+    script = block(ALERTS, "On a host, with cron", "sh")
+    region = "eu-central-1"
+    session = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=region)
+    sns = session.client("sns", endpoint_url=shop.lake.endpoint_url)
+    sqs = session.client("sqs", endpoint_url=shop.lake.endpoint_url)
+    topic = sns.create_topic(Name="lake-alerts")["TopicArn"]
+    queue = sqs.create_queue(QueueName="alerts")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+    shop.shell.save("health.sh", script.body)
+    run = Block("", "sh", "bash ./health.sh\n", 1)
+
+    shop.sync({"id": INTEGER}, ORDER_1)
+    [healthy] = shop.follow(run)
+    shop.configure(bucket_prefix="elsewhere")
+    [unhealthy] = shop.follow(run)
+
+    assert topic in script.body
+    assert healthy == ""
+    assert "MessageId" in unhealthy
+    [message] = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+    assert "elsewhere" in json.loads(message["Body"])["Message"]
 
 
 @pytest.mark.slow

@@ -11,17 +11,22 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import sqlglot
+import yaml
 from mkdocs.config import load_config
 from sqlglot import exp
 
 from destination_datalake.config.options import Config
-from integration_tests.documentation.blocks import Block, blocks
+from destination_datalake.reports.command import run_health
+from integration_tests.documentation.blocks import Block, block, blocks
 from unit_tests.repository.files import text
 from unit_tests.repository.test_documentation import AWS_DATALAKE_OPTIONS
 from unit_tests.repository.test_site import SITE, pages_in
+
+Json = dict[str, Any]
 
 LANGUAGES = ("sh", "sql", "spark-sql", "python", "duckdb", "spark")
 
@@ -38,6 +43,7 @@ DOCKER = NotRun("needs a Docker engine; `make image-test` follows the Dockerfile
 EXTENSIONS = NotRun("DuckDB downloads the extensions, and Glue's REST endpoint is AWS's")
 ICEBERG_SCAN = NotRun("DuckDB downloads the extension; `make test-all` reads tables with it", ["duckdb"])
 AIRBYTE = NotRun("needs Airbyte")
+KUBERNETES = NotRun("needs a cluster; the manifests are checked below")
 STACK = NotRun("CloudFormation; integration_tests/infra and the page on Lake Formation deploy the same templates")
 
 HOW_TO = "integration_tests/documentation/test_how_to.py"
@@ -74,6 +80,11 @@ TABLE: Mapping[str, Sequence[Row]] = {
         ("8. Query it with Athena", "sh", NotRun("Athena runs the query")),
         ("9. Query it with DuckDB", "sql", EXTENSIONS),
     ],
+    "docs/how-to/alerts.md": [
+        ("On a host, with cron", "sh", f"{HOW_TO}::test_the_script_of_alerts_publishes_findings_of_an_unhealthy_lake"),
+        ("On Kubernetes, beside Airbyte", "sh", KUBERNETES),
+        ("On Kubernetes, beside Airbyte", "sh", KUBERNETES),
+    ],
     "docs/how-to/change-type.md": [
         (
             "Widen one column of an Iceberg table",
@@ -98,7 +109,9 @@ TABLE: Mapping[str, Sequence[Row]] = {
     "docs/how-to/kubernetes.md": [
         ("Before you start", "sh", _CLUSTER),
         ("Before you start", "sh", DOCKER),
-        ("B. Spark Connect server", "sh", NotRun("needs a cluster; `make test-cluster` starts servers itself")),
+        ("B1. On a cluster that exists", "sh", NotRun("needs a cluster; `make test-cluster` starts servers itself")),
+        ("B2. On EKS, with a manifest", "sh", KUBERNETES),
+        ("B2. On EKS, with a manifest", "sh", KUBERNETES),
         ("Check the setup", "sh", _CLUSTER),
     ],
     "docs/how-to/partition-by-date.md": [
@@ -192,6 +205,7 @@ FOLLOWED = {"docs/lake-formation.md": "integration_tests/documentation/test_lake
 NOT_OPTIONS = {
     ("docs/query.md", "Glue crawlers"),
     ("docs/lake-formation.md", "2. Bucket, key, database, role"),
+    ("docs/how-to/alerts.md", "Health on a schedule"),
     ("docs/lake-formation.md", "4. Check and first sync"),
 }
 """Sections whose blocks of JSON are not options of the connector."""
@@ -275,6 +289,99 @@ def test_options_of_a_guide_are_accepted(block: Block) -> None:
 
     for name in options:
         assert name in config.model_fields_set
+
+
+MANIFESTS = {
+    "docs/how-to/alerts.md": "On Kubernetes, beside Airbyte",
+    "docs/how-to/kubernetes.md": "B2. On EKS, with a manifest",
+}
+"""The section of a page that has a manifest for Kubernetes, and the commands that apply it."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The objects of a manifest, the template of its pods, and the commands beside it."""
+
+    objects: Sequence[Json]
+    pod: Json
+    commands: str
+
+    @property
+    def container(self) -> Json:
+        """The only container of a pod."""
+        [container] = self.pod["containers"]
+        return container
+
+    def named(self, kind: str) -> set[str]:
+        """Return the names of the objects of a kind."""
+        return {item["metadata"]["name"] for item in self.objects if item["kind"] == kind}
+
+    def secrets(self) -> set[str]:
+        """Return the names of the secrets that the commands create."""
+        return set(re.findall(r"create secret generic (\S+)", self.commands))
+
+
+def manifest(page: str) -> Manifest:
+    section = MANIFESTS[page]
+    objects: list[Json] = [*yaml.safe_load_all(block(page, section, "yaml").body)]
+    [workload] = [item["spec"] for item in objects if item["kind"] in ("CronJob", "Deployment")]
+    pod = workload.get("jobTemplate", {"spec": workload})["spec"]["template"]["spec"]
+    return Manifest(objects, pod, "".join(step.body for step in blocks(page, section, "sh")))
+
+
+@pytest.mark.parametrize("page", MANIFESTS)
+def test_the_names_of_a_manifest_agree(page: str) -> None:
+    checked = manifest(page)
+
+    assert len({item["metadata"]["namespace"] for item in checked.objects}) == 1
+    assert checked.pod["serviceAccountName"] in checked.named("ServiceAccount")
+    used = {volume["secret"]["secretName"] for volume in checked.pod.get("volumes", [])}
+    sources = [variable.get("valueFrom", {}) for variable in checked.container.get("env", [])]
+    used |= {source["secretKeyRef"]["name"] for source in sources if "secretKeyRef" in source}
+    assert used == checked.secrets()
+    filename = re.findall(r"apply --filename (\S+)", checked.commands)
+    assert [f"`{name}`" in text(page) for name in filename] == [True]
+
+
+def test_the_manifest_of_alerts_runs_a_command_of_the_connector(
+    project: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked = manifest("docs/how-to/alerts.md")
+    name, *options = checked.container["args"]
+    [mount] = checked.container["volumeMounts"]
+    [volume] = checked.pod["volumes"]
+    [job] = checked.named("CronJob")
+
+    # 2 would mean that the command line is not valid.
+    assert (name, run_health(options)) == ("health", 1)
+    assert f"{mount['mountPath']}/config.json" in capsys.readouterr().err
+    assert mount["name"] == volume["name"]
+    assert checked.container["image"].endswith(f"destination-datalake:{project['version']}")
+    assert f"cronjob/{job}" in checked.commands
+    assert f'job_name=~"{job}-' in text("docs/how-to/alerts.md")
+
+
+def test_the_manifest_of_spark_connect_starts_a_server_for_the_options_of_its_page() -> None:
+    page = "docs/how-to/kubernetes.md"
+    checked = manifest(page)
+    by_kind = {item["kind"]: item for item in checked.objects}
+    conf = dict(re.findall(r"^--conf=([\w.]+)=(.*)$", "\n".join(checked.container["args"]), re.MULTILINE))
+    variables = {variable["name"] for variable in checked.container["env"]}
+    [port] = by_kind["Service"]["spec"]["ports"]
+    remote = json.loads(block(page, "B1. On a cluster that exists", "json").body)["spark"]["remote"]
+
+    assert by_kind["RoleBinding"]["roleRef"]["name"] in checked.named("Role")
+    assert {subject["name"] for subject in by_kind["RoleBinding"]["subjects"]} == {checked.pod["serviceAccountName"]}
+    assert {value for key, value in conf.items() if key.endswith("serviceAccountName")} == checked.named(
+        "ServiceAccount"
+    )
+    assert conf["spark.kubernetes.namespace"] == by_kind["Deployment"]["metadata"]["namespace"]
+    assert conf["spark.kubernetes.container.image"] == checked.container["image"]
+    assert set(re.findall(r"\$\((\w+)\)", " ".join(conf.values()))) == variables - {"SPARK_CONNECT_AUTHENTICATE_TOKEN"}
+    labels = by_kind["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert labels == by_kind["Deployment"]["spec"]["selector"]["matchLabels"] == by_kind["Service"]["spec"]["selector"]
+    assert port["targetPort"] == int(conf["spark.connect.grpc.binding.port"])
+    assert f":{port['port']}/" in remote
 
 
 def test_every_page_of_the_table_is_a_guide() -> None:
