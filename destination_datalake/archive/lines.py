@@ -143,7 +143,7 @@ class ArchiveSink:
     location: ArchiveLocation
 
     def open(
-        self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None
+        self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, spool_folder: str | None
     ) -> ArchiveWriter:
         """Return a writer for the lines in `segments`, which form a unit: the part of a batch that one task encodes."""
         archived = UnitLines(
@@ -153,7 +153,7 @@ class ArchiveSink:
             first_record=segments[0].first_record,
             first_id=first_id.hex(),
         )
-        return ArchiveWriter(self.location, archived, s3, held_in)
+        return ArchiveWriter(self.location, archived, s3, spool_folder)
 
 
 class ArchiveWriter:
@@ -164,11 +164,11 @@ class ArchiveWriter:
     """
 
     def __init__(
-        self, location: ArchiveLocation, archived: UnitLines, s3: S3Client, held_in: str | None = None
+        self, location: ArchiveLocation, archived: UnitLines, s3: S3Client, spool_folder: str | None = None
     ) -> None:
         """Prepare the upload of the object, without sending requests.
 
-        `archived` describes the unit. If `held_in` is set, a small object stays in this local folder until it is
+        `archived` describes the unit. If `spool_folder` is set, a small object stays in this local folder until it is
         published.
         """
         self._archived = archived
@@ -176,7 +176,7 @@ class ArchiveWriter:
             s3,
             f"{location.folder}/{archived.name}",
             deferred=True,
-            held_in=held_in,
+            spool_folder=spool_folder,
             metadata=location.metadata(archived),
         )
         self._gzip = GzipUpload(self._upload, MEMBER_BYTES)

@@ -119,11 +119,11 @@ def _spelled(secret: str) -> Iterator[str]:
 
 _SESSION_NAME = "airbyte-destination-datalake"
 _MEMBERS = ("CatalogId", "TableCatalogId")
-_CATALOG_ITSELF = "CatalogResource"
+_CATALOG_RESOURCE = "CatalogResource"
 """A structure in Lake Formation's API whose member `Id` is the ID of the Data Catalog."""
-_CREATING = ("PutObject", "CreateMultipartUpload", "CopyObject")
+_CREATE_OPERATIONS = ("PutObject", "CreateMultipartUpload", "CopyObject")
 _SESSION_SECONDS = 3600
-_RENEWED_BEFORE_SECONDS = 15 * 60
+_RENEWAL_MARGIN_SECONDS = 15 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Role:
     session_duration_seconds: int = 3600
 
     @property
-    def renewed_before_seconds(self) -> int:
+    def renewal_margin_seconds(self) -> int:
         """How many seconds before expiry the role's credentials are renewed.
 
         15 minutes, or a third of their lifetime if that is shorter.
@@ -181,8 +181,8 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
                 fetcher.fetch_credentials(),
                 fetcher.fetch_credentials,
                 self.METHOD,
-                advisory_timeout=role.renewed_before_seconds,
-                mandatory_timeout=role.renewed_before_seconds * 2 // 3,
+                advisory_timeout=role.renewal_margin_seconds,
+                mandatory_timeout=role.renewal_margin_seconds * 2 // 3,
             )
 
     session.register_component("credential_provider", CredentialResolver([AssumedRole()]))
@@ -218,8 +218,8 @@ def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Cre
         fetch(),
         fetch,
         "session-token",
-        advisory_timeout=_RENEWED_BEFORE_SECONDS,
-        mandatory_timeout=_RENEWED_BEFORE_SECONDS * 2 // 3,
+        advisory_timeout=_RENEWAL_MARGIN_SECONDS,
+        mandatory_timeout=_RENEWAL_MARGIN_SECONDS * 2 // 3,
     )
 
 
@@ -235,13 +235,13 @@ def name_catalog(session: Session, catalog_id: str) -> None:
         if (shape := event["model"].input_shape) is not None:
             event["params"].update({**dict.fromkeys(_members(shape), catalog_id), **event["params"]})
 
-    def name_everywhere(**event: Any) -> None:
+    def name_in_structures(**event: Any) -> None:
         if (shape := event["model"].input_shape) is not None:
             # Only `params` itself may be modified, because the caller owns the nested structures.
             event["params"].update(_with_catalog_id(event["params"], shape, catalog_id))
 
     session.register("before-parameter-build.glue", name_in_input)
-    session.register("before-parameter-build.lakeformation", name_everywhere)
+    session.register("before-parameter-build.lakeformation", name_in_structures)
 
 
 def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
@@ -260,7 +260,7 @@ def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
 
 def _members(shape: Any) -> tuple[str, ...]:
     """Return the names of the members of a structure that contain a Data Catalog ID."""
-    if shape.name == _CATALOG_ITSELF:
+    if shape.name == _CATALOG_RESOURCE:
         return ("Id",)
     return tuple(name for name in _MEMBERS if name in shape.members)
 
@@ -293,7 +293,7 @@ def encrypt_objects(session: Session, encryption: Encryption) -> None:
     def add_arguments(**event: Any) -> None:
         event["params"].update(arguments)
 
-    for operation in _CREATING:
+    for operation in _CREATE_OPERATIONS:
         session.register(f"before-parameter-build.s3.{operation}", add_arguments)
 
 
@@ -394,7 +394,7 @@ class AccessKeys:
     session_token: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, credentials: Credentials) -> Self:
+    def from_credentials(cls, credentials: Credentials) -> Self:
         """Return the current keys of `credentials`, which `AwsAccess.delegable_credentials` has returned.
 
         Registers them as secrets. Raises errors of renewing the credentials.
@@ -615,7 +615,7 @@ def _require_content(**call: Any) -> None:
 
     shape = call["model"].output_shape
     if call["http_response"].status_code == 200 and call["parsed"].keys().isdisjoint(shape.members):
-        raise ResponseParserError(f"Truncated response of Glue to {call['model'].name}")
+        raise ResponseParserError(f"Glue returned a truncated response to {call['model'].name}")
 
 
 _SESSION_ARN = re.compile(r"arn:(?P<partition>[a-z-]+):sts::(?P<account>\d+):assumed-role/(?P<role>[^/]+)/.+")

@@ -94,55 +94,55 @@ def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
 
 # --- Error responses --------------------------------------------------------------------------------------------------
 
-_CREDENTIALS = "Check aws_access_key_id and aws_secret_access_key, and that the key is active."
+_CREDENTIALS = "Correct aws_access_key_id and aws_secret_access_key, or activate the access key in IAM."
+_LASTING_CREDENTIALS = "Use an IAM role, whose credentials are renewed, or the access key of an IAM user."
 _CODES: Mapping[str, _Rule] = {
     "NoSuchBucket": _Rule("the bucket does not exist", "Create the bucket, or correct bucket_name and region."),
     "PermanentRedirect": _Rule("the bucket is in another region", "Set region to the bucket's region."),
-    "InvalidBucketName": _Rule("the bucket's name is not valid", "Correct bucket_name."),
-    "InvalidAccessKeyId": _Rule("the access key id does not exist", _CREDENTIALS),
-    "SignatureDoesNotMatch": _Rule("the secret access key does not belong to the access key id", _CREDENTIALS),
-    "ExpiredToken": _Rule(
-        "the credentials have expired", "Use credentials that are renewed or do not expire: an IAM role or an IAM user."
-    ),
+    "InvalidBucketName": _Rule("the bucket name is invalid", "Correct bucket_name."),
+    "InvalidAccessKeyId": _Rule("the access key ID does not exist", _CREDENTIALS),
+    "SignatureDoesNotMatch": _Rule("the secret access key does not match the access key ID", _CREDENTIALS),
+    "ExpiredToken": _Rule("the credentials have expired", _LASTING_CREDENTIALS),
     "EntityNotFoundException": _Rule(
-        "it does not exist in the Glue Data Catalog", "Create it again, or correct the database's name."
+        "a database or table does not exist in the Glue Data Catalog",
+        "Create it again, or correct lakeformation_database_name.",
     ),
     "GlueEncryptionException": _Rule(
-        "the Data Catalog is encrypted with a key that the connector may not use",
-        "Allow kms:Encrypt, kms:Decrypt and kms:GenerateDataKey on the catalog's key.",
+        "the connector cannot use the KMS key that encrypts the Data Catalog",
+        "Allow kms:Encrypt, kms:Decrypt and kms:GenerateDataKey on this key for the connector's identity.",
     ),
     "ResourceNumberLimitExceededException": _Rule(
-        "the account's quota in the Glue Data Catalog is reached", "Raise the quota or delete tables."
+        "the account has reached a quota of the Glue Data Catalog", "Request a higher quota, or delete tables."
     ),
-    "RequestTimeTooSkewed": _Rule("this machine's clock differs from AWS's by more than 15 minutes", "Set the clock."),
+    "RequestTimeTooSkewed": _Rule(
+        "this machine's clock differs from AWS's clock by more than 15 minutes", "Correct this machine's clock."
+    ),
     # If KMS cannot use a key, S3 returns KMS's error code (KMS API: GenerateDataKey, Decrypt).
-    "KMS.NotFoundException": _Rule(
-        "the KMS key does not exist", "Correct kms_key_arn; the key must be in the bucket's region."
-    ),
-    "KMS.DisabledException": _Rule("the KMS key is disabled", "Enable the key, or set another one."),
+    "KMS.NotFoundException": _Rule("the KMS key does not exist", "Set kms_key_arn to a key in the bucket's region."),
+    "KMS.DisabledException": _Rule("the KMS key is disabled", "Enable the key, or set another key."),
     "KMS.KMSInvalidStateException": _Rule(
-        "the KMS key cannot be used in its current state",
+        "KMS cannot use the key in its current state",
         "Cancel the deletion of the key, import its key material, or set another key.",
     ),
     # The response to a HEAD request has no body, and therefore no error code (S3 API: HeadObject).
     "400": _Rule(
-        "S3 rejected the request without a reason, often because of expired credentials",
-        "Use credentials that are renewed or do not expire: an IAM role or an IAM user.",
+        "S3 rejected the request without an error code, often because the credentials have expired",
+        _LASTING_CREDENTIALS,
     ),
     "RegionDisabledException": _Rule(
-        "STS is disabled in this region", "Activate the region in the account's settings."
+        "STS is not active in this region", "Activate STS for this region in the account settings of IAM."
     ),
 }
 # STS returns the same error code for any invalid parameter (STS API: AssumeRole).
 _SESSION_TOO_LONG = _Rule(
     "session_duration_seconds exceeds the role's maximum session duration",
-    "Lower session_duration_seconds to that maximum, or to 3600 if the role is assumed with another role's "
-    "credentials.",
+    "Lower session_duration_seconds to this maximum, or to 3600 if the connector assumes the role with the credentials "
+    "of another role.",
 )
 # Glue does not document a limit. UpdateTable failed for an Iceberg table with 3,600 columns (iceberg-go#701).
 _DEFINITION_TOO_LARGE = _Rule(
-    "the table's definition is larger than Glue accepts",
-    "Set nested to json for the stream, or deselect fields in the connection's settings.",
+    "the table definition exceeds Glue's size limit",
+    "Set nested to json for the stream, or deselect fields in the connection.",
 )
 _SYNONYMS: Mapping[str, str] = {
     "ExpiredTokenException": "ExpiredToken",
@@ -200,7 +200,7 @@ def _rule(call: _Call) -> _Rule:
     if "lake formation" in call.text.lower() and (call.code in _DENIED or "permission" in call.text.lower()):
         missing = _missing_grant(call.operation, call.text)
         return _Rule(
-            f"denied by Lake Formation ({_required(call.text)})",
+            f"Lake Formation denied access ({_required(call.text)})",
             f"Grant {missing.action} on {_granted_on(missing)} to the connector's identity in Lake Formation.",
             missing=missing,
         )
@@ -214,28 +214,28 @@ def _rule(call: _Call) -> _Rule:
     if code in _CODES:
         return _CODES[code]
     if code in _THROTTLED or call.status == 429:
-        return _Rule("AWS throttles the requests", "Try again later, or raise the account's quota.", "transient_error")
+        return _Rule("AWS throttled the request", "Try again later, or request a higher quota.", "transient_error")
     if code in _SERVER_ERRORS or call.status >= 500:
-        return _Rule("AWS could not process it", "Try again later.", "transient_error")
-    return _Rule(f"AWS returned {call.code}", "See the log for AWS's error text.", "system_error")
+        return _Rule("AWS failed to process the request", "Try again later.", "transient_error")
+    return _Rule(f"AWS returned the error {call.code}", "See the log for the text of the error.", "system_error")
 
 
 def _denied(call: _Call) -> _Rule:
     missing = denied_by_iam(call.operation, call.text)
-    action, resource = missing.action, missing.resource or "it"
+    action, on_resource = missing.action, f" on {missing.resource}" if missing.resource else ""
     if (explicit := _EXPLICIT.search(call.text)) is not None:
         # Additional permissions cannot override an explicit deny.
         return _Rule(
-            f"access denied, {explicit[1].strip()}",
-            f"Remove the explicit deny of {action} on {resource} for the connector's identity.",
+            f"access denied by {explicit[1].strip()}",
+            f"Remove the explicit deny of {action}{on_resource} for the connector's identity.",
             missing=missing,
         )
-    in_iam = "IAM, or in the key's policy" if action.startswith("kms:") else "IAM"
+    in_iam = "IAM or in the key's policy" if action.startswith("kms:") else "IAM"
     policy = resource_policy(action, call.text) or in_iam
     if action == "sts:AssumeRole":
-        action = "sts:AssumeRole, also in the role's trust policy,"
+        policy += ", and in the role's trust policy"
     return _Rule(
-        "access denied", f"Allow {action} on {resource} for the connector's identity in {policy}.", missing=missing
+        "access denied", f"Allow {action}{on_resource} for the connector's identity in {policy}.", missing=missing
     )
 
 
@@ -260,35 +260,43 @@ def _rule_without_response(error: BaseException) -> _Rule | None:
 
     match error:
         case ResponseParserError():
-            return _Rule("AWS's response cannot be read", "Try again later.", "transient_error")
+            return _Rule("the response of AWS is unreadable", "Try again later.", "transient_error")
         case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
             return _Rule(
-                "no AWS credentials were found",
-                "Set credentials to IAM User with its keys, or give the container a role.",
+                "the AWS client found no credentials",
+                "Set credentials to IAM User with an access key, or assign an IAM role to the container.",
             )
         case exceptions.ProfileNotFound() | exceptions.CredentialRetrievalError():
             return _Rule(
-                "the environment's AWS credentials cannot be read",
+                "the AWS client cannot read the credentials of the environment",
                 "Correct AWS_PROFILE or the container's role, or set credentials to IAM User.",
             )
         case exceptions.SSLError():
-            return _Rule("the secure connection failed", "Check endpoint_url and its certificate.", "transient_error")
+            return _Rule(
+                "the TLS connection failed", "Check endpoint_url and the server's certificate.", "transient_error"
+            )
         case exceptions.ConnectionError():
             return _Rule(
-                "no connection", "Check region, endpoint_url and the network, then try again.", "transient_error"
+                "the endpoint is unreachable",
+                "Check region, endpoint_url and the network, and try again.",
+                "transient_error",
             )
         case exceptions.HTTPClientError():
-            return _Rule("the connection failed", "Try again later.", "transient_error")
+            return _Rule("the connection broke or timed out", "Try again later.", "transient_error")
         case exceptions.ParamValidationError() | exceptions.InvalidRegionError():
-            return _Rule("the request is not valid for AWS", "See the log for details.", "system_error")
+            return _Rule("the request is invalid", "See the log for details.", "system_error")
         case exceptions.BotoCoreError():
             return _Rule("the AWS client failed", "See the log for details.", "system_error")
     return None
 
 
 def _granted_on(missing: MissingPermission) -> str:
+    if missing.resource is None:
+        return {"CREATE_DATABASE": "the Data Catalog", "CREATE_TABLE": "the database"}.get(
+            missing.action, "the database or table"
+        )
     kind = {"CREATE_TABLE": "the database ", "DATA_LOCATION_ACCESS": "the data location "}.get(missing.action, "")
-    return f"{kind}{missing.resource}" if missing.resource else "it"
+    return f"{kind}{missing.resource}"
 
 
 def _required(text: str) -> str:

@@ -96,11 +96,11 @@ class S3Address(NamedTuple):
         scheme, _, path = uri.partition("://")
         bucket, _, key = path.partition("/")
         if scheme.lower() not in _SCHEMES or not bucket:
-            raise ValueError(f"{uri} is not an address in S3")
+            raise ValueError(f"{uri} is not an S3 URI")
         return cls(bucket, key)
 
     @property
-    def is_of_s3_tables(self) -> bool:
+    def is_in_s3_tables(self) -> bool:
         """Whether the bucket belongs to Amazon S3 Tables. AWS reserves the suffix `--table-s3` for these buckets.
 
         Their objects cannot be listed or deleted. The service removes objects that no table references
@@ -251,8 +251,8 @@ class OversizedFile(ConfigError):
 
     def __init__(self, uri: str, limit: int) -> None:
         super().__init__(
-            f"{uri} exceeds {limit:,} bytes uncompressed, the limit for a file of its kind. The file is damaged, or "
-            "another program wrote it. Restore an earlier version, or remove the references to it."
+            f"{uri} exceeds {limit:,} bytes uncompressed, the limit for this kind of file. The file is damaged, or "
+            "another program wrote it. Restore an earlier version of the file, or remove all references to it."
         )
 
 
@@ -318,7 +318,7 @@ def _status(error: Exception) -> int:
 def delete(s3: S3Client, uri: str) -> None:
     """Delete an object, if it exists. Does nothing in Amazon S3 Tables, which deletes unreferenced objects itself."""
     address = S3Address.parse(uri)
-    if address.is_of_s3_tables:
+    if address.is_in_s3_tables:
         return
     s3.delete_object(Bucket=address.bucket, Key=address.key)
 
@@ -474,7 +474,7 @@ def rollback_on_error(*steps: Callable[[], None]) -> Iterator[None]:
             try:
                 step()
             except Exception as step_error:
-                error.add_note(f"Not all written files could be removed: {type(step_error).__name__}")
+                error.add_note(f"Cannot delete all written files: {type(step_error).__name__}")
         raise
 
 
@@ -513,15 +513,15 @@ class Upload:
         uri: str,
         *,
         deferred: bool,
-        held_in: str | None = None,
+        spool_folder: str | None = None,
         metadata: Mapping[str, str] | None = None,
         if_match: str | None = None,
     ) -> None:
         """Create an upload. No request is sent before the first part is full, or before `close`.
 
         With `deferred`, `close` leaves the object invisible, and sets `pending_upload`, which publishes it later. With
-        `held_in`, a local folder, `close` writes a small object to this folder instead, and also sets `pending_upload`.
-        With `if_match`, only an object with this ETag is replaced.
+        `spool_folder`, a local folder, `close` writes a small object to this folder instead, and also sets
+        `pending_upload`. With `if_match`, only an object with this ETag is replaced.
         """
         self.s3 = s3
         self.uri = uri
@@ -529,7 +529,7 @@ class Upload:
         self._if_match = if_match
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
-        self._held_in = held_in
+        self._spool_folder = spool_folder
         # Two buffers alternate: one is filled while the other is sent. The first one grows on demand, because most
         # objects are small.
         self._part, self._sent = bytearray(), bytearray()
@@ -588,8 +588,8 @@ class Upload:
         self.closed = True
         with self._sender:
             self._wait_for_part()
-        if self._upload_id is None and self._held_in is not None and self._filled <= MAX_DEFERRED_BYTES:
-            self.pending_upload = self._write_to_disk(Path(self._held_in))
+        if self._upload_id is None and self._spool_folder is not None and self._filled <= MAX_DEFERRED_BYTES:
+            self.pending_upload = self._write_to_disk(Path(self._spool_folder))
             if self.pending_upload is not None:
                 return
         if self._upload_id is None and not self._deferred:
@@ -737,7 +737,7 @@ def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[byt
     for part, is_end in _inflated(pieces):
         member += part
         if limit is not None and len(member) > limit:
-            raise BadGzipFile(f"a member has more than {limit:,} bytes")
+            raise BadGzipFile(f"a gzip member exceeds {limit:,} bytes")
         if is_end:
             yield member
             member = bytearray()
@@ -815,4 +815,4 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
                 inflate = library.decompressobj(wbits=_GZIP_WBITS)
                 is_open = False
     if is_open:
-        raise EOFError("the file ends within a member")
+        raise EOFError("the file ends within a gzip member")

@@ -108,7 +108,7 @@ class LocalStaging:
 
     def shared_folder(self) -> str:
         """Return a folder on the local disk. The folder may not exist yet."""
-        return str(self._directory / "held")
+        return str(self._directory / "spool")
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Do nothing, because the buffer frees a file when it releases its segment."""

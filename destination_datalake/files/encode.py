@@ -73,7 +73,7 @@ def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     files = writer(attempt, plan, s3_of_files, ids=OrderedIds(first_id))
     formatter = RejectFormatter(unit.rejects, unit.stream, plan.columns, unit.name, time.time_ns() // 1_000_000)
     rejects = RejectWriter(formatter, unit.rejects, attempt, s3)
-    sinks = [sink.open(unit.segments, attempt, first_id, s3, plan.held_in) for sink in unit.sinks]
+    sinks = [sink.open(unit.segments, attempt, first_id, s3, plan.spool_folder) for sink in unit.sinks]
     undeclared: tuple[str, ...] | None = None
     left_out = 0
     refused: Counter[str] = Counter()

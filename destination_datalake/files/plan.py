@@ -94,7 +94,7 @@ class FilePlan:
     metadata: tuple[Field, ...] = METADATA_COLUMNS
     """The metadata columns as in the table. The extraction time may be an integer: milliseconds since 1970-01-01
     UTC."""
-    held_in: str | None = None
+    spool_folder: str | None = None
     """A folder on a disk that the executors and the driver share, or None if they share no disk. Small files stay in
     this folder until they are published, so that tasks with many small files do not wait for S3."""
     vended_access: AwsAccess | None = None
@@ -372,11 +372,17 @@ class LineSink(Protocol):
     """
 
     def open(
-        self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None, /
+        self,
+        segments: Sequence[StagedSegment],
+        attempt: str,
+        first_id: bytes,
+        s3: S3Client,
+        spool_folder: str | None,
+        /,
     ) -> OpenSink:
         """Return the open sink for the lines of these segments. `first_id` is the row ID of line 0.
 
-        If `held_in` is set, small objects stay in this folder until they are published.
+        If `spool_folder` is set, small objects stay in this folder until they are published.
         """
 
 

@@ -111,7 +111,7 @@ class OpenFile:
         `partition` contains the file's partition values, if any.
         """
         self.schema = schema
-        self._upload = Upload(s3, uri, deferred=plan.deferred, held_in=plan.held_in)
+        self._upload = Upload(s3, uri, deferred=plan.deferred, spool_folder=plan.spool_folder)
         self._writer = opener(self._upload)
         self._partition = partition
         self._spec_id = plan.partitioning.spec_id if plan.partitioning is not None else 0

@@ -227,7 +227,7 @@ class ExecutorAccess:
                 with self._lock:
                     if self._delegated is None:
                         self._delegated = self._access.delegable_credentials()
-                    return replace(self._access, identity=AccessKeys.of(self._delegated))
+                    return replace(self._access, identity=AccessKeys.from_credentials(self._delegated))
         assert_never(self._kind)
 
     def apply(self, tasks: Sequence[Task]) -> list[Any]:

@@ -154,7 +154,7 @@ class Encoding:
         name = f"{self._file_prefix}-{batch.number:06d}"
         segments = tuple(map(self._staging.stage, batch.segments))  # Before `table.plan`: uploads may take a while.
         plan, location = table.plan(), rejects.location(*table.name)
-        plan = replace(plan, held_in=self._staging.shared_folder())
+        plan = replace(plan, spool_folder=self._staging.shared_folder())
         arrived = IngestOrder(self._started + batch.number, 0)
         sinks = () if archive is None else archive.sinks(batch.stream)
         own = tuple(filters.get(str(table.name), ()))

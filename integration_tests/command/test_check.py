@@ -119,7 +119,7 @@ def test_a_key_that_aws_does_not_know_is_reported_once_and_not_for_every_service
 
     refusal = platform.check(lake.config(credentials={"credentials_title": "IAM User", **keys})).refusal
 
-    assert "the access key id does not exist. Check aws_access_key_id and aws_secret_access_key" in refusal
+    assert "the access key ID does not exist. Correct aws_access_key_id and aws_secret_access_key" in refusal
     assert "\n" not in refusal
 
 

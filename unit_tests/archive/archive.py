@@ -59,14 +59,14 @@ class Archiving:
         return sink.location
 
     def written(
-        self, attempt: str, lines: bytes = LINES, first_id: str = "01" * 16, held_in: Path | None = None
+        self, attempt: str, lines: bytes = LINES, first_id: str = "01" * 16, spool_folder: Path | None = None
     ) -> LineFile:
         """Write a unit's lines, and do not publish them."""
         location = self.location
         name = location.name(f"{self.name}-{attempt}")
         archived = UnitLines(name, lines.count(b"\n"), len(lines), 0, first_id)
         writer = ArchiveWriter(
-            location, archived, self.cloud.access.client("s3"), None if held_in is None else str(held_in)
+            location, archived, self.cloud.access.client("s3"), None if spool_folder is None else str(spool_folder)
         )
         writer.write(lines)
         return writer.close()

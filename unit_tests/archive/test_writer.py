@@ -32,7 +32,7 @@ def test_lines_are_visible_once_published_with_metadata_that_say_whose_they_are(
 ) -> None:
     sync = Archiving(cloud, "0a").begin()
 
-    file = sync.written("000001-0000-ff", held_in=tmp_path if held else None)
+    file = sync.written("000001-0000-ff", spool_folder=tmp_path if held else None)
 
     assert isinstance(file.pending_upload, DeferredUpload if held else PendingUpload)
     assert NAME not in cloud.objects()

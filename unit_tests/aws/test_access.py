@@ -176,10 +176,10 @@ def test_half_an_answer_of_glue_is_a_transient_error_and_no_empty_catalog(
 
     with Half() as server:
         glue = AwsAccess("eu-west-1", AccessKeys("AKIA1", "s3cr3t"), endpoint_url=server.endpoint_url).client("glue")
-        with pytest.raises(Exception, match="Truncated response of Glue") as half:
+        with pytest.raises(Exception, match="Glue returned a truncated response") as half:
             getattr(glue, operation)(**arguments)
 
     failure = explain(half.value, doing="read", resource="table d.t")
     assert failure is not None
     assert failure.type == "transient_error"
-    assert "AWS's response cannot be read" in failure.message
+    assert "the response of AWS is unreadable" in failure.message

@@ -38,7 +38,7 @@ def test_a_formatted_address_is_parsed_back(bucket: str, key: str) -> None:
 
 @pytest.mark.parametrize("uri", ["", "lake/raw", "s3:/lake/raw", "s3:///raw", "hdfs://lake/raw", "file:///tmp"])
 def test_other_texts_are_refused(uri: str) -> None:
-    with pytest.raises(ValueError, match="is not an address in S3"):
+    with pytest.raises(ValueError, match="is not an S3 URI"):
         S3Address.parse(uri)
 
 

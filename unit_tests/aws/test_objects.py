@@ -83,7 +83,9 @@ def test_a_finished_upload_that_is_aborted_leaves_nothing_and_aborting_is_idempo
 
 
 def held(cloud: Cloud, content: bytes, folder: Path, *, deferred: bool = True) -> Upload:
-    upload = Upload(cloud.access.client("s3"), f"s3://{BUCKET}/folder/file", deferred=deferred, held_in=str(folder))
+    upload = Upload(
+        cloud.access.client("s3"), f"s3://{BUCKET}/folder/file", deferred=deferred, spool_folder=str(folder)
+    )
     upload.write(content)
     upload.close()
     return upload
@@ -273,7 +275,7 @@ def test_a_failing_body_takes_every_step_and_failing_steps_become_notes() -> Non
         raise ValueError("the reason")
 
     assert taken == ["impossible", "last"]
-    assert raised.value.__notes__ == ["Not all written files could be removed: PermissionError"]
+    assert raised.value.__notes__ == ["Cannot delete all written files: PermissionError"]
 
 
 def test_a_succeeding_body_takes_no_step() -> None:
@@ -353,7 +355,7 @@ def test_an_object_has_its_metadata_however_it_is_uploaded(
 ) -> None:
     s3, metadata = cloud.access.client("s3"), {"stream": '"a \\u00e9"', "lines": "2"}
     uri, folder = f"s3://{BUCKET}/folder/file", str(tmp_path)
-    upload = Upload(s3, uri, deferred=deferred, held_in=folder, metadata=metadata)
+    upload = Upload(s3, uri, deferred=deferred, spool_folder=folder, metadata=metadata)
     upload.write(bytes(size))
     upload.close()
 

@@ -75,7 +75,7 @@ def test_a_role_is_renewed_in_the_last_third_of_its_lifetime_or_its_last_quarter
 ) -> None:
     role = Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=lifetime)
 
-    assert role.renewed_before_seconds == before
+    assert role.renewal_margin_seconds == before
 
 
 OWN_ACCOUNT = "210987654321"

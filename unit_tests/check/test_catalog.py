@@ -63,7 +63,7 @@ def test_what_iam_refuses_is_one_failure_with_the_statement_that_allows_it(opera
     sentence, _, remedy = message.partition(f" Policy statement for {USER}: ")
     assert sentence == (
         f"Cannot {doing} (Glue, {operation}): access denied. "
-        f"Allow glue:{operation} on it for the connector's identity in IAM."
+        f"Allow glue:{operation} for the connector's identity in IAM."
     )
     statement = json.loads(remedy)
     pattern = "airbyte_check_*" if operation == "DeleteTable" else "*"
@@ -96,7 +96,7 @@ def test_what_lake_formation_refuses_is_one_failure_with_the_command_that_grants
     [message] = denied(operation, text)
 
     sentence, _, command = message.partition(" Command: ")
-    assert f"(Glue, {operation}): denied by Lake Formation" in sentence
+    assert f"(Glue, {operation}): Lake Formation denied access" in sentence
     assert f"Grant {permission} on " in sentence
     words = shlex.split(command)
     assert words[:3] == ["aws", "lakeformation", "grant-permissions"]

@@ -72,7 +72,7 @@ def test_each_step_is_one_line_of_json_in_the_order_of_the_steps(caplog: pytest.
     [
         (fail, "It is wrong. Correct it.\nThat too.", "invalid_settings"),
         (deny, "Cannot write to s3://lake/ (S3, PutObject): access denied.", "insufficient_permissions"),
-        (throttle, "Cannot write to s3://lake/ (S3, PutObject): AWS throttles the requests.", "internal"),
+        (throttle, "Cannot write to s3://lake/ (S3, PutObject): AWS throttled the request.", "internal"),
     ],
 )
 def test_a_failed_step_is_an_error_with_its_class(

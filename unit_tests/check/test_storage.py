@@ -59,8 +59,7 @@ def test_a_refused_request_is_one_failure_with_the_statement_that_allows_it(
 
     sentence, _, remedy = message.partition(f" Policy statement for {USER}: ")
     assert sentence == (
-        f"Cannot {doing} {OBJECT} (S3, {operation}): access denied. "
-        f"Allow {action} on it for the connector's identity in IAM."
+        f"Cannot {doing} {OBJECT} (S3, {operation}): access denied. Allow {action} for the connector's identity in IAM."
     )
     assert json.loads(remedy) == {"Effect": "Allow", "Action": [action], **statement}
 
@@ -78,7 +77,7 @@ def test_an_explicit_deny_gets_no_statement_that_would_not_help(cloud: Cloud) ->
     try_folder(context, findings, FOLDER)
 
     assert findings.failures[0].message.endswith(
-        "Remove the explicit deny of s3:PutObject on it for the connector's identity."
+        "Remove the explicit deny of s3:PutObject for the connector's identity."
     )
     assert cloud.objects() == {}
 
@@ -277,7 +276,7 @@ def test_rules_that_may_not_be_read_are_a_note_with_the_statement_that_allows_it
     statement, _, consequence = remedy.partition("} ")
     assert sentence == (
         "Cannot read the lifecycle rules of s3://lake/ (S3, GetBucketLifecycleConfiguration): access denied. Allow "
-        "s3:GetLifecycleConfiguration on it for the connector's identity in IAM."
+        "s3:GetLifecycleConfiguration for the connector's identity in IAM."
     )
     assert json.loads(f"{statement}}}") == {
         "Effect": "Allow",

@@ -324,7 +324,7 @@ def test_failed_unit_reports_the_first_error_when_its_parts_cannot_be_withdrawn(
     assert isinstance(failed, NotEncoded)
     assert "UploadPart" in failed.failure.message
     assert failed.failure.type == "config_error"
-    assert "Not all written files could be removed" in failed.failure.detail
+    assert "Cannot delete all written files" in failed.failure.detail
     assert len(files(succeeded)) == 1
 
 

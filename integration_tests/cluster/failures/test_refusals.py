@@ -99,7 +99,7 @@ def test_executors_that_do_not_reach_s3_say_so(attempt: Attempt, tmp_path: Path)
     with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=ROLE, names=S3_IS_ELSEWHERE) as cluster:
         message = sentence(attempt(classic(cluster.master)), "transient_error")
 
-    assert "no connection. Check region, endpoint_url and the network" in message
+    assert "the endpoint is unreachable. Check region, endpoint_url and the network" in message
     assert f"This was on an executor, on host {gethostname()}." in message
 
 
@@ -108,5 +108,5 @@ def test_executors_without_a_role_say_so(attempt: Attempt, tmp_path: Path) -> No
     with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=NO_ROLE) as cluster:
         message = sentence(attempt(classic(cluster.master)), "config_error")
 
-    assert "no AWS credentials were found" in message
+    assert "the AWS client found no credentials" in message
     assert "This was on an executor" in message

@@ -81,13 +81,13 @@ class Sync:
         type_ = {"id": Int64()} if highest >= 2**31 else {}
         return tuple(replace(column, type=type_.get(column.name, column.type)) for column in plan.columns)
 
-    def encode(self, name: str, *ids: int, held_in: str | None = None) -> DataFile:
+    def encode(self, name: str, *ids: int, spool_folder: str | None = None) -> DataFile:
         """A data file as executors write it: pending, in S3 or in a folder, with a column as wide as its values."""
         columns = self.columns(max(ids, default=0))
-        return self.upload(f"{self.folder}/{name}", columns, _rows(columns, ids), held_in)
+        return self.upload(f"{self.folder}/{name}", columns, _rows(columns, ids), spool_folder)
 
-    def upload(self, uri: str, columns: tuple[Field, ...], rows: pa.Table, held_in: str | None = None) -> DataFile:
-        upload = Upload(self.access.client("s3"), uri, deferred=True, held_in=held_in)
+    def upload(self, uri: str, columns: tuple[Field, ...], rows: pa.Table, spool_folder: str | None = None) -> DataFile:
+        upload = Upload(self.access.client("s3"), uri, deferred=True, spool_folder=spool_folder)
         upload.write(jsonl(rows) if self.table.plan().format == "jsonl" else parquet(rows))
         upload.close()
         return DataFile(upload.uri, upload.written, rows.num_rows, columns, b"", upload.pending_upload)

@@ -183,7 +183,7 @@ def test_new_table_shows_no_files_that_lie_in_its_folder_already(cloud: Cloud, k
 
 def test_files_that_wait_in_s3_and_on_the_disk_are_committed_together(cloud: Cloud, tmp_path: Path) -> None:
     opened = sync(cloud)
-    files = [opened.encode("a", 1), opened.encode("b", 2, held_in=str(tmp_path))]
+    files = [opened.encode("a", 1), opened.encode("b", 2, spool_folder=str(tmp_path))]
     assert visible_files(cloud) == []
 
     assert opened.table.commit(files, no_rewrite) == Committed()
@@ -197,8 +197,8 @@ def test_no_file_is_visible_if_one_cannot_be_committed(
     cloud: Cloud, tmp_path: Path, position: int, on_disk: bool
 ) -> None:
     opened = sync(cloud)
-    held_in = str(tmp_path) if on_disk else None
-    files = [opened.encode(name, id, held_in=held_in) for name, id in (("a", 1), ("b", 2))]
+    spool_folder = str(tmp_path) if on_disk else None
+    files = [opened.encode(name, id, spool_folder=spool_folder) for name, id in (("a", 1), ("b", 2))]
     lost = opened.encode("lost", 3)
     upload = lost.pending_upload
     assert upload is not None

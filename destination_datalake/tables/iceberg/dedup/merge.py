@@ -379,7 +379,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
         obsolete files are left to the removal of orphans. So are those of S3 Tables.
         """
         folder = S3Address.parse(self._folder.rpartition("/")[0])
-        if result.obsolete_since == 0 or folder.is_of_s3_tables:
+        if result.obsolete_since == 0 or folder.is_in_s3_tables:
             return
         s3 = self.operations.access.client("s3")
         with self.operations.logging_leftovers():
