@@ -107,13 +107,14 @@ class StreamFinder:
             return exact
         if namespace or not named:
             raise UnknownStream(
-                "which is not in the configured catalog. Refresh the source schema and save the connection."
+                "The configured catalog does not contain this stream. Refresh the source schema, and save the "
+                "connection."
             )
         if len(named) > 1:
             raise AmbiguousStream(
-                f"without a namespace, but the configured catalog has {len(named)} streams with this name "
-                f"({', '.join(map(str, named[:3]))}{', …' if len(named) > 3 else ''}). The source must send the "
-                "namespace. Report this to the source's maintainers."
+                f"The message has no namespace, but the configured catalog contains {len(named)} streams with this "
+                f"name ({', '.join(map(str, named[:3]))}{', …' if len(named) > 3 else ''}). Report this error to the "
+                "maintainers of the source: the source must send the namespace."
             )
         return named[0]
 
@@ -159,17 +160,17 @@ def parse_catalog(catalog: object) -> tuple[Stream, ...]:
     except msgspec.ValidationError as error:
         if _is_discovered(catalog):
             raise ConfigError(
-                "The catalog is a source's discovered catalog, without sync modes. A configured catalog is required. "
-                'Put each stream into an object: {"stream": {…}, "sync_mode": "full_refresh", "destination_sync_mode": '
-                '"append"}.'
+                "The catalog is a source's discovered catalog. The command write requires a configured catalog, which "
+                'contains sync modes. Put each stream into an object: {"stream": {…}, "sync_mode": "full_refresh", '
+                '"destination_sync_mode": "append"}.'
             ) from error
         raise ConfigError(
-            f"The configured catalog is not valid: {error}. Refresh the source schema and save the connection."
+            f"The configured catalog is invalid: {error}. Refresh the source schema, and save the connection."
         ) from error
     _check_keys(configured)
     streams = tuple(_stream(entry) for entry in configured)
     if not streams:
-        raise ConfigError("The configured catalog has no streams. Select at least one stream to sync.")
+        raise ConfigError("The configured catalog contains no streams. Select at least one stream to sync.")
     _check_duplicates(streams)
     return streams
 
@@ -194,14 +195,14 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
     identity, mode = entry.stream.id, entry.destination_sync_mode
     if mode not in _MODES:
         raise ConfigError(
-            f"Stream {identity} has the destination sync mode {mode!r}, which this destination does not support. "
+            f"Stream {identity}: this destination does not support the destination sync mode {mode!r}. "
             f"Choose {', '.join(_MODES[:-1])} or {_MODES[-1]}."
         )
     generation, minimum = entry.generation_id, entry.minimum_generation_id
     if minimum and generation is not None and minimum != generation:
         message = (
             f"Stream {identity}: cannot execute a hybrid refresh (minimum_generation_id {minimum}, "
-            f"generation_id {generation}). The IDs must be equal, or minimum_generation_id must be 0."
+            f"generation_id {generation}). The platform must set minimum_generation_id to 0 or to generation_id."
         )
         raise ConnectorError(Failure(message, message, "system_error"))
     return Stream(
@@ -232,7 +233,7 @@ def _check_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
         if entry.destination_sync_mode == "append_dedup" and (problem := _key_problem(entry)) is not None
     ]
     if problems:
-        count = [f"{len(problems)} streams cannot be deduplicated:"] if len(problems) > 1 else []
+        count = [f"Cannot deduplicate {len(problems)} streams:"] if len(problems) > 1 else []
         more = ["…"] if len(problems) > _MAX_SHOWN else []
         raise ConfigError("\n".join([*count, *problems[:_MAX_SHOWN], *more]))
 
@@ -243,7 +244,7 @@ def _key_problem(entry: _ConfiguredStreamMessage) -> str | None:
     try:
         paths, cursor = _key_paths(entry), entry.cursor_field or []
     except msgspec.ValidationError as error:
-        return f"Stream {stream} has a primary key that is not a list of paths: {error}. Save the connection again."
+        return f"The primary key of stream {stream} is not a list of paths: {error}. Save the connection again."
     if not paths:
         return (
             f"Stream {stream} has no primary key. The sync mode append_dedup requires one. Choose a primary key in the "
@@ -252,14 +253,14 @@ def _key_problem(entry: _ConfiguredStreamMessage) -> str | None:
     for kind, path in (*(("primary key", path) for path in paths), ("cursor", cursor)):
         if len(path) > 1:
             return (
-                f"Stream {stream} has the {kind} {'.'.join(path)}, which is nested in the field {path[0]}. The sync "
+                f"The {kind} {'.'.join(path)} of stream {stream} is nested in the field {path[0]}. The sync "
                 "mode append_dedup requires a primary key and a cursor at the top level of the records. Choose another "
                 f"{kind}, or a sync mode without deduplication (append)."
             )
         if path and not _declares(entry.stream.json_schema, path[0]):
             return (
-                f"Stream {stream} has the {kind} {path[0]}, which its schema does not declare. Refresh the source "
-                f"schema, or choose another {kind}."
+                f"The schema of stream {stream} does not declare the {kind} {path[0]}. Refresh the source schema, or "
+                f"choose another {kind}."
             )
     return None
 
@@ -274,5 +275,5 @@ def _check_duplicates(streams: Sequence[Stream]) -> None:
     seen: set[StreamId] = set()
     for stream in streams:
         if stream.id in seen:
-            raise ConfigError(f"The configured catalog has stream {stream.id} twice. Remove one of the entries.")
+            raise ConfigError(f"The configured catalog contains stream {stream.id} twice. Remove one of the entries.")
         seen.add(stream.id)

@@ -54,7 +54,7 @@ class TooDeep(msgspec.DecodeError):
     """Raised if a JSON text is nested more deeply than decoders support (about a thousand levels)."""
 
     def __init__(self) -> None:
-        super().__init__("it is nested too deeply")
+        super().__init__("JSON is nested too deeply")
 
 
 def decode(text: bytes | Raw, type: type[_T]) -> _T:

@@ -54,17 +54,17 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
         try:
             received = os.readv(stdin, [memoryview(buffer)[filled:]])
         except OSError as error:
-            raise InputUnreadable(f"Standard input cannot be read: {error.strerror}") from error
+            raise InputUnreadable(f"Cannot read standard input: {error.strerror}") from error
         if not received:
             break
         end = buffer.rfind(b"\n", filled, filled + received) + 1
         filled += received
         if end:
             yield memoryview(buffer)[:end]
-            rest = bytes(memoryview(buffer)[end:filled])
-            buffer = buffer if len(buffer) == READ_BYTES else _sized(len(rest))
-            buffer[: len(rest)] = rest
-            filled = len(rest)
+            partial_line = bytes(memoryview(buffer)[end:filled])
+            filled = len(partial_line)
+            buffer = buffer if len(buffer) == READ_BYTES else _sized(filled)
+            buffer[:filled] = partial_line
         elif filled == len(buffer):
             buffer = _doubled(buffer)
     if filled:
@@ -182,7 +182,7 @@ class MessageReader:
             if envelope.type != "RECORD":
                 yield Message(envelope.type, line, self.lines_read)
             elif envelope.record is None:
-                raise MalformedLine(self.lines_read, len(line), "a RECORD without a record")
+                raise MalformedLine(self.lines_read, len(line), "the RECORD has no member record")
             else:
                 yield Records(envelope.record.namespace, envelope.record.stream, line + b"\n", 1, self.lines_read)
 
@@ -196,7 +196,7 @@ class MessageReader:
         except TooDeep:
             envelope = _envelope_of_deep(line)
             if envelope is None:
-                raise MalformedLine(self.lines_read, len(line), "JSON is malformed, or not a message") from None
+                raise MalformedLine(self.lines_read, len(line), "JSON is malformed, or is not a message") from None
             return envelope
         except msgspec.DecodeError:
             raise MalformedLine(self.lines_read, len(line), f"{cause}") from None

@@ -35,14 +35,14 @@ def parse_state(line: bytes) -> State:
     try:
         str(line, "utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidState(f"a STATE that is not UTF-8 (byte {error.start + 1})") from None
+        raise InvalidState(f"a STATE with invalid UTF-8 (byte {error.start + 1})") from None
     try:
         state = members(members(line)["state"])
         kind = decode(state["type"], str | None) if "type" in state else None  # type: ignore[arg-type]
         if kind == "STREAM" or (kind is None and _present(state, "stream")):
             return State(line, decode(members(state["stream"])["stream_descriptor"], StreamDescriptor).id)
     except msgspec.DecodeError as error:
-        raise InvalidState(f"a STATE that cannot be read: {error}") from None
+        raise InvalidState(f"an invalid STATE: {error}") from None
     except KeyError as error:
         raise InvalidState(f"a STATE without the member {error}") from None
     if kind not in (None, "GLOBAL", "LEGACY"):
@@ -130,8 +130,8 @@ class StateLedger:
     """Holds each state until all records that it covers are committed. Not thread-safe.
 
     Counts received and committed records per stream. `held` is the number of held states, and `needs` is the number of
-    streams that they cover, summed over the states. `released_of` counts the released states by stream, and global
-    states under None.
+    streams that they cover, summed over the states. `released_by_stream` counts the released states by stream, and
+    global states under None.
 
     The cost of a call does not depend on the number of streams, only on the number of changes. The ledger needs no
     clock: batches limit the age of records, and a state is never older than the oldest uncommitted record before it.
@@ -148,7 +148,7 @@ class StateLedger:
         # Set when new global states can no longer become due: for each stream, the number of records that the remaining
         # held global states cover.
         self._last_covered: dict[int, int] | None = None
-        self.released_of: Counter[StreamId | None] = Counter()
+        self.released_by_stream: Counter[StreamId | None] = Counter()
         self.held = 0
         self.needs = 0
 
@@ -251,7 +251,7 @@ class StateLedger:
         """Remove the state that `due` returned. Call this method after writing the state."""
         held = self._due.popleft()
         self._release(held)
-        self.released_of[held.scope] += 1
+        self.released_by_stream[held.scope] += 1
 
     def _move_due(self, queue: deque[_Held]) -> None:
         """Make the first states in the queue due, as long as all records that they cover are committed."""

@@ -176,7 +176,7 @@ class Stdout:
     def _write_some(self) -> None:
         """Write a part of the current line or, if it is complete, of the next line."""
         if self._closed:
-            raise StdoutClosedError("stdout was closed by its reader")
+            raise StdoutClosedError("the reader closed stdout")
         if not self._rest:
             # Start a new line after a partly written one.
             self._rest = memoryview(b"\n" * self._partial + self._lines.popleft() + b"\n")
@@ -189,7 +189,7 @@ class Stdout:
             return  # Another process has filled the non-blocking pipe.
         except BrokenPipeError as error:
             self._closed = True
-            raise StdoutClosedError("stdout was closed by its reader") from error
+            raise StdoutClosedError("the reader closed stdout") from error
         self._rest = self._rest[written:]
         self._begun, self._partial = bool(self._rest), False
 
@@ -199,7 +199,7 @@ class Stdout:
             if self._poll.poll(0 if is_late else _POLL_SECONDS * 1000):
                 return
             if is_late:
-                raise StdoutClosedError("stdout's reader does not read")
+                raise StdoutClosedError("the reader does not read stdout")
 
     def _masked(self, message: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -214,7 +214,7 @@ class Stdout:
     def _clean(self, text: str) -> str:
         text = printable(self._mask(text))
         if len(text) > _MAX_CHARACTERS:
-            text = f"{text[:_MAX_CHARACTERS]}… ({len(text) - _MAX_CHARACTERS} characters more)"
+            text = f"{text[:_MAX_CHARACTERS]}… ({len(text) - _MAX_CHARACTERS:,} more characters)"
         return text
 
 

@@ -220,7 +220,7 @@ def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
     except ConnectorError as error:
         if error.failure.missing is None or not config.catalog.vended_credentials:
             raise
-        _logger.warning("%s No records are rejected for it.", error.failure.message)
+        _logger.warning("%s This sync does not reject records that contain erased IDs.", error.failure.message)
         return {}
 
 
@@ -335,7 +335,7 @@ class Conductor:
                 finally:
                     self._in_flight.end_job(batches, engine_failed=self._executors.error is not None)
         except Exception as error:
-            self._in_flight.stop(unexpected("land what was received", error))
+            self._in_flight.stop(unexpected("write the received records", error))
         finally:
             # Reach the barrier even after an exception: the last job thread must end the sync, or the main thread would
             # wait forever.
@@ -356,7 +356,7 @@ class Conductor:
                 elif not (self._outcome.is_failure or self._termination.requested):
                     self._in_flight.stop(input_not_read())
         except Exception as error:
-            self._in_flight.stop(unexpected("end the sync", error))
+            self._in_flight.stop(unexpected("complete the sync", error))
         self._in_flight.finish()
 
     def _publish(self) -> None:

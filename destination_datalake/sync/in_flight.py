@@ -339,7 +339,7 @@ class InFlight:
     def progress(self, stages: tuple[str, ...]) -> Progress:
         """Return the current counts of the sync. `stages` contains the names of the active stages."""
         with self._changed:
-            released = self._ledger.released_of
+            released = self._ledger.released_by_stream
             return Progress(
                 tuple(
                     replace(p, failed=self._outcome.has_failed(p.stream), states_released=released[p.stream])

@@ -44,6 +44,9 @@ class StreamRecords:
         self.count += records.count
 
 
+_REPORT_ERROR = "Report this error to the maintainers of the source."
+
+
 class Intake:
     """Parses the input of one sync, chunk by chunk. Calls `warn` once for each unknown message type."""
 
@@ -52,7 +55,7 @@ class Intake:
         self._statuses = statuses
         self._warn = warn
         self._reader = MessageReader()
-        self._found: dict[tuple[str | None, str], StreamId] = {}
+        self._streams_by_name: dict[tuple[str | None, str], StreamId] = {}
         self._unknown_types: set[str] = set()
 
     def steps(self, chunk: bytes | memoryview) -> Iterator[Mapping[StreamId, StreamRecords] | State]:
@@ -82,18 +85,20 @@ class Intake:
             yield read
 
     def _stream_of(self, records: Records) -> StreamId:
-        known = self._found.get((records.namespace, records.stream))
+        known = self._streams_by_name.get((records.namespace, records.stream))
         if known is None:
-            known = self._find("record", records.first_line, records.namespace, records.stream)
-            self._found[(records.namespace, records.stream)] = known
+            known = self._find("RECORD", records.first_line, records.namespace, records.stream)
+            self._streams_by_name[(records.namespace, records.stream)] = known
         return known
 
-    def _find(self, what: str, line: int, namespace: str | None, name: str) -> StreamId:
+    def _find(self, message_type: str, line: int, namespace: str | None, name: str) -> StreamId:
         try:
             return self._finder.find(namespace, name)
         except UnknownStream as error:
-            named = StreamId(namespace or None, name)
-            raise UnexpectedMessage(f"Line {line} of the input is a {what} for stream {named}, {error}") from None
+            stream = StreamId(namespace or None, name)
+            raise UnexpectedMessage(
+                f"Line {line} of the input is a {message_type} of stream {stream}. {error}"
+            ) from None
 
     def _state_in(self, message: Message) -> State | None:
         """Return the state that a message contains, or None if the message is not a STATE.
@@ -106,13 +111,13 @@ class Intake:
             try:
                 state = parse_state(message.line)
             except InvalidState as error:
-                raise UnexpectedMessage(f"Line {message.number} of the input is {error}") from None
+                raise UnexpectedMessage(f"Line {message.number} of the input is {error}. {_REPORT_ERROR}") from None
             if state.stream is None:
                 return state
-            return replace(state, stream=self._find("state", message.number, *state.stream))
+            return replace(state, stream=self._find("STATE", message.number, *state.stream))
         elif message.type not in _IGNORED and message.type not in self._unknown_types:
             self._unknown_types.add(message.type)
-            self._warn(f"Messages of the unknown type {message.type[:50]!r} are ignored.")
+            self._warn(f"The connector ignores messages of the unknown type {message.type[:50]!r}.")
         return None
 
     def _read_trace(self, message: Message) -> None:
@@ -120,10 +125,10 @@ class Intake:
             self._statuses.read_trace(message.line)
         except msgspec.DecodeError as error:
             raise UnexpectedMessage(
-                f"Line {message.number} of the input is a TRACE that cannot be read: {error}"
+                f"Line {message.number} of the input is an invalid TRACE: {error}. {_REPORT_ERROR}"
             ) from None
         except UnknownStream as error:
-            raise UnexpectedMessage(f"Line {message.number} of the input is the status of a stream {error}") from None
+            raise UnexpectedMessage(f"Line {message.number} of the input is a stream status. {error}") from None
 
 
 # --- Statuses of streams --------------------------------------------------------------------------------------------

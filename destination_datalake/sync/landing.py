@@ -157,14 +157,16 @@ class Encoding:
         plan = replace(plan, spool_folder=self._staging.shared_folder())
         arrived = IngestOrder(self._started + batch.number, 0)
         sinks = () if archive is None else archive.sinks(batch.stream)
-        own = tuple(filters.get(str(table.name), ()))
-        return EncodeUnit(batch.stream, name, segments, plan, location, arrived, own, sinks, batch.expected_yield)
+        line_filters = tuple(filters.get(str(table.name), ()))
+        return EncodeUnit(
+            batch.stream, name, segments, plan, location, arrived, line_filters, sinks, batch.expected_yield
+        )
 
     def encode(self, staged: Sequence[EncodeUnit], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
         """Encode batches of different streams in one Spark job of about `tasks` tasks. Return the results by stream."""
         results = self.executors.encode(split_into_tasks(staged, tasks, self._access))
         encoded = (result for result in results if isinstance(result, Encoded))
-        self._require_shared(pending for each in encoded for pending in each.pending())
+        self._require_shared(upload for result in encoded for upload in result.pending())
         by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in staged}
         for result in results:
             by_stream[result.stream].append(result)
@@ -176,9 +178,9 @@ class Encoding:
         Without this check, a malicious Spark Connect server could make the driver publish and delete any local file.
         """
         folder = self._staging.shared_folder()
-        for held in uploads:
-            if isinstance(held, DeferredUpload) and os.path.split(held.path)[0] != folder:
-                raise ValueError("Spark returned a file that no task has written")
+        for upload in uploads:
+            if isinstance(upload, DeferredUpload) and os.path.split(upload.path)[0] != folder:
+                raise ValueError("Spark returned a deferred upload outside the shared folder")
 
     def slots(self) -> int | None:
         """Return the number of concurrent tasks as of the last job, at most MAX_TASKS. None while Spark is starting."""
@@ -217,13 +219,13 @@ class Landing:
         """Start to prepare the tables and to read the suppression rules, on other threads."""
         self.encoding = encoding
         self._executors = encoding.executors
-        self._naming_grants = tables.explaining_denials
+        self._explaining_denials = tables.explaining_denials
         self._archive = tables.archive
         self._rejects = rejects
         self._settle = settle
         self._can_acknowledge = can_acknowledge
         self._stages = stages
-        self._with_undeclared: set[StreamId] = set()
+        self._streams_warned: set[StreamId] = set()
         self._table_locks = {stream: threading.Lock() for stream in tables.factories}
         self._committed = {stream: _Committed() for stream in tables.factories}
         self._commits = ThreadPool(MAX_COMMITS, "commit")
@@ -267,8 +269,8 @@ class Landing:
         Returns the failure, or None if the table is ready.
         """
         error = self._tables[stream].exception()
-        if isinstance(error, TableConflict) and isinstance(bucket := self._filters.exception(), ConnectorError):
-            error = bucket  # The table seems to be in another bucket only because bucket_name is misspelt.
+        if isinstance(error, TableConflict) and isinstance(filter_error := self._filters.exception(), ConnectorError):
+            error = filter_error  # The table seems to be in another bucket only because bucket_name is misspelt.
         return None if error is None else failure_of(error, stream, "prepare the table of")
 
     def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, Failure]:
@@ -277,18 +279,18 @@ class Landing:
         with self._stages.active("publishing"):
             errors = {stream: future.exception() for stream, future in published.items()}
         return {
-            stream: failure_of(error, stream, "publish the new content of")
+            stream: failure_of(error, stream, "publish the table of")
             for stream, error in errors.items()
             if error is not None
         }
 
-    def close(self, given_up: Callable[[], bool]) -> None:
-        """Start no more commits. Wait for running commits, but only until `given_up` returns True."""
-        self._commits.close(given_up)
+    def close(self, must_stop: Callable[[], bool]) -> None:
+        """Start no more commits. Wait for running commits, but only until `must_stop` returns True."""
+        self._commits.close(must_stop)
 
     def _publish(self, stream: StreamId) -> None:
         table = self._tables[stream].result()
-        with self._naming_grants(table):
+        with self._explaining_denials(table):
             with self._stages.active("merging"):
                 table.merge()
             table.publish(self._executors.rewrite)
@@ -314,7 +316,7 @@ class Landing:
             except Exception as error:
                 # Keep the batch's files, because the commit may have succeeded. If it has not, no table references the
                 # files, and they are harmless.
-                doing = f"commit to table {table.name} the records of"
+                doing = f"commit to table {table.name} for"
                 outcome = BatchFailed(batch, failure_of(error, batch.stream, doing))
             # Settle under the lock: after a failure, the next batch of the stream must not be committed.
             self._settle(outcome)
@@ -333,11 +335,11 @@ class Landing:
         """
         try:
             if table.merge_is_due():
-                with self._stages.active("merging"), self._naming_grants(table):
+                with self._stages.active("merging"), self._explaining_denials(table):
                     table.merge()
         except Exception as error:
             failure = failure_of(error, stream, "deduplicate the committed records of")
-            _logger.warning("%s They are deduplicated later.", failure.message)
+            _logger.warning("%s The connector deduplicates these records in the next merge.", failure.message)
             _logger.debug("%s", failure.detail)
 
     def _commit_encoded(self, table: Table, encoded: _EncodedBatch) -> BatchOutcome:
@@ -345,21 +347,21 @@ class Landing:
         if not self._can_acknowledge(batch):
             self._discard(table, encoded)
             return BatchSkipped(batch)
-        self._warn_of_undeclared(encoded)
+        self._warn_about_undeclared(encoded)
         reason = ""
         for attempt in range(MAX_ENCODINGS):
             if attempt:
-                _logger.info("Table %s: batch %d is encoded again: %s.", table.name, batch.number, reason)
+                _logger.info("Encoding batch %d again for table %s: %s.", batch.number, table.name, reason)
                 encoded = _EncodedBatch(batch, self._encoded([self._staged(batch)], batch.tasks)[batch.stream])
-            if (failure := encoded.failure or self._publish_beside(encoded)) is not None:
+            if (failure := encoded.failure or self._publish_rejects_and_lines(encoded)) is not None:
                 self._discard(table, encoded)
                 return BatchFailed(batch, failure)
             if not attempt and (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
                 self._discard(table, encoded, with_rejects=False)  # The rejects are kept, because they show the cause.
-                return BatchFailed(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
-            with self._naming_grants(table):
-                answer = table.commit(encoded.files, self._executors.rewrite)
-            match answer:
+                return BatchFailed(batch, Failure(exceeded, "the rejects exceed the limit", "config_error"))
+            with self._explaining_denials(table):
+                result = table.commit(encoded.files, self._executors.rewrite)
+            match result:
                 case Committed():
                     sizes = tuple(file.size for file in encoded.files)
                     rows = sum(file.rows for file in encoded.files)
@@ -373,7 +375,7 @@ class Landing:
                     self._delete_archived(encoded)
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
-    def _publish_beside(self, encoded: _EncodedBatch) -> Failure | None:
+    def _publish_rejects_and_lines(self, encoded: _EncodedBatch) -> Failure | None:
         """Publish a batch's rejects and archived lines. Return the failure, or None.
 
         Call this method before the commit of the batch. Then no value is lost without a reject, and the archive
@@ -389,11 +391,11 @@ class Landing:
             return failure_of(error, encoded.batch.stream, doing)
         return None
 
-    def _warn_of_undeclared(self, encoded: _EncodedBatch) -> None:
+    def _warn_about_undeclared(self, encoded: _EncodedBatch) -> None:
         """Log a warning, once per stream, about fields in its records that its schema does not declare."""
         stream = encoded.batch.stream
-        if encoded.undeclared and stream not in self._with_undeclared:
-            self._with_undeclared.add(stream)
+        if encoded.undeclared and stream not in self._streams_warned:
+            self._streams_warned.add(stream)
             _logger.warning("%s", undeclared_warning(stream, encoded.undeclared))
 
     def _delete_archived(self, encoded: _EncodedBatch) -> None:
@@ -408,14 +410,13 @@ class Landing:
                 steps.callback(self._delete_archived, encoded)
                 steps.callback(table.discard, encoded.files)
         except Exception:
-            _logger.warning("Files of a failed batch of table %s could not be removed.", table.name, exc_info=True)
+            _logger.warning("Cannot delete all files of a failed batch of table %s.", table.name, exc_info=True)
 
 
 def _too_many_encodings(table: Table, batch: Batch, reason: str) -> Failure:
     message = (
-        f"Cannot commit to table {table.name} the records of stream {batch.stream}: {reason}, in each of "
-        f"{MAX_ENCODINGS} attempts. No acknowledged record is lost. Run the sync again when no other "
-        "writer changes the table."
+        f"Cannot commit records of stream {batch.stream} to table {table.name} after {MAX_ENCODINGS} attempts: "
+        f"{reason}. No acknowledged record is lost. Run the sync again when no other writer changes the table."
     )
     return Failure(message, f"a batch was encoded {MAX_ENCODINGS} times", "transient_error")
 
@@ -452,16 +453,18 @@ class _EncodedBatch:
         self.files: list[DataFile] = [file for result in encoded for file in result.files]
         self.rejects: list[RejectFile] = [file for result in encoded for file in result.rejects]
         self.line_files: list[LineFile] = [file for result in encoded for file in result.line_files]
-        self.partitions = sum(len({file.partition for file in each.files}) for each in encoded) / max(1, len(encoded))
+        self.partitions = sum(len({file.partition for file in result.files}) for result in encoded)
+        self.partitions /= max(1, len(encoded))
         self.counts = RejectCounts.total(result.counts for result in encoded)
         self.undeclared = {path for result in encoded for path in result.undeclared}
         self.failure = next((result.failure for result in results if isinstance(result, NotEncoded)), None)
         rows = sum(file.rows for file in self.files)
-        left_out = sum(result.left_out for result in encoded)
-        if self.failure is None and rows + self.counts.refused + left_out != batch.records:
+        empty_lines = sum(result.left_out for result in encoded)
+        if self.failure is None and rows + self.counts.refused + empty_lines != batch.records:
             self.failure = Failure(
-                f"Stream {batch.stream}: {batch.records} records were received, {rows} encoded and "
-                f"{self.counts.refused} rejected.",
+                f"Stream {batch.stream}: the connector received {batch.records:,} records, but encoded {rows:,} and "
+                f"rejected {self.counts.refused:,}. The batch was not committed. Run the sync again. If the error "
+                "recurs, report it to the maintainers of the connector.",
                 "records and rows do not match",
                 "system_error",
             )

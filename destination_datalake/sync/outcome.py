@@ -142,20 +142,22 @@ def reading_failed(error: MalformedLine | UnexpectedMessage | InputUnreadable | 
     match error:
         case MalformedLine():
             message = (
-                f"{error}. The source or the platform sent a line that is not a message of the Airbyte protocol. "
-                "The records before it are safe. Run the sync again. If the error stays, report it to the maintainers "
-                "of the source."
+                f"{error}. The connector commits the records before this line. Run the sync again. If the error "
+                "recurs, report it to the maintainers of the source."
             )
             return Failure(message, str(error), "system_error")
         case UnexpectedMessage():
             return Failure(str(error), str(error), "system_error")
         case InputUnreadable():
-            message = f"{error}. The platform must send the messages there. Records that were received are safe."
+            message = (
+                f"{error}. The connector commits the records that it received. Pipe the messages to the command write, "
+                "and run the sync again."
+            )
             return Failure(message, _stack_trace(error), "system_error")
         case DiskFailed():
             message = (
-                f"{error} The records before it are committed and their states are released. The next sync continues "
-                "from there."
+                f"{error} The connector commits the records that it received. The next sync continues from the last "
+                "released state."
             )
             return Failure(message, _stack_trace(error), "transient_error")
 
@@ -169,21 +171,21 @@ def states_not_written(error: Exception) -> Failure:
     """Return the failure of a sync that cannot write states, so that no more records can be acknowledged."""
     match error:
         case StdoutClosedError():
-            reason = "The platform closed the connector's output, or does not read it"
+            reason = "The platform closed standard output, or stopped reading it"
         case OSError():
-            reason = f"The connector's output cannot be written ({error.strerror})"
+            reason = f"Cannot write to standard output ({error.strerror})"
         case DiskFailed():
-            reason = f"A state could not be read back ({error})"
+            reason = f"Cannot read a buffered state. {str(error).removesuffix('.')}"
         case _:
-            reason = f"A state could not be written (an unexpected {type(error).__name__})"
-    message = f"{reason}: no further state can be released. The next sync continues from the last released state."
+            reason = f"Cannot write a state: an unexpected {type(error).__name__}"
+    message = f"{reason}. The sync releases no further states. The next sync continues from the last released state."
     return Failure(message, _stack_trace(error), "system_error")
 
 
 def unexpected(doing: str, error: BaseException) -> Failure:
     """Return the sync's failure for an unexpected exception. `doing` is a verb phrase for "Cannot {doing}"."""
     failure = unforeseen(f"Cannot {doing}", error)
-    message = f"{failure.message} The next sync continues from the last state."
+    message = f"{failure.message} The next sync continues from the last released state."
     return Failure(message, _stack_trace(error), failure.type)
 
 
@@ -192,13 +194,16 @@ def unexpected(doing: str, error: BaseException) -> Failure:
 
 def spark_ended(stream: StreamId) -> Failure:
     """Return the failure of a stream whose queued records were not written because Spark ended."""
-    message = f"Stream {stream}: Spark has ended, and records were waiting for it. The next sync sends them again."
+    message = (
+        f"Spark ended before it wrote all received records of stream {stream}. Run the sync again: the source sends "
+        "the missing records again."
+    )
     return Failure(message, "Spark has ended", "transient_error")
 
 
 def input_not_read() -> Failure:
     """Return the failure of a sync whose Spark ended before the input did, while no records were queued."""
-    message = "Spark ended before the input did. The rest was not read. The next sync continues from there."
+    message = "Spark ended before the end of the input. Run the sync again: it continues from the last released state."
     return Failure(message, "Spark has ended", "transient_error")
 
 
@@ -208,23 +213,27 @@ def unacknowledgeable(stream: StreamId, failed: StreamId) -> Failure:
     A global state covers all streams, so none can be emitted any more.
     """
     message = (
-        f"Stream {stream} was stopped because stream {failed} has failed. The states of this source are for all "
-        "streams at once, so no further record can be acknowledged. The next sync sends the records again."
+        f"The connector stopped stream {stream} because stream {failed} has failed. The source sends global states, "
+        "which cover all streams, so no state can acknowledge further records. Correct the error of stream "
+        f"{failed}, and run the sync again."
     )
-    return Failure(message, "no state can acknowledge the records any more", "transient_error")
+    return Failure(message, "no state can acknowledge the records", "transient_error")
 
 
 def uncommitted(stream: StreamId, received: int, committed: int) -> Failure:
     """Return the failure of a stream whose records are not all committed, for an unknown reason."""
-    message = f"Stream {stream}: {received} records were received and {committed} committed."
+    message = (
+        f"Stream {stream}: the connector received {received:,} records, but committed {committed:,}. Run the sync "
+        "again. If the error recurs, report it to the maintainers of the connector."
+    )
     return Failure(message, "records and rows do not match", "system_error")
 
 
 def incomplete(stream: StreamId) -> Failure:
     """Return the failure of a stream for which the source did not report the status COMPLETE."""
     message = (
-        f"Stream {stream} is incomplete: the source ended without the status COMPLETE for it. "
-        "The received records are committed; no overwrite is published. The next sync continues from there."
+        f"Stream {stream} is incomplete: the source did not report the status COMPLETE. The connector committed the "
+        "received records, but published no overwrite. Run the sync again: it continues from the last state."
     )
     return Failure(message, "no COMPLETE status", "transient_error")
 

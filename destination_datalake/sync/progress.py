@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from destination_datalake.errors import counted
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.spark.backend import JobsProgress
@@ -36,7 +37,7 @@ BUSIEST = 10
 class ActiveStages:
     """Tracks which stages of a sync are active on any thread, and the time spent in each. Thread-safe."""
 
-    ALL = ("reading", "encoding", "committing", "merging", "publishing")
+    STAGES = ("reading", "encoding", "committing", "merging", "publishing")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -74,13 +75,13 @@ class ActiveStages:
             running = {stage: now - since for stage, since in self._since.items()}
             return {
                 stage: (self._seconds.get(stage, 0.0) + running.get(stage, 0.0), self._cpu_seconds.get(stage, 0.0))
-                for stage in self.ALL
+                for stage in self.STAGES
                 if stage in self._seconds or stage in running
             }
 
     def now(self) -> tuple[str, ...]:
         """Return the names of the active stages, in the order in which records pass through them."""
-        return tuple(stage for stage in self.ALL if self._threads[stage])
+        return tuple(stage for stage in self.STAGES if self._threads[stage])
 
 
 @dataclass(slots=True)
@@ -208,21 +209,22 @@ def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None 
     stages = f" ({', '.join(progress.stages)})" if progress.stages else ""
     yield (
         f"Progress after {progress.seconds:.0f} s{stages}: {rate:.1f} MB/s received, "
-        f"{progress.buffered_bytes / 1e6:.1f} MB buffered, {progress.states_released} states released, "
-        f"{progress.states_held} held{_tasks(progress)}."
+        f"{progress.buffered_bytes / 1e6:.1f} MB buffered, {counted(progress.states_released, 'state')} released, "
+        f"{progress.states_held:,} held{_tasks(progress)}."
     )
     shown, remaining = _busiest(
         [stream for stream in (progress.streams if streams is None else streams) if stream.received]
     )
     for stream in shown:
         yield (
-            f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed"
+            f"Stream {stream.stream}: {counted(stream.received, 'record')} received, {stream.committed:,} committed"
             f"{rejected(stream.counts.refused, stream.counts.values)}."
         )
     if remaining:
+        received, committed = (sum(getattr(s, name) for s in remaining) for name in ("received", "committed"))
         yield (
-            f"{len(remaining)} other streams: {sum(stream.received for stream in remaining)} records received, "
-            f"{sum(stream.committed for stream in remaining)} committed."
+            f"{counted(len(remaining), 'other stream')}: {counted(received, 'record')} received, {committed:,} "
+            "committed."
         )
 
 
@@ -238,16 +240,16 @@ def _tasks(progress: Progress) -> str:
     if not (tasks.running or tasks.waiting):
         return ""
     counts = {"running": tasks.running, "waiting": tasks.waiting, "ended": tasks.ended}
-    text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    text = ", ".join(f"{count:,} {status}" for status, count in counts.items() if count)
     if not progress.encoding_bytes:
-        return f"; Spark's tasks: {text}"
+        return f"; Spark tasks: {text}"
     return f"; Spark encodes {progress.encoding_bytes / 1e6:.1f} MB, tasks: {text}"
 
 
 def rejected(records: int, values: int) -> str:
     """Return a phrase such as ", 3 records rejected (see _errors/)", or "" if nothing was rejected."""
-    counts = {"records": records, "values": values}
-    text = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
+    counts = {"record": records, "value": values}
+    text = " and ".join(counted(count, noun) for noun, count in counts.items() if count)
     return f", {text} rejected (see _errors/)" if text else ""
 
 
@@ -257,10 +259,11 @@ def progress_table(progress: Progress) -> Table:
 
     title = (
         f"{', '.join(progress.stages)} · {progress.seconds:.0f} s · {progress.buffered_bytes / 1e6:.1f} MB "
-        f"buffered · {progress.states_released} states released, {progress.states_held} held{_tasks(progress)}"
+        f"buffered · {counted(progress.states_released, 'state')} released, {progress.states_held:,} held"
+        f"{_tasks(progress)}"
     )
     shown, remaining = _busiest(progress.streams)
-    caption = f"and {len(remaining)} other streams" if remaining else None
+    caption = f"and {counted(len(remaining), 'other stream')}" if remaining else None
     table = Table("stream", title=title, caption=caption)
     for heading in ("received", "committed", "rejected", "MB/s", "files"):
         table.add_column(heading, justify="right")

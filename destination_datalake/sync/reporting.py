@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.access import catalog_id, mask_secrets, take_usage
 from destination_datalake.config.tables import REPORTS_FOLDER
-from destination_datalake.errors import ConnectorError, Failure, printable
+from destination_datalake.errors import ConnectorError, Failure, counted, printable
 from destination_datalake.iam_policy.conditions import HAS_LINES_TABLES
 from destination_datalake.protocol.stdout import LogLevel
 from destination_datalake.reports.notices import emit, notify
@@ -79,7 +79,7 @@ class Reporting:
         if self._config.sync_reports:
             glue = GlueTableCatalog(access, catalog.governance) if HAS_LINES_TABLES.holds(self._config) else None
             self._writer = ReportWriter(self._config, access, glue, self._began.date().isoformat(), self.run)
-            streams_started = [self._of(stream, "started", finish_time=None) for stream in streams]
+            streams_started = [self._stream_line(stream, "started", finish_time=None) for stream in streams]
             self._writer.start([self._line("started", finish_time=None), *streams_started])
 
     def wait_until_begun(self) -> None:
@@ -106,8 +106,8 @@ class Reporting:
             failure = error.failure
         streams, error_members = len(self._streams), _error(failure)
         sync = self._line("failed", **error_members, **self._usage(), streams=streams, streams_failed=streams)
-        lines = [sync, *(self._of(stream, "failed", **error_members) for stream in self._streams)]
-        self._log("INFO", f"Sync {_ended(sync)} after {sync.seconds:.1f} s.")
+        lines = [sync, *(self._stream_line(stream, "failed", **error_members) for stream in self._streams)]
+        self._log("INFO", f"Sync {_outcome_text(sync)} after {sync.seconds:.1f} s.")
         self._write(lines)
 
     def _write(self, lines: Sequence[ReportLine]) -> None:
@@ -135,7 +135,7 @@ class Reporting:
         self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages
     ) -> Iterator[ReportLine]:
         failures = outcome.failures
-        streams = [self._of_stream(each, failures, exit_code, outcome) for each in progress.streams]
+        streams = [self._final_stream_line(stream, failures, exit_code, outcome) for stream in progress.streams]
         failed = sum(line.status == "failed" for line in streams)
         status: Status = "finished"
         if exit_code == EXIT_TERMINATED:
@@ -144,13 +144,13 @@ class Reporting:
             status = "failed" if outcome.fatal is not None or failed == len(streams) else "partial"
         first = outcome.fatal or next(iter(failures.values()), None)
         merges = [self.journal.history(table).merged for table in self._tables.values()]
-        pending, rewritten = sum(each.pending_bytes for each in merges), sum(each.written_bytes for each in merges)
+        pending, rewritten = (sum(getattr(m, name) for m in merges) for name in ("pending_bytes", "written_bytes"))
         yield self._line(
             status,
             **_error(first),
             **self._usage(),
             **{name: sum(getattr(line, name) for line in streams) for name in _SUMS},
-            **sizes_of_files([size for each in progress.streams for size in each.sizes]),
+            **sizes_of_files([size for stream in progress.streams for size in stream.sizes]),
             streams=len(streams),
             streams_failed=failed,
             states_released=progress.states_released,
@@ -160,16 +160,16 @@ class Reporting:
         )
         yield from streams
 
-    def _of_stream(
+    def _final_stream_line(
         self, progress: StreamProgress, failures: Mapping[StreamId, Failure], exit_code: int, outcome: SyncOutcome
     ) -> ReportLine:
-        stream = next(each for each in self._streams if each.id == progress.stream)
+        stream = next(stream for stream in self._streams if stream.id == progress.stream)
         counts, sizes, history = progress.counts, progress.sizes, self.journal.history(self._tables[stream.id])
         failure, state, merged = failures.get(stream.id) or outcome.fatal, history.state, history.merged
-        ended: Status = "terminated" if exit_code == EXIT_TERMINATED else "finished"
-        of_table: dict[str, Any] = {}
+        success: Status = "terminated" if exit_code == EXIT_TERMINATED else "finished"
+        table_members: dict[str, Any] = {}
         if state is not None:
-            of_table = {
+            table_members = {
                 "snapshot_id": state.snapshot,
                 "table_snapshots": state.snapshots,
                 "table_files": state.files,
@@ -177,12 +177,12 @@ class Reporting:
                 "table_rows": state.rows,
                 "table_rows_pending": state.pending_rows,
             }
-        return self._of(
+        return self._stream_line(
             stream,
-            ended if failure is None else "failed",
+            success if failure is None else "failed",
             **_error(failure),
             **sizes_of_files(sizes),
-            **of_table,
+            **table_members,
             states_released=progress.states_released,
             rows_received=progress.received,
             row_count=progress.rows,
@@ -206,7 +206,7 @@ class Reporting:
             write_amplification=_rounded(merged.written_bytes / merged.pending_bytes) if merged.pending_bytes else None,
         )
 
-    def _of(self, stream: Stream, status: Status, **members: Any) -> ReportLine:
+    def _stream_line(self, stream: Stream, status: Status, **members: Any) -> ReportLine:
         table = self._tables[stream.id]
         return self._line(
             status,
@@ -222,14 +222,14 @@ class Reporting:
 
     def _line(self, status: Status, **members: Any) -> ReportLine:
         seconds = time.monotonic() - self._clock
-        given: dict[str, Any] = {
+        values: dict[str, Any] = {
             **self._common,
             "type": "source",
             "finish_time": timestamp(datetime.now(UTC)),
             **({} if status == "started" else {"seconds": _rounded(seconds), "duration_mins": int(seconds // 60)}),
             **members,
         }
-        return ReportLine(status=status, **given)
+        return ReportLine(status=status, **values)
 
     @cached_property
     def _common(self) -> Mapping[str, Any]:
@@ -243,7 +243,7 @@ class Reporting:
             "file_format": self._config.format.format_type,
             "s3_bucket": self._config.bucket_name,
             "engine": None,
-            "versions": {**{name: found for name in _VERSIONS if (found := _version(name))}, "python": _PYTHON},
+            "versions": {**{name: installed for name in _VERSIONS if (installed := _version(name))}, "python": _PYTHON},
         }
 
     def _usage(self) -> dict[str, Any]:
@@ -266,50 +266,53 @@ def summary(lines: Sequence[ReportLine], progress: Progress) -> Iterator[tuple[L
     stream and of the sync are warnings.
     """
     sync, *streams = lines
-    for line, of_stream in zip(streams, progress.streams, strict=True):
-        states = f", {line.states_released} states released" if line.states_released else ""
-        rest = f"{states}{_changes(line)}, {of_stream.seconds:.1f} s."
-        lost = f" No row was written: {line.total_loss}." if line.total_loss else ""
-        yield "WARN" if lost else "INFO", f"Stream {of_stream.stream} {_ended(line)}: {_numbers(line)}{rest}{lost}"
+    for line, stream in zip(streams, progress.streams, strict=True):
+        states = f", {counted(line.states_released, 'state')} released" if line.states_released else ""
+        loss = f" No row was written: {line.total_loss}." if line.total_loss else ""
+        yield (
+            "WARN" if loss else "INFO",
+            f"Stream {stream.stream} {_outcome_text(line)}: {_counts_text(line)}{states}{_schema_changes_text(line)}, "
+            f"{stream.seconds:.1f} s.{loss}",
+        )
     seconds = progress.seconds or 1.0
-    failed = f" ({sync.streams_failed} failed)" if sync.streams_failed else ""
-    held = f" and {sync.states_held} not" if sync.states_held else ""
-    without = [line.stream for line in streams if line.total_loss]
-    rest = f" Every record was rejected of {_few(without)}." if without else ""
+    failed = f" ({sync.streams_failed:,} failed)" if sync.streams_failed else ""
+    held = f", {sync.states_held:,} not released" if sync.states_held else ""
+    rejected_streams = [line.stream for line in streams if line.total_loss]
+    loss = f" All records of these streams were rejected: {_first_names(rejected_streams)}." if rejected_streams else ""
     yield (
-        "WARN" if without else "INFO",
-        f"Sync {_ended(sync)}: {len(streams)} streams{failed}, {_numbers(sync)}, {sync.states_released} states "
-        f"released{held}, {progress.seconds:.1f} s ({sync.row_count / seconds:.0f} records/s).{rest}",
+        "WARN" if loss else "INFO",
+        f"Sync {_outcome_text(sync)}: {counted(len(streams), 'stream')}{failed}, {_counts_text(sync)}, "
+        f"{counted(sync.states_released, 'state')} released{held}, {progress.seconds:.1f} s "
+        f"({sync.row_count / seconds:,.0f} records/s).{loss}",
     )
 
 
-def _ended(line: ReportLine) -> str:
+def _outcome_text(line: ReportLine) -> str:
     return f"{line.status.upper()} ({line.error_code})" if line.error_code else line.status
 
 
-def _numbers(line: ReportLine) -> str:
-    merged = f", {line.rows_merged} merged" if line.rows_merged else ""
+def _counts_text(line: ReportLine) -> str:
+    merged = f", {line.rows_merged:,} merged" if line.rows_merged else ""
     return (
-        f"{line.rows_received} records received ({line.bytes_received / 1e6:.1f} MB), {line.row_count} committed in "
-        f"{line.files} files ({line.bytes_written / 1e6:.1f} MB){merged}"
+        f"{counted(line.rows_received, 'record')} received ({line.bytes_received / 1e6:.1f} MB), {line.row_count:,} "
+        f"committed in {counted(line.files, 'file')} ({line.bytes_written / 1e6:.1f} MB){merged}"
         f"{rejected(line.rows_rejected, line.values_rejected)}"
     )
 
 
-def _changes(line: ReportLine) -> str:
+def _schema_changes_text(line: ReportLine) -> str:
     changes = {
         "new columns": [column.name for column in line.new_columns],
         "promoted": [f"{column.name} to {column.type}" for column in line.promoted_columns],
         "redirected": [f"{column.name} to {column.type}" for column in line.redirected_columns],
     }
-    return "".join(f", {what}: {_few(names)}" for what, names in changes.items() if names)
+    return "".join(f", {label}: {_first_names(names)}" for label, names in changes.items() if names)
 
 
-def _few(names: Sequence[str]) -> str:
-    rest = len(names) - _MAX_COLUMNS
-    return ", ".join(printable(name).replace("\n", "\\n") for name in names[:_MAX_COLUMNS]) + (
-        f" and {rest} more" if rest > 0 else ""
-    )
+def _first_names(names: Sequence[str]) -> str:
+    hidden = len(names) - _MAX_COLUMNS
+    shown = ", ".join(printable(name).replace("\n", "\\n") for name in names[:_MAX_COLUMNS])
+    return f"{shown} and {hidden:,} more" if hidden > 0 else shown
 
 
 _SECONDS, _SECONDS_TERMINATED = 10.0, 2.0

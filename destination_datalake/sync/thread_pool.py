@@ -47,12 +47,12 @@ class ThreadPool:
         self._queue.put(lambda: _complete(future, call, args, kwargs))
         return future
 
-    def close(self, given_up: Callable[[], bool]) -> None:
-        """Discard queued calls. Wait until the running calls have ended, or until `given_up` returns True."""
+    def close(self, must_stop: Callable[[], bool]) -> None:
+        """Discard queued calls. Wait until the running calls have ended, or until `must_stop` returns True."""
         self._closed = True
         for _ in self._threads:
             self._queue.put(lambda: None)
-        while any(thread.is_alive() for thread in self._threads) and not given_up():
+        while any(thread.is_alive() for thread in self._threads) and not must_stop():
             for thread in self._threads:
                 thread.join(_POLL_SECONDS / len(self._threads))
 

@@ -50,7 +50,7 @@ def assert_failed_once(run: Run, failure_type: str) -> str:
         ),
         pytest.param(
             record("payments", {"name": SECRET}),
-            "a record for stream payments, which is not in the configured catalog",
+            "a RECORD of stream payments. The configured catalog does not contain this stream.",
             id="a record of another stream",
         ),
     ],
@@ -172,8 +172,8 @@ def test_what_a_destination_need_not_know_is_ignored_with_one_warning_for_each_u
 
     assert (run.exit_code, run.errors) == (0, []), run.report()
     assert [log for log in run.logs if not log.startswith("INFO")] == [
-        "WARN: Messages of the unknown type 'NEWS' are ignored.",
-        "WARN: Messages of the unknown type 'WEATHER' are ignored.",
+        "WARN: The connector ignores messages of the unknown type 'NEWS'.",
+        "WARN: The connector ignores messages of the unknown type 'WEATHER'.",
     ]
     assert [record_count(released) for released in run.states] == [6.0]
     rows = lake.rows(lake.database, "orders")

@@ -121,8 +121,8 @@ def test_a_sync_that_is_terminated_says_so_with_what_it_has_committed(platform: 
     sync, stream = lines_of(lake)
     assert (sync["status"], stream["status"], stream["row_count"]) == ("terminated", "terminated", 1)
     assert summary(run) == [
-        "Stream orders terminated: 1 records received (…), 1 committed in 1 files (…), 1 states released, ….",
-        "Sync terminated: 1 streams, 1 records received (…), 1 committed in 1 files (…), 1 states released, … (…).",
+        "Stream orders terminated: 1 record received (…), 1 committed in 1 file (…), 1 state released, ….",
+        "Sync terminated: 1 stream, 1 record received (…), 1 committed in 1 file (…), 1 state released, … (…).",
     ], run.report()
 
 
@@ -140,10 +140,10 @@ def test_a_stream_that_fails_makes_a_sync_partial_and_its_records_skipped(platfo
     assert orders["error_code"] == "invalid_settings"
     assert "max_count" in orders["error"]
     assert summary(run) == [
-        "Stream orders FAILED (invalid_settings): 1 records received (…), 0 committed in 0 files (…), ….",
-        "Stream users finished: 1 records received (…), 1 committed in 1 files (…), 1 states released, ….",
-        "Sync PARTIAL (invalid_settings): 2 streams (1 failed), 2 records received (…), 1 committed in 1 files (…), "
-        "1 states released, … (…).",
+        "Stream orders FAILED (invalid_settings): 1 record received (…), 0 committed in 0 files (…), ….",
+        "Stream users finished: 1 record received (…), 1 committed in 1 file (…), 1 state released, ….",
+        "Sync PARTIAL (invalid_settings): 2 streams (1 failed), 2 records received (…), 1 committed in 1 file (…), "
+        "1 state released, … (…).",
     ], run.report()
 
 
@@ -213,10 +213,10 @@ def test_a_sync_ends_with_a_line_for_each_stream_and_one_for_itself(
     run = platform.write(config, catalog, [*lines, state("orders", 2), *completed("orders", "users")])
 
     assert summary(run) == [
-        "Stream orders finished: 2 records received (…), 2 committed in 1 files (…), 1 values rejected (see _errors/), "
+        "Stream orders finished: 2 records received (…), 2 committed in 1 file (…), 1 value rejected (see _errors/), "
         "2 states released, new columns: price, promoted: id to bigint, ….",
         "Stream users finished: 0 records received (…), 0 committed in 0 files (…), ….",
-        "Sync finished: 2 streams, 2 records received (…), 2 committed in 1 files (…), 1 values rejected "
+        "Sync finished: 2 streams, 2 records received (…), 2 committed in 1 file (…), 1 value rejected "
         "(see _errors/), 2 states released, … (…).",
     ], run.report()
 

@@ -136,7 +136,7 @@ def test_an_unsupported_sync_mode_is_a_config_error(mode: str) -> None:
     error = refused({"streams": [configured(namespace="shop", destination_sync_mode=mode)]})
 
     assert error.failure.type == "config_error"
-    assert f"Stream shop.orders has the destination sync mode {mode!r}" in str(error)
+    assert f"Stream shop.orders: this destination does not support the destination sync mode {mode!r}." in str(error)
     assert "Choose overwrite, append or append_dedup." in str(error)
 
 
@@ -180,12 +180,18 @@ def test_other_streams_keep_all_rows_whatever_keys_they_have(mode: str, key: obj
         ({"primary_key": None}, "Stream shop.orders has no primary key"),
         ({"primary_key": []}, "Choose a primary key in the connection"),
         ({"primary_key": [[]]}, "has no primary key"),
-        ({"primary_key": ["id"]}, "has a primary key that is not a list of paths: Expected `array`, got `str`"),
-        ({"primary_key": [["id"], ["owner", "id"]]}, "the primary key owner.id, which is nested in the field owner"),
-        ({"primary_key": [["Id"]]}, "the primary key Id, which its schema does not declare"),
-        ({"cursor_field": ["owner", "since"]}, "the cursor owner.since, which is nested in the field owner"),
-        ({"cursor_field": ["at"]}, "the cursor at, which its schema does not declare. Refresh the source"),
-        ({"stream": {"name": "orders", "namespace": "shop"}}, "primary key id, which its schema does not"),
+        (
+            {"primary_key": ["id"]},
+            "The primary key of stream shop.orders is not a list of paths: Expected `array`, got `str`",
+        ),
+        (
+            {"primary_key": [["id"], ["owner", "id"]]},
+            "The primary key owner.id of stream shop.orders is nested in the field owner.",
+        ),
+        ({"primary_key": [["Id"]]}, "does not declare the primary key Id."),
+        ({"cursor_field": ["owner", "since"]}, "of stream shop.orders is nested in the field owner."),
+        ({"cursor_field": ["at"]}, "does not declare the cursor at. Refresh the source"),
+        ({"stream": {"name": "orders", "namespace": "shop"}}, "The schema of stream shop.orders does not declare"),
     ],
 )
 def test_a_stream_cannot_be_deduplicated_by_what_its_records_do_not_have_at_their_top_level(
@@ -204,7 +210,7 @@ def test_all_streams_that_cannot_be_deduplicated_are_named_at_once() -> None:
 
     lines = str(refused({"streams": [configured("good"), *streams]})).split("\n")
 
-    assert lines[0] == "11 streams cannot be deduplicated:"
+    assert lines[0] == "Cannot deduplicate 11 streams:"
     assert [line.split(" ", 3)[1] for line in lines[1:-1]] == [f"s{n}" for n in range(10)]
     assert lines[-1] == "…"
 
@@ -220,8 +226,8 @@ def test_a_hybrid_refresh_is_a_system_error() -> None:
     ("streams", "reason"),
     [
         ([], "no streams"),
-        ([configured("a", "shop"), configured("a", "shop")], "has stream shop.a twice"),
-        ([configured("a"), configured("a", "")], "has stream a twice"),
+        ([configured("a", "shop"), configured("a", "shop")], "contains stream shop.a twice"),
+        ([configured("a"), configured("a", "")], "contains stream a twice"),
         ([{"stream": {}}], "missing required field `name`"),
         ([{}], "missing required field `stream`"),
         ("orders", "Expected `array`, got `str`"),
@@ -256,7 +262,7 @@ def test_a_discovered_catalog_is_refused_with_what_to_make_of_it(catalog: object
 
 @pytest.mark.parametrize("catalog", [None, [], "orders", {}])
 def test_other_values_than_a_catalog_are_refused(catalog: object) -> None:
-    assert "not valid" in str(refused(catalog))
+    assert "configured catalog is invalid" in str(refused(catalog))
 
 
 # --- The stream that a message names
@@ -283,9 +289,9 @@ def test_a_message_without_a_namespace_may_name_the_only_stream_of_that_name(
 @pytest.mark.parametrize(
     ("streams", "namespace", "name", "reason"),
     [
-        ([ORDERS], "shop", "orders", "which is not in the configured catalog"),
-        ([ORDERS], None, "nothing", "which is not in the configured catalog"),
-        ([], None, "orders", "which is not in the configured catalog"),
+        ([ORDERS], "shop", "orders", "The configured catalog does not contain this stream"),
+        ([ORDERS], None, "nothing", "The configured catalog does not contain this stream"),
+        ([], None, "orders", "The configured catalog does not contain this stream"),
         ([SHOP_ITEMS, StreamId("store", "items")], "", "items", "2 streams with this name (shop.items, store.items)"),
     ],
 )

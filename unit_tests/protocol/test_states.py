@@ -57,7 +57,7 @@ def test_a_state_covers_one_stream_or_all(state: str, stream: StreamId | None) -
     ("line", "reason"),
     [
         (b'{"type":"STATE"}', "without the member 'state'"),
-        (b'{"type":"STATE","state":{"data":"secret\xff"}}', "not UTF-8 (byte 40)"),
+        (b'{"type":"STATE","state":{"data":"secret\xff"}}', "with invalid UTF-8 (byte 40)"),
         (state_line("null"), "Expected `object`, got `null`"),
         (state_line('"secret"'), "Expected `object`, got `str`"),
         (state_line('{"type":"STREAM","data":"secret"}'), "without the member 'stream'"),
@@ -66,9 +66,9 @@ def test_a_state_covers_one_stream_or_all(state: str, stream: StreamId | None) -
         (state_line('{"type":"STREAM","stream":{"stream_descriptor":{"name":7}}}'), "Expected `str`, got `int`"),
         (state_line('{"type":7,"data":"secret"}'), "Expected `str | null`, got `int`"),
         (state_line('{"type":"' + "PER_GALAXY" * 9 + '","data":"secret"}'), "of the unknown type 'PER_GALAXYPER"),
-        (state_line('{"data":"secret"'), "cannot be read"),
-        (state_line('{"secret":' + DEEP + "}"), "cannot be read: it is nested too deeply"),
-        (b"\xff", "not UTF-8 (byte 1)"),
+        (state_line('{"data":"secret"'), "an invalid STATE: "),
+        (state_line('{"secret":' + DEEP + "}"), "an invalid STATE: JSON is nested too deeply"),
+        (b"\xff", "invalid UTF-8 (byte 1)"),
     ],
 )
 def test_an_invalid_state_is_refused_without_quoting_it(line: bytes, reason: str) -> None:
@@ -210,7 +210,7 @@ def test_a_state_waits_for_exactly_the_records_before_it() -> None:
     assert states.emit() == []
     states.commit(ORDERS, 9, 3)
     assert totals_of(states.emit()) == [(1, 10.0)]
-    assert (states.released_of.total(), states.held) == (1, 0)
+    assert (states.released_by_stream.total(), states.held) == (1, 0)
 
 
 def test_a_state_before_any_record_is_due_at_once() -> None:
@@ -285,9 +285,9 @@ def test_a_state_is_stored_until_it_is_released() -> None:
     states.hold(numbered(1, ORDERS))
 
     assert states.due() == states.due() is not None
-    assert (states.held, states.released_of.total(), len(states.stored)) == (1, 0, 1)
+    assert (states.held, states.released_by_stream.total(), len(states.stored)) == (1, 0, 1)
     states.release()
-    assert (states.held, states.released_of.total(), states.stored) == (0, 1, [])
+    assert (states.held, states.released_by_stream.total(), states.stored) == (0, 1, [])
 
 
 def test_the_counts_of_a_due_state_do_not_change() -> None:
@@ -473,4 +473,4 @@ def test_states_are_due_in_order_exactly_when_committed_and_count_every_record_o
     assert sorted(number for number, _ in emitted) == list(range(len(sent)))
     covered = {stream: max((state.before.get(stream, 0) for state in sent), default=0) for stream in STREAMS}
     assert sum(count for _, count in emitted) == sum(covered.values())
-    assert (states.released_of.total(), states.held) == (len(sent), 0)
+    assert (states.released_by_stream.total(), states.held) == (len(sent), 0)

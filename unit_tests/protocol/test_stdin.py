@@ -161,7 +161,7 @@ def test_an_empty_input_has_no_chunks(wake: Pipe) -> None:
 def test_an_input_that_cannot_be_read_is_named(path: str, flags: int, reason: str, wake: Pipe) -> None:
     descriptor = os.open(path, flags)
 
-    with pytest.raises(InputUnreadable, match=f"Standard input cannot be read: {reason}"):
+    with pytest.raises(InputUnreadable, match=f"Cannot read standard input: {reason}"):
         list(chunks(descriptor, wake.read_end))
 
     os.close(descriptor)

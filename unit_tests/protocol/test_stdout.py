@@ -249,7 +249,7 @@ def test_a_log_too_long_for_the_platform_is_cut() -> None:
 
     pipe.out.log("INFO", "x" * 100_010)
 
-    assert pipe.messages()[0]["log"]["message"].endswith("x… (10 characters more)")
+    assert pipe.messages()[0]["log"]["message"].endswith("x… (10 more characters)")
 
 
 def test_a_trace_error_has_the_members_of_the_protocol() -> None:

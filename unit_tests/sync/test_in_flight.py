@@ -356,7 +356,7 @@ def test_a_closed_stdout_is_reported(flight: Flight) -> None:
     release_two_states(flight, writer)
 
     os.close(writer)
-    assert "The platform closed the connector's output" in reported(flight.outcome)[None][1]
+    assert "The platform closed standard output" in reported(flight.outcome)[None][1]
 
 
 def test_a_full_disk_under_stdout_is_reported(flight: Flight) -> None:

@@ -73,10 +73,10 @@ def test_the_bytes_of_records_are_those_of_the_chunk(intake: Reading) -> None:
     ("refused", "reason"),
     [
         (b"{", "Line 3 of the input"),
-        (record("c"), "Line 3 of the input is a record for stream c"),
-        (state(1, "c"), "Line 3 of the input is a state for stream c"),
+        (record("c"), "Line 3 of the input is a RECORD of stream c"),
+        (state(1, "c"), "Line 3 of the input is a STATE of stream c"),
         (b'{"type":"STATE","state":{"type":"STREAM"}}', "Line 3 of the input is a STATE without the member"),
-        (b'{"type":"TRACE"}', "Line 3 of the input is a TRACE that cannot be read"),
+        (b'{"type":"TRACE"}', "Line 3 of the input is an invalid TRACE"),
     ],
     ids=["no JSON", "record", "state", "stateless", "trace"],
 )

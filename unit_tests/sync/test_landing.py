@@ -227,7 +227,8 @@ def test_a_batch_with_fewer_rows_than_records_fails_and_its_files_are_deleted(la
 
     assert failure_of(outcome) == (
         "system_error",
-        "Stream a: 2 records were received, 0 encoded and 0 rejected.",
+        "Stream a: the connector received 2 records, but encoded 0 and rejected 0. The batch was not committed. Run "
+        "the sync again. If the error recurs, report it to the maintainers of the connector.",
     )
     assert lake.a.rows == 0
 
@@ -414,7 +415,7 @@ def test_a_merge_that_fails_in_the_middle_of_a_stream_fails_nothing(
     outcomes = lake.land(lake.batch(A))
 
     assert all(isinstance(outcome, BatchCommitted) for outcome in outcomes)
-    assert "The table has equality deletes. They are deduplicated later." in caplog.text
+    assert "The table has equality deletes. The connector deduplicates these records in the next merge." in caplog.text
 
 
 def test_nothing_is_merged_after_a_commit_that_failed(lake: Lake) -> None:

@@ -34,7 +34,7 @@ PROGRESS = Progress((ORDERS, QUIET), seconds=2.0, buffered_bytes=1_500_000, stat
 
 BEGUN = Progress((), seconds=0.0, buffered_bytes=0, states_released=0, states_held=0)
 SYNC_LINE = "Progress after 2 s: 1.5 MB/s received, 1.5 MB buffered, 4 states released, 1 held"
-ORDERS_LINE = "Stream shop.orders: 3000 records received, 2000 committed"
+ORDERS_LINE = "Stream shop.orders: 3,000 records received, 2,000 committed"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ ORDERS_LINE = "Stream shop.orders: 3000 records received, 2000 committed"
         ),
         pytest.param(
             replace(PROGRESS, encoding_bytes=0, tasks=JobsProgress(running=2, waiting=0, ended=5)),
-            [f"{SYNC_LINE}; Spark's tasks: 2 running, 5 ended.", f"{ORDERS_LINE}."],
+            [f"{SYNC_LINE}; Spark tasks: 2 running, 5 ended.", f"{ORDERS_LINE}."],
             id="tasks of a merge",
         ),
         pytest.param(

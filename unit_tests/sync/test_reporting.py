@@ -20,4 +20,4 @@ def test_a_stream_of_which_every_record_was_rejected_ends_with_warnings() -> Non
 
     assert (orders[0], users[0], sync[0]) == ("WARN", "INFO", "WARN")
     assert orders[1].endswith("No row was written: all 7 records were rejected; the main reason is R.")
-    assert sync[1].endswith("Every record was rejected of orders.")
+    assert sync[1].endswith("All records of these streams were rejected: orders.")

@@ -224,7 +224,7 @@ def test_a_sync_that_is_killed_between_reject_and_commit_has_them_again_in_the_n
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path
 ) -> None:
     """Rejects are there at least once; rows and states as ever."""
-    point = KillPoint("after", "destination_datalake.sync.landing:Landing._publish_beside")
+    point = KillPoint("after", "destination_datalake.sync.landing:Landing._publish_rejects_and_lines")
     dying = replace(warehouse, platform=Platform(tmp_path, launch.killed_at(point)))
     lines = [*BAD, state("orders", 1), COMPLETE]
 
