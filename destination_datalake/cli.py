@@ -26,7 +26,7 @@ from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError, route_logging
 from destination_datalake.terminal import Parser, put
 from destination_datalake.termination import EXIT_PIPE_CLOSED, Termination
-from destination_datalake.unforeseen import exhaustion
+from destination_datalake.unforeseen import REPORT_ERROR, described, exhaustion
 
 if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
@@ -35,18 +35,18 @@ _COMMANDS = {
     "spec": "print the connector's specification",
     "check": "validate the configuration",
     "write": "write the messages on standard input to the lake",
-    "iam-policy": "print the IAM policy and the Lake Formation permissions for a configuration",
-    "maintain": "compact a configuration's Iceberg tables, expire snapshots, remove orphan files",
-    "replay": "rebuild a table from the archive of its records",
-    "delete-rows": "erase rows by ID from all data of a configuration, with proof",
+    "iam-policy": "print the IAM policy and the Lake Formation permissions that a configuration needs",
+    "maintain": "compact the Iceberg tables of a configuration, expire snapshots, and remove orphan files",
+    "replay": "rebuild a table from its archived records",
+    "delete-rows": "erase rows by ID from all data of a configuration, and verify the erasure",
     "history": "list the recent syncs of a configuration with their outcomes",
-    "health": "report table health, with remedies",
-    "report": "write an HTML page about a configuration's syncs",
-    "verify": "scan a configuration's tables in full, and compare them with their metadata",
+    "health": "report the health of tables, with remedies",
+    "report": "write an HTML page about the syncs of a configuration",
+    "verify": "scan the tables of a configuration in full, and compare them with their metadata",
 }
 
 _EXIT_CODES = {
-    "spec": "The exit code is 0, and 2 for an invalid command line.",
+    "spec": "The exit code is 0 on success, and 2 for an invalid command line.",
     "check": (
         "The result is a CONNECTION_STATUS message with the status SUCCEEDED or FAILED. As Airbyte's protocol "
         "requires, the exit code is 0 for both, so scripts must read the status. The exit code is 1 if there is no "
@@ -54,12 +54,12 @@ _EXIT_CODES = {
     ),
     "write": (
         "The exit code is 0 if every stream is complete, 1 if the sync or a stream failed, 2 for an invalid command "
-        "line, and 143 after SIGTERM. In each case, all records before a state on standard output are stored."
+        "line, and 143 after SIGTERM. In all cases, every record that precedes a state on standard output is stored."
     ),
 }
 """Exit codes of the commands that Airbyte runs. The texts end the commands' help texts."""
 
-_PLAIN = {
+_USER_COMMANDS = {
     "iam-policy": ("iam_policy.command", "run_iam_policy"),
     "maintain": ("maintenance.command", "run_maintain"),
     "replay": ("replay.command", "run_replay"),
@@ -82,20 +82,22 @@ def run() -> int:
     """
     closed = _closed_descriptors()
     if 1 in closed:
-        sys.stderr.write("Standard output is closed, and nothing was done. Open it, for example with >FILE.\n")
+        sys.stderr.write(
+            "Standard output is closed, so the command did not run. Redirect it, for example with >FILE.\n"
+        )
         return 1
     arguments = sys.argv[1:]
     if not arguments:
         _parser().print_help(sys.stderr)
         return 1
     command, *options = arguments
-    if command in _PLAIN:
+    if command in _USER_COMMANDS:
         # These commands write plain text, not protocol messages.
         sys.excepthook = _print_masked
-        module, function = _PLAIN[command]
+        module, function = _USER_COMMANDS[command]
         # As in `write`, Spark starts while the command's modules are imported. `delete-rows` starts Spark itself, with
         # encryption of local files.
-        config = _config_of_jobs(options) if command in ("replay", "verify") else None
+        config = _spark_config_path(options) if command in ("replay", "verify") else None
         spark = [_early_spark(config)] if config is not None else []
         exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options, *spark)
         return exit_code
@@ -117,7 +119,7 @@ def run() -> int:
                 _check(parsed.config, out)
             _end(0, out)
         if 0 in closed:
-            message = "Standard input is closed, and nothing was written. Pipe the messages to the command write."
+            message = "Standard input is closed, so the sync did not start. Pipe the messages to the command write."
             raise ConnectorError(Failure(message, message, "system_error"))
         _end(_write(parsed.config, parsed.catalog, out), out)
     finally:
@@ -168,8 +170,10 @@ def _parser() -> Parser:
         for name, text in _COMMANDS.items()
     }
     for name in ("check", "write"):
-        parsers[name].add_argument("--config", metavar="FILE", required=True, help="the configuration, in JSON")
-    parsers["write"].add_argument("--catalog", metavar="FILE", required=True, help="the configured catalog, in JSON")
+        parsers[name].add_argument("--config", metavar="FILE", required=True, help="JSON file with the configuration")
+    parsers["write"].add_argument(
+        "--catalog", metavar="FILE", required=True, help="JSON file with the configured catalog"
+    )
     return parser
 
 
@@ -180,7 +184,7 @@ def spec_message() -> bytes:
     """
     content = pkgutil.get_data("destination_datalake", "spec.json")
     if content is None:
-        raise FileNotFoundError("spec.json is missing from the package")
+        raise FileNotFoundError("The package contains no spec.json. Reinstall the connector.")
     return json.dumps({"type": "SPEC", "spec": json.loads(content)}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -208,11 +212,11 @@ def _check(config: str, out: Stdout) -> None:
     An invalid configuration is reported as FAILED. Raises ConnectorError for all other failures.
     """
     from destination_datalake.check.connection import answer
-    from destination_datalake.write import accepted, read_options
+    from destination_datalake.write import parse_options, read_options
 
     message: str | None
     try:
-        status, message = answer(accepted(read_options(config), logging.getLogger(__name__)))
+        status, message = answer(parse_options(read_options(config), logging.getLogger(__name__)))
     except ConnectorError as error:
         if error.failure.type != "config_error":
             raise
@@ -238,7 +242,7 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
             spark.stop()
 
 
-def _config_of_jobs(options: Sequence[str]) -> str | None:
+def _spark_config_path(options: Sequence[str]) -> str | None:
     """Return the path in `--config`, or None if the command may not need Spark (`--help`, `--dry-run`)."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--config")
@@ -293,8 +297,8 @@ def _report_uncaught_exceptions(out: Stdout) -> None:
 
     def report_thread(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
-            name = args.thread.name if args.thread is not None else "a thread"
-            out.log("ERROR", f"{name} failed: {_stack_trace(args.exc_value)}")
+            name = args.thread.name if args.thread is not None else "unknown"
+            out.log("ERROR", f"Thread {name} failed: {_stack_trace(args.exc_value)}")
 
     sys.excepthook = report
     threading.excepthook = report_thread
@@ -315,8 +319,7 @@ def _failure(error: BaseException) -> Failure:
         return error.failure
     if (exhausted := exhaustion(error)) is not None:
         return Failure(exhausted, f"{type(error).__name__}: {error}", "transient_error")
-    # This is the CDK's text, repeated here so that the CDK need not be imported.
-    message = "Something went wrong in the connector. See the logs for more details."
+    message = f"The command failed with an unexpected {described(error)}. {REPORT_ERROR}"
     return Failure(message, str(error), "system_error")
 
 

@@ -22,7 +22,7 @@ from airbyte_cdk import (
 )
 
 from destination_datalake.errors import ConnectorError
-from destination_datalake.write import accepted, read_options
+from destination_datalake.write import parse_options, read_options
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -60,7 +60,7 @@ class DestinationDatalake(Destination):
         """Check the connection, and return the status SUCCEEDED or FAILED (see `check.connection.answer`)."""
         from destination_datalake.check.connection import answer
 
-        status, message = answer(accepted(config, logger))
+        status, message = answer(parse_options(config, logger))
         return AirbyteConnectionStatus(status=Status(status), message=message)
 
     def write(

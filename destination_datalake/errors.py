@@ -73,8 +73,8 @@ class Failure:
             return self.message
         option = "" if self.missing.in_iam else " --grants"
         return (
-            f"{self.message} `destination-datalake iam-policy --config FILE{option}` prints all permissions that this "
-            "configuration needs."
+            f"{self.message} Run `destination-datalake iam-policy --config FILE{option}` to print all permissions that "
+            "this configuration needs."
         )
 
     @property

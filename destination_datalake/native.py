@@ -23,7 +23,8 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(PATH))
     except OSError as error:
         logger.warning(
-            "The native library cannot be loaded, so that records are read several times slower: %s",
+            "Cannot load the native library, so the connector reads records several times slower: %s. Reinstall the "
+            "connector to compile the library.",
             error,
         )
         return None

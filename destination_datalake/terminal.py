@@ -65,7 +65,7 @@ def parser(name: str, description: str, epilog: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command_parser.add_argument(
-        "--config", required=True, metavar="FILE", help="the configuration, as for check and write"
+        "--config", required=True, metavar="FILE", help="JSON file with the configuration, as for check and write"
     )
     return command_parser
 

@@ -21,6 +21,9 @@ from destination_datalake.errors import ConnectorError, Failure
 _CGROUP = Path("/sys/fs/cgroup")
 MiB = 1024 * 1024
 
+REPORT_ERROR = "Report this error, with the log, to the maintainers of the connector."
+"""The remedy of unexpected errors."""
+
 
 def unforeseen(message: str, error: BaseException) -> Failure:
     """Return the failure for an unexpected error. `message` names the failed operation, without a full stop.
@@ -29,7 +32,7 @@ def unforeseen(message: str, error: BaseException) -> Failure:
     """
     if (exhausted := exhaustion(error)) is not None:
         return Failure(f"{message}. {exhausted}", trace_of(error), "transient_error")
-    return Failure(f"{message}: an unexpected {described(error)}.", trace_of(error), "system_error")
+    return Failure(f"{message}: an unexpected {described(error)}. {REPORT_ERROR}", trace_of(error), "system_error")
 
 
 def described(error: BaseException) -> str:
@@ -84,8 +87,8 @@ def exhaustion(error: BaseException | None, text: str = "") -> str | None:
     if exhausted == [_THREADS] and any(_process_limit(resource.RLIMIT_AS, "", 1, "")):
         exhausted = [_THREADS, _MEMORY]  # A thread's stack needs address space.
     names = " or ".join(kind.name for kind in exhausted)
-    limits = ", ".join(limit for kind in exhausted for limit in kind.limits()) or "no limit is known"
-    return f"This machine or container has no more {names} ({limits}). {' '.join(kind.remedy for kind in exhausted)}"
+    limits = ", ".join(limit for kind in exhausted for limit in kind.limits()) or "unknown limits"
+    return f"This machine or container has run out of {names} ({limits}). {' '.join(kind.remedy for kind in exhausted)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ def _memory_limits() -> Iterator[str]:
         matches = re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
         amounts = {name: int(kib) // 1024 for name, kib in matches}
         if len(amounts) == 2:
-            yield f"the machine has {amounts['MemTotal']:,} MiB, {amounts['MemAvailable']:,} MiB available"
+            yield f"{amounts['MemAvailable']:,} of the machine's {amounts['MemTotal']:,} MiB are available"
     yield from _process_limit(resource.RLIMIT_AS, "ulimit -v", 1024, " KiB")
 
 
@@ -140,11 +143,11 @@ def _thread_limits() -> Iterator[str]:
     if (limit := _number("pids.max", "pids/pids.max")) is not None:
         used = _number("pids.current", "pids/pids.current")
         yield f"the container's limit is {limit:,}" + ("" if used is None else f", {used:,} are in use")
-    yield from _process_limit(resource.RLIMIT_NPROC, "ulimit -u", 1, " of the user's processes together")
+    yield from _process_limit(resource.RLIMIT_NPROC, "ulimit -u", 1, " processes per user")
 
 
 def _descriptor_limits() -> Iterator[str]:
-    yield from _process_limit(resource.RLIMIT_NOFILE, "ulimit -n", 1, " a process")
+    yield from _process_limit(resource.RLIMIT_NOFILE, "ulimit -n", 1, " files per process")
 
 
 def _process_limit(kind: int, name: str, unit: int, suffix: str) -> Iterator[str]:
@@ -172,7 +175,7 @@ _DESCRIPTORS = _Resource(
     # open.
     re.compile(r"Too many open files|shared object file: Error 24|Config file not found on classpath"),
     _descriptor_limits,
-    "Raise the limit of open files to at least 1,024, better 65,536, and run the sync again.",
+    "Raise the limit of open files to at least 1,024 (recommended: 65,536), and run the sync again.",
 )
 _THREADS = _Resource(
     "threads",
@@ -196,7 +199,7 @@ _MEMORY = _Resource(
         re.IGNORECASE,
     ),
     _memory_limits,
-    "Add memory (4 GiB is enough for most syncs), or lower batch_size_mb, or spark.driver.memory in spark.conf, and "
+    "Add memory (4 GiB is enough for most syncs), or lower batch_size_mb or spark.driver.memory (in spark.conf), and "
     "run the sync again.",
 )
 _RESOURCES = (_DESCRIPTORS, _THREADS, _MEMORY)

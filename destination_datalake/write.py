@@ -39,7 +39,7 @@ def run_write(
     # Imported modules are never freed, so the garbage collector need not scan them again while records are read.
     gc.freeze()
     catalog = read_object(catalog_path, "configured catalog")
-    config = accepted(options, _logger)
+    config = parse_options(options, _logger)
     for warning in config.spark.warnings:
         _logger.warning("%s", warning)
     spark = spark or _start_engine(config)
@@ -59,7 +59,7 @@ def read_options(path: str) -> dict[str, Any]:
     return normalised(options, Config)
 
 
-def accepted(options: Mapping[str, Any], logger: logging.Logger) -> Config:
+def parse_options(options: Mapping[str, Any], logger: logging.Logger) -> Config:
     """Parse the options, and return the configuration. Log a warning for each unknown option.
 
     Raises ConfigError if an option is invalid.
@@ -75,8 +75,8 @@ def _start_engine(config: Config) -> Engine:
         return start_engine(config)
     except OSError as error:
         if (exhausted := exhaustion(error)) is not None:
-            message = f"Spark cannot be started. {exhausted}"
+            message = f"Cannot start Spark. {exhausted}"
             raise ConnectorError(Failure(message, message, "transient_error")) from error
         raise ConfigError(
-            f"Cannot use a folder for temporary files: {error}. Set TMPDIR to a writable folder with free space."
+            f"Cannot write temporary files: {error}. Set TMPDIR to a writable folder with free space."
         ) from error

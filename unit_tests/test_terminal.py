@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 
 from destination_datalake import terminal
-from destination_datalake.cli import _COMMANDS, _PLAIN, _parser
+from destination_datalake.cli import _COMMANDS, _USER_COMMANDS, _parser
 
 SYNC = ("2026-11-20T12:00:01", "partial", "2/3", "1,000,000", "999,997", "3", "1,024.5", "3 min")
 ERROR = "Cannot write to table shop.orders: lakeformation:GetDataAccess was denied."
@@ -65,9 +65,9 @@ def test_a_reader_that_leaves_ends_the_command_as_sigpipe_would() -> None:
 @pytest.mark.parametrize("command", _COMMANDS)
 def test_every_help_names_the_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     def show() -> None:
-        if command not in _PLAIN:
+        if command not in _USER_COMMANDS:
             _parser().parse_args([command, "--help"])
-        module, function = _PLAIN[command]
+        module, function = _USER_COMMANDS[command]
         getattr(import_module(f"destination_datalake.{module}"), function)(["--help"])
 
     with pytest.raises(SystemExit, match="0"):

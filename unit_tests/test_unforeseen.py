@@ -14,7 +14,7 @@ import pytest
 from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.reading import parquet_errors
-from destination_datalake.unforeseen import described, exhaustion, trace_of, unforeseen
+from destination_datalake.unforeseen import REPORT_ERROR, described, exhaustion, trace_of, unforeseen
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -52,7 +52,7 @@ def test_a_resource_that_has_run_out_is_named_with_its_limits(
     message = exhaustion(error, text)
 
     assert (message is None) == (resource is None)
-    assert message is None or re.search(rf"has no more {resource} \(.*\d.*\)\. .*run the sync again", message)
+    assert message is None or re.search(rf"has run out of {resource} \(.*\d.*\)\. .*run the sync again", message)
 
 
 def test_threads_that_address_space_is_limited_for_may_lack_memory() -> None:
@@ -63,7 +63,7 @@ def test_threads_that_address_space_is_limited_for_may_lack_memory() -> None:
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
-    assert "has no more threads or memory (" in output
+    assert "has run out of threads or memory (" in output
     assert "ulimit -v is 1,073,741,824 KiB" in output
 
 
@@ -108,7 +108,7 @@ except SparkFailed as error:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     for line in done.stdout.splitlines():
-        assert "has no more file descriptors (ulimit -n is 20 a process)" in line
+        assert "has run out of file descriptors (ulimit -n is 20 files per process)" in line
         assert "type='transient_error'" in line
         assert "Install" not in line
         assert "spark.conf" not in line
@@ -145,5 +145,5 @@ def test_a_library_s_sentence_is_told_without_values_of_records(error: Exception
     assert described(error) == description
     assert "Ann" not in trace_of(error)
     assert unforeseen("Cannot do it", error) == Failure(
-        f"Cannot do it: an unexpected {description}.", trace_of(error), "system_error"
+        f"Cannot do it: an unexpected {description}. {REPORT_ERROR}", trace_of(error), "system_error"
     )

@@ -50,8 +50,8 @@ def _message(directory: Path, error: OSError) -> str:
     if (exhausted := exhaustion(error)) is not None:
         return f"Cannot buffer records on disk. {exhausted}"
     return (
-        f"The buffer disk ({directory.parent}) failed: {os.strerror(error.errno or 0)}. "
-        "Set TMPDIR to a folder that can be written."
+        f"The buffer disk ({directory.parent}) failed: {os.strerror(error.errno or 0)}. Set TMPDIR to a writable "
+        "folder."
     )
 
 

@@ -181,7 +181,7 @@ class RemoteStaging:
         _, late = wait(deletions, self._close_seconds)
         if late or not self._is_clean:
             _logger.warning(
-                "Some objects under %s were not deleted. A lifecycle rule of the bucket deletes them "
+                "Cannot delete all staged objects under %s. Let a lifecycle rule of the bucket delete them "
                 "(docs/permissions.md).",
                 self._folder,
             )
@@ -211,7 +211,7 @@ class RemoteStaging:
         with self._lock:
             staged = self._staged[segment]
         uploaded = staged.upload.result()
-        assert uploaded is not None, "no segment is staged that was released"
+        assert uploaded is not None, "the segment was released before it was uploaded"
         return uploaded
 
     def release(self, segments: Iterable[Segment]) -> None:
@@ -249,7 +249,7 @@ class RemoteStaging:
             delete(self._access.client("s3"), staged.uri)
         except Exception:
             self._is_clean = False
-            _logger.debug("Segment %s could not be deleted.", staged.uri, exc_info=True)
+            _logger.debug("Cannot delete segment %s.", staged.uri, exc_info=True)
 
     def _delete_scratch(self) -> None:
         """Delete the folder of intermediate files, which failed and abandoned jobs leave behind."""
@@ -257,7 +257,7 @@ class RemoteStaging:
             delete_folder(self._access.client("s3"), f"{self._folder}/scratch")
         except Exception:
             self._is_clean = False
-            _logger.debug("The scratch folder could not be deleted.", exc_info=True)
+            _logger.debug("Cannot delete the scratch folder.", exc_info=True)
 
 
 @dataclass(eq=False)

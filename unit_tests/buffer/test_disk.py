@@ -44,7 +44,7 @@ raise SystemExit(2)
 
 
 def test_descriptors_that_have_run_out_are_no_failure_of_the_disk(tmp_path: Path) -> None:
-    with pytest.raises(DiskFailed, match="has no more file descriptors") as raised, disk_errors(tmp_path):
+    with pytest.raises(DiskFailed, match="has run out of file descriptors") as raised, disk_errors(tmp_path):
         raise OSError(errno.EMFILE, "Too many open files")
 
     assert "TMPDIR" not in str(raised.value)

@@ -219,7 +219,7 @@ def test_a_segment_that_could_not_be_deleted_is_warned_of(
 
     finally:
         pool.close(lambda: False)
-    assert f"{ROOT}/{SYNC} were not deleted" in caplog.text
+    assert f"Cannot delete all staged objects under {ROOT}/{SYNC}." in caplog.text
 
 
 def test_a_job_that_outlives_the_sync_may_release_its_segments(cloud: Cloud, staged: Staged) -> None:

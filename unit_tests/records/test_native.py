@@ -236,4 +236,4 @@ def test_without_the_library_records_are_read_slowly_and_a_warning_says_so(tmp_p
     )
 
     assert run.stdout.decode() == "[0, 2] [[1, 2], ['x', None]] 0\n", run.stderr.decode()
-    assert "native library cannot be loaded" in run.stderr.decode()
+    assert "Cannot load the native library" in run.stderr.decode()

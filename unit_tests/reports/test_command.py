@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from destination_datalake.cli import _PLAIN
+from destination_datalake.cli import _USER_COMMANDS
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.reports.command import run_health, run_history, run_report
 from destination_datalake.reports.report import Rejected
@@ -173,6 +173,6 @@ def test_a_number_that_is_none_is_a_usage_error(config: str, number: str) -> Non
         run_history(["--config", config, "--days", number])
 
 
-@pytest.mark.parametrize(("module", "function"), _PLAIN.values(), ids=_PLAIN)
+@pytest.mark.parametrize(("module", "function"), _USER_COMMANDS.values(), ids=_USER_COMMANDS)
 def test_every_plain_command_exists(module: str, function: str) -> None:
     assert callable(getattr(import_module(f"destination_datalake.{module}"), function))

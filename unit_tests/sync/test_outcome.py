@@ -74,8 +74,8 @@ def test_the_first_failure_of_a_stream_and_of_the_sync_is_reported() -> None:
 @pytest.mark.parametrize(
     ("missing", "command"),
     [
-        (MissingPermission("s3:PutObject"), "iam-policy --config FILE` prints"),
-        (MissingPermission("SELECT"), "iam-policy --config FILE --grants` prints"),
+        (MissingPermission("s3:PutObject"), "iam-policy --config FILE` to print"),
+        (MissingPermission("SELECT"), "iam-policy --config FILE --grants` to print"),
         (None, None),
     ],
 )
