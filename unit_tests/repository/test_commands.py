@@ -309,6 +309,7 @@ class Manifest:
     @property
     def container(self) -> Json:
         """The only container of a pod."""
+        container: Json
         [container] = self.pod["containers"]
         return container
 
