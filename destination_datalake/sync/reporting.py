@@ -282,7 +282,7 @@ def summary(lines: Sequence[ReportLine], progress: Progress) -> Iterator[tuple[L
     yield (
         "WARN" if loss else "INFO",
         f"Sync {_outcome_text(sync)}: {counted(len(streams), 'stream')}{failed}, {_counts_text(sync)}, "
-        f"{counted(sync.states_released, 'state')} released{held}, {progress.seconds:.1f} s "
+        f"{counted(sync.states_released or 0, 'state')} released{held}, {progress.seconds:.1f} s "
         f"({sync.row_count / seconds:,.0f} records/s).{loss}",
     )
 

@@ -123,7 +123,7 @@ class Thrown(Exception):
             (*NOISE, "# There is insufficient memory for the Java Runtime Environment to continue."),
             "local[*]",
             "transient_error",
-            "or spark.driver.memory in spark.conf",
+            "or spark.driver.memory (in spark.conf)",
         ),
         (
             RuntimeError("no gateway"),

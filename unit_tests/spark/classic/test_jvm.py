@@ -82,6 +82,7 @@ def test_properties_file_is_only_readable_by_its_user_from_its_creation(
 ) -> None:
     """A profile function looks at the file before and after every call that creates or writes it."""
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))  # Without a launcher, `submit` fails after it has written the file.
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "")  # `submit` sets it.
     file = tmp_path / "spark.properties"
     states = set[tuple[str, bool]]()
 

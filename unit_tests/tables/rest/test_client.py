@@ -244,7 +244,10 @@ def test_invalid_response_with_token_is_not_quoted(answer: str) -> None:
         def answer(self, request: Request) -> Answer:  # noqa: ARG002
             return Answer(200, {}, answer.encode())
 
-    with Incomplete() as catalog, pytest.raises(ConnectorError, match="not that of an Iceberg catalog") as refused:
+    with (
+        Incomplete() as catalog,
+        pytest.raises(ConnectorError, match="did not respond as an Iceberg catalog") as refused,
+    ):
         login(catalog.endpoint_url, **CLIENT)
 
     assert "issued" not in refused.value.failure.message + refused.value.failure.detail
