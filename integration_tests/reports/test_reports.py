@@ -82,7 +82,7 @@ def history(lake: Lake, folder: Path) -> list[dict[str, Any]]:
 def test_a_sync_that_is_killed_has_died(platform: Platform, lake: Lake, tmp_path: Path) -> None:
     with platform.start(lake.config(), configured_catalog(configured_stream("orders", ORDERS))) as running:
         running.send([record("orders", {"id": 1}), state("orders", 1)])
-        running.wait_for_log("records received")
+        running.wait_for_log("MB/s received")
         running.kill()
 
     assert [line["status"] for line in lines_of(lake, "_started.json")] == ["started", "started"]

@@ -318,7 +318,7 @@ def test_a_metadata_file_beyond_the_limit_is_an_error_with_its_name(lake: Lake, 
 
     with pytest.raises(ConnectorError, match=f"{uri} exceeds 100,000 bytes uncompressed"):
         FromInputFile.table_metadata(S3FileIO(s3).new_input(uri))
-    with pytest.raises(second_reader.Disagreement, match="more than 100,000 bytes"):
+    with pytest.raises(second_reader.Disagreement, match="exceeds the limit of 100,000 bytes"):
         second_reader.SecondReader(s3).metadata(uri)
 
 
