@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 from pyiceberg.exceptions import NoSuchNamespaceError
 
-from destination_datalake.archive.objects import ARCHIVE_FOLDER, SCHEMA_FOLDER
+from destination_datalake.archive.objects import SCHEMA_FOLDER
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import folders_in, listed
 from destination_datalake.config.tables import TAKEN_FOLDERS
 from destination_datalake.erasure.model import ErasedObject, ErasureStats
 from destination_datalake.erasure.objects import stored_in
+from destination_datalake.maintenance.steps import archived_tables
 from destination_datalake.partitioning.templates import VARIABLE, table_root
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import REJECTS_FOLDER
@@ -44,7 +45,7 @@ def remaining_tables(config: Config, access: AwsAccess, catalog: TableCatalog, n
     sentence to `notes` for each database that cannot be listed. Raises AWS errors.
     """
     s3 = access.client("s3")
-    archived = [TableName(*name.split(".", 1)) for name in folders_in(s3, config.uri(ARCHIVE_FOLDER))]
+    archived = archived_tables(config, access, [])
     schemas, rejects = config.uri(SCHEMA_FOLDER), config.uri(REJECTS_FOLDER)
     names = {
         TableName(database, uri.rpartition("/")[2].removesuffix(".json"))
@@ -82,9 +83,9 @@ def unused_folders(catalog: TableCatalog, database: str, folders: Iterable[str])
     ]
 
 
-def table_folders(config: Config, table: TableName) -> tuple[str, str]:
-    """Return the folders that a new table of this name would have, without knowing its stream."""
-    stream = StreamId(None, table.table)
+def table_folders(config: Config, table: TableName, stream: StreamId | None = None) -> tuple[str, str]:
+    """Return the folders that a new table of this name would have. `stream` is None if it is unknown."""
+    stream = stream or StreamId(None, table.table)
     folder = TableLocation.for_stream(config, stream, table, TableNaming.from_config(config).naming).folder
     return folder, f"{folder}{GENERATIONS_SUFFIX}"
 
@@ -131,14 +132,14 @@ def _matching(
     if not template:
         yield parent, values
         return
-    first, *others = template
+    first, *remaining = template
     before, variable, after = [*VARIABLE.split(first), "", ""][:3]
     for name in folders_in(s3, parent):
         value = name.removeprefix(before).removesuffix(after)
         if f"{before}{value}{after}" != name or bool(value) != bool(variable):
             continue
         if not (first.startswith("{") and not values and name in TAKEN_FOLDERS):
-            yield from _matching(s3, f"{parent}/{name}", others, {**values, variable: value})
+            yield from _matching(s3, f"{parent}/{name}", remaining, {**values, variable: value})
 
 
 class UndescribedTable:

@@ -15,7 +15,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from destination_datalake.aws.objects import delete
 from destination_datalake.config.tables import TAKEN_FOLDERS, Retention
 from destination_datalake.erasure.columns import TableColumns, saved_schema, with_zone_of
-from destination_datalake.erasure.dropped import unused_folders
+from destination_datalake.erasure.dropped import table_folders, unused_folders
 from destination_datalake.erasure.model import ErasedObject, ErasureStats, Outcome, Request
 from destination_datalake.erasure.objects import Group, Objects, revealing_objects, stored_in
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
@@ -40,7 +40,7 @@ from destination_datalake.tables.iceberg.erasure.plan import (
 from destination_datalake.tables.iceberg.maintenance.references import MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from destination_datalake.tables.iceberg.snapshots.files import Incomplete
-from destination_datalake.tables.naming import GENERATIONS_SUFFIX, TableLocation, TableNaming, TableOwner
+from destination_datalake.tables.naming import GENERATIONS_SUFFIX, TableNaming, TableOwner
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -144,16 +144,12 @@ class HiveTarget(Objects):
 
     def _folders(self, table_input: TableInput | None) -> Iterator[str]:
         """Yield the S3 URIs of all folders that may contain files of the table."""
-        config = self.request.config
+        if table_input is None:
+            yield from _folders_after_drop(self.table, self.request)
+            return
         stream = stream_of(self.table, table_input, self.request)
         if stream is not None:
-            folder = TableLocation.for_stream(config, stream, self.table, TableNaming.from_config(config).naming).folder
-            yield from (folder, f"{folder}{GENERATIONS_SUFFIX}")
-        if table_input is None:
-            files = saved_schema(self.table, self.request).get("files", "").rstrip("/")
-            if files.startswith(self.request.config.uri("")):
-                yield files
-            return
+            yield from table_folders(self.request.config, self.table, stream)
         location = table_location(table_input)
         yield from (location, f"{location}{GENERATIONS_SUFFIX}")
         yield from folders_in_use(table_input)
@@ -190,6 +186,14 @@ def stream_of(table: TableName, table_input: TableInput | None, request: Request
         return None if owner is None else owner.stream
     stream_name: str = saved_schema(table, request).get("stream", "")
     return TableNaming.from_config(request.config).candidates(stream_name).get(table)
+
+
+def _folders_after_drop(table: TableName, request: Request) -> set[str]:
+    """Return the folders under the prefix in which a dropped table had files, as far as they are known."""
+    files = saved_schema(table, request).get("files", "")
+    stream = stream_of(table, None, request)
+    folders = {files.rstrip("/"), *(table_folders(request.config, table, stream) if stream is not None else ())}
+    return {folder for folder in folders if folder.startswith(request.config.uri(""))}
 
 
 def outermost(folders: Iterable[str]) -> list[str]:
@@ -420,14 +424,8 @@ class DroppedTableTarget(HiveTarget):
 
         Folders that overlap the location of an existing table are omitted.
         """
-        config, catalog = self.request.config, self.request.catalog
-        schema = saved_schema(self.table, self.request)
-        folders = {schema["files"].rstrip("/")} if schema.get("files") else set[str]()
-        if (stream := stream_of(self.table, None, self.request)) is not None:
-            folder = TableLocation.for_stream(config, stream, self.table, TableNaming.from_config(config).naming).folder
-            folders |= {folder, f"{folder}{GENERATIONS_SUFFIX}"}
-        folders = {folder for folder in folders if folder.startswith(config.uri(""))}
-        separate = unused_folders(catalog, self.table.database, folders)
+        folders = _folders_after_drop(self.table, self.request)
+        separate = unused_folders(self.request.catalog, self.table.database, folders)
         if self.request.mask is not None:
             self.request.mask.dropped |= {*separate}
         return outermost(separate)

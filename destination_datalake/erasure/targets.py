@@ -5,11 +5,13 @@ These objects are the archive, rejects, noncurrent versions, staged records and 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -599,49 +601,71 @@ same limit."""
 _MAY_BE_RUNNING = "of a sync that may be running: let it end and run the command again"
 
 
-class Staging:
+@dataclass(frozen=True, slots=True)
+class _Remnant:
+    """An object or upload of a sync. `delete` deletes it, and is None while the sync may be running."""
+
+    uri: str
+    reason: str
+    delete: Callable[[], object] | None
+
+
+class _Remnants(ABC):
+    """What failed syncs left under the prefix for no later use. It is deleted without being searched."""
+
+    name: str
+
+    def __init__(self, request: Request) -> None:
+        self._s3 = request.access.client("s3")
+        self.stats = ErasureStats()
+
+    @abstractmethod
+    def _remnants(self) -> Iterator[_Remnant]:
+        """Yield all remnants. Raises AWS errors."""
+
+    def require(self) -> None:  # noqa: B027
+        """Do nothing: the deletion has no preconditions."""
+
+    def find(self) -> Iterator[ErasedObject]:
+        """Yield all remnants."""
+        for remnant in self._remnants():
+            yield ErasedObject(remnant.uri, -1, reason=remnant.reason)
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Delete the remnants of dead syncs. Yield those of syncs that may still be running as "left"."""
+        for remnant in [*self._remnants()]:
+            if remnant.delete is None:
+                yield ErasedObject(remnant.uri, -1, 0, "left", reason=remnant.reason)
+            else:
+                remnant.delete()
+                yield ErasedObject(remnant.uri, -1, -1, "removed")
+
+
+class Staging(_Remnants):
     """The records that syncs staged in S3 for executors. Staged records are not needed after their sync has ended."""
 
     name = "Staged records"
 
     def __init__(self, request: Request) -> None:
-        self._access = request.access
+        super().__init__(request)
         self._folder = request.config.uri(STAGING_FOLDER)
-        self.stats = ErasureStats()
 
-    def require(self) -> None:
-        """Do nothing: the deletion of staged records has no preconditions."""
-
-    def find(self) -> Iterator[ErasedObject]:
-        """Yield all staged objects, without searching their content."""
-        for uri, is_dead in self._objects():
-            reason = "of a dead sync" if is_dead else _MAY_BE_RUNNING
-            yield ErasedObject(uri, -1, reason=reason)
-
-    def erase(self) -> Iterator[ErasedObject]:
-        """Delete the staged objects of dead syncs. Yield the objects of syncs that may still be running as "left"."""
-        s3 = self._access.client("s3")
-        for uri, is_dead in [*self._objects()]:
-            if is_dead:
-                delete(s3, uri)
-                yield ErasedObject(uri, -1, -1, "removed")
-            else:
-                yield ErasedObject(uri, -1, 0, "left", reason=_MAY_BE_RUNNING)
-
-    def _objects(self) -> Iterator[tuple[str, bool]]:
-        """Yield each staged object, and whether its sync is dead, which means that it wrote nothing for 24 hours."""
+    def _remnants(self) -> Iterator[_Remnant]:
+        """Yield each staged object. A sync is dead if it wrote nothing for 24 hours."""
         uris_by_sync: dict[str, list[str]] = {}
         latest: dict[str, datetime] = {}
-        for uri, entry in listed(self._access.client("s3"), self._folder):
+        for uri, entry in listed(self._s3, self._folder):
             sync = uri.removeprefix(f"{self._folder}/").partition("/")[0]
             uris_by_sync.setdefault(sync, []).append(uri)
             latest[sync] = max(latest.get(sync, entry["LastModified"]), entry["LastModified"])
-        now = datetime.now(UTC)
         for sync, uris in uris_by_sync.items():
-            yield from ((uri, now - latest[sync] > _MAX_SYNC_AGE) for uri in uris)
+            is_dead = _is_dead(latest[sync])
+            for uri in uris:
+                reason = "of a dead sync" if is_dead else _MAY_BE_RUNNING
+                yield _Remnant(uri, reason, partial(delete, self._s3, uri) if is_dead else None)
 
 
-class Uploads:
+class Uploads(_Remnants):
     """Incomplete multipart uploads of killed syncs. If such an upload were completed, its content would become visible.
 
     Old uploads are aborted. A recent upload is "left", because it may belong to a running sync.
@@ -650,53 +674,39 @@ class Uploads:
     name = "Incomplete uploads"
 
     def __init__(self, request: Request) -> None:
-        self._s3 = request.access.client("s3")
+        super().__init__(request)
         self._folder = S3Address.parse(request.config.uri(""))
-        self.stats = ErasureStats()
 
-    def require(self) -> None:
-        """Do nothing: aborting uploads has no preconditions."""
-
-    def find(self) -> Iterator[ErasedObject]:
-        """Yield all uploads, whose content cannot be read from S3."""
-        for name, upload in self._uploads():
-            yield ErasedObject(name, -1, reason=_upload_reason(upload))
-
-    def erase(self) -> Iterator[ErasedObject]:
-        """Abort the old uploads. Yield the recent ones as "left"."""
-        for name, upload in [*self._uploads()]:
-            if not _is_dead(upload):
-                yield ErasedObject(name, -1, 0, "left", reason=_upload_reason(upload))
-                continue
-            with suppress(self._s3.exceptions.NoSuchUpload):
-                self._s3.abort_multipart_upload(
-                    Bucket=self._folder.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-                )
-            yield ErasedObject(name, -1, -1, "removed")
-
-    def _uploads(self) -> Iterator[tuple[str, MultipartUploadTypeDef]]:
+    def _remnants(self) -> Iterator[_Remnant]:
+        """Yield each upload. Its content cannot be read from S3."""
         pages = self._s3.get_paginator("list_multipart_uploads")
         try:
             for page in pages.paginate(Bucket=self._folder.bucket, Prefix=self._folder.key):
                 for upload in page.get("Uploads", []):
-                    # Without an equals sign, because `Mask` would take a name before it for a partition field.
-                    yield f"{S3Address(self._folder.bucket, upload['Key'])} (upload {upload['UploadId']})", upload
+                    yield self._remnant(upload)
         except self._s3.exceptions.ClientError as error:
             failure = explain(error, doing="list the incomplete uploads in", resource=f"{self._folder}")
             if failure is None or failure.missing is None:
                 raise
             self.stats.note(f"Incomplete uploads were not searched: {failure.message}")
 
+    def _remnant(self, upload: MultipartUploadTypeDef) -> _Remnant:
+        # Without an equals sign, because `Mask` would take a name before it for a partition field.
+        name = f"{S3Address(self._folder.bucket, upload['Key'])} (upload {upload['UploadId']})"
+        started = f"an upload started at {upload['Initiated']:%Y-%m-%d %H:%M} UTC"
+        if _is_dead(upload["Initiated"]):
+            return _Remnant(name, started, partial(self._abort, upload))
+        hours = _MAX_SYNC_AGE // timedelta(hours=1)
+        return _Remnant(name, f"{started}, {_MAY_BE_RUNNING}. Uploads are aborted after {hours} hours", None)
 
-def _is_dead(upload: MultipartUploadTypeDef) -> bool:
-    return datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE
+    def _abort(self, upload: MultipartUploadTypeDef) -> None:
+        with suppress(self._s3.exceptions.NoSuchUpload):
+            self._s3.abort_multipart_upload(Bucket=self._folder.bucket, Key=upload["Key"], UploadId=upload["UploadId"])
 
 
-def _upload_reason(upload: MultipartUploadTypeDef) -> str:
-    started = f"an upload started at {upload['Initiated']:%Y-%m-%d %H:%M} UTC"
-    if _is_dead(upload):
-        return started
-    return f"{started}, {_MAY_BE_RUNNING}. Uploads are aborted after {_MAX_SYNC_AGE // timedelta(hours=1)} hours"
+def _is_dead(last_write: datetime) -> bool:
+    """Return whether a sync with this last write has certainly ended."""
+    return datetime.now(UTC) - last_write > _MAX_SYNC_AGE
 
 
 def requests_by_column(request: Request, table: TableName) -> list[Request]:

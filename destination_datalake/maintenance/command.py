@@ -52,9 +52,10 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
     if config.catalog.limits.assigns_locations:
         raise ConfigError("Amazon S3 Tables maintains the tables in a table bucket. Nothing was done.")
     # No limit for the size of metadata: expiring snapshots is the remedy if a table's metadata exceeds the limit.
-    catalog = catalog_of(config, aws_access(config), NO_LIMITS)
+    access = aws_access(config)
+    catalog = catalog_of(config, access, NO_LIMITS)
     finder = TableFinder(config, catalog)
-    archived = archived_tables(config, options.stream) if config.raw_archive.superseded == "delete" else []
+    archived = archived_tables(config, access, options.stream) if config.raw_archive.superseded == "delete" else []
     try:
         tables = finder.tables(options.stream)
     except ConfigError:

@@ -34,6 +34,7 @@ from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.tables import Retention
     from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
@@ -284,12 +285,12 @@ def remove_superseded(
     )
 
 
-def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
+def archived_tables(config: Config, access: AwsAccess, streams: Sequence[str]) -> list[TableName]:
     """Return the tables that have an archive, including dropped tables.
 
     If `streams` is not empty, returns only the tables of these streams, given as "name" or "namespace.name".
     """
-    folders = folders_in(aws_access(config).client("s3"), config.uri(ARCHIVE_FOLDER))
+    folders = folders_in(access.client("s3"), config.uri(ARCHIVE_FOLDER))
     tables = [TableName(*folder.split(".", 1)) for folder in folders]
     if not streams:
         return tables
