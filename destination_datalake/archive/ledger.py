@@ -154,7 +154,7 @@ class ArchiveLedger:
         except Exception:
             # The lines are already archived. Only the replay or erasure of a dropped table needs the description.
             _logger.warning(
-                "Cannot update the description of table %s.%s in %s. It lacks the current columns until the next sync.",
+                "Cannot update the description of table %s.%s in %s. The next sync updates it.",
                 database,
                 table,
                 uri,

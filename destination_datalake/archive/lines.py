@@ -41,8 +41,8 @@ class ArchiveObjectReplaced(ConnectorError):
 
     def __init__(self, uri: str) -> None:
         message = (
-            f"{uri} was deleted or replaced during the replay, by a lifecycle rule of the bucket or another program. "
-            "Run the replay again: it resumes with the objects that exist then."
+            f"A lifecycle rule or another program deleted or replaced {uri} during the replay. Run the replay again: "
+            "it resumes with the objects that still exist."
         )
         super().__init__(Failure(message, f"{uri} was deleted or replaced", "transient_error"))
 
@@ -52,8 +52,8 @@ class ArchiveObjectCorrupted(ConnectorError):
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
-            f"Cannot replay {uri}: another program has changed it ({reason}). Restore it from a copy, or delete it to "
-            "replay the other objects without it."
+            f"Cannot replay {uri}: another program has changed the object ({reason}). Restore the object from a copy, "
+            "or delete it to replay the archive without it."
         )
         super().__init__(Failure(message, f"{uri}: {reason}", "config_error"))
 

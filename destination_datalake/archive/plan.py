@@ -277,7 +277,7 @@ class _Reader:
             sync.configure(json.loads(catalog))
             _ = sync.stream
         except (KeyError, TypeError, ValueError, ConnectorError):
-            self.unreadable.append(f"{_catalog_name(sync.entry.catalog)} is not a stream's catalog")
+            self.unreadable.append(f"{_catalog_name(sync.entry.catalog)} is not a valid stream catalog")
             return False
         return True
 
@@ -294,7 +294,7 @@ class _Reader:
         try:
             return decoder.decode(content)
         except msgspec.MsgspecError:
-            self.unreadable.append(f"{name} is not an entry of the journal")
+            self.unreadable.append(f"{name} is not a valid journal entry")
             return None
 
     def _stored(self, archived: UnitLines) -> StoredLines:
@@ -498,24 +498,24 @@ def _gaps(history: History, selected: Mapping[str, StoredSync], has_refresh: boo
     if not has_refresh:
         for stored in _first_of_each_table(history):
             if not stored.entry.found_empty:
-                yield f"The table had rows before sync {stored}, which is the first in the archive."
+                yield f"The table contained rows before its first archived sync, {stored}."
     for sync in selected.values():
         if not sync.entry.keeps_lines and (rows := sum(batch.rows for batch in sync.batches.values())):
-            yield f"Sync {sync} did not archive its records: {counted(rows, 'row')}."
+            yield f"Sync {sync} wrote {counted(rows, 'row')}, but did not archive its records."
     missing_names = [name for name in history.missing if _is_missing(name, selected, has_refresh, sync_names)]
     for name in missing_names[:_MAX_NAMES]:
-        yield f"{name} is missing: a lifecycle rule or another program has deleted it, or the catalog of its sync."
+        yield f"Cannot replay {name}: a lifecycle rule or another program deleted it, or the catalog of its sync."
     if len(missing_names) > _MAX_NAMES:
-        yield f"{len(missing_names) - _MAX_NAMES:,} more objects are missing."
+        yield f"Cannot replay {counted(len(missing_names) - _MAX_NAMES, 'more object')} for the same reason."
     for text in history.unreadable:
-        yield f"{text}. Restore it from a copy."
+        yield f"{text}. Restore the object from a copy."
 
 
 def _notes(history: History) -> Iterator[str]:
     for text in history.foreign:
-        yield f"{text}. The replay skips it."
+        yield f"{text}. The replay skips this object."
     for stored in _first_of_each_table(history)[1:]:
-        yield f"Before sync {stored}, another table had this name. The replay includes its rows."
+        yield f"Another table had this name before sync {stored}. The replay includes the rows of that table."
 
 
 def _first_of_each_table(history: History) -> list[StoredSync]:
@@ -687,7 +687,7 @@ class ReplayProgress:
 
 def _displaced() -> ConnectorError:
     message = (
-        "This replay was stopped: a newer replay into the same table, or `delete-rows`, has displaced it. After "
+        "This replay stopped, because a newer replay into the same table, or `delete-rows`, has displaced it. After "
         "`delete-rows`, run the replay again."
     )
     return ConnectorError(Failure(message, message, "config_error"))

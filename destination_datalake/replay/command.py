@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Rebuild a stream's table from the archive of its records (option raw_archive). The command re-runs every archived sync
-in order, with that sync's catalog, mode, generation and key. It produces the same rows, columns and ids. It reads and
-writes no states. If it is interrupted, run it again: it resumes."""
+in order, with that sync's catalog, mode, generation and key. It produces the same rows, columns and IDs. It does not
+read or write states. After an interruption, run the command again: it resumes."""
 
 _EPILOG = """\
 Without --replace, the command writes to another table, which you can query, compare and drop at any time. With
---replace, it replaces the content of the stream's table in one step; until then readers see the old content.
+--replace, it replaces the content of the stream's table in one step. Readers see the old content until this step.
 
   destination-datalake replay --config config.json --stream shop.orders --dry-run
   destination-datalake replay --config config.json --stream shop.orders
   destination-datalake replay --config config.json --stream shop.orders --replace
 
-The exit code is 0, 1 if the configuration is not valid or the replay failed, 2 for an invalid command line, and 143
-after SIGTERM."""
+The exit code is 0 on success, 1 if the configuration is invalid or the replay failed, 2 for an invalid command line,
+and 143 after SIGTERM."""
 
 _TABLE = re.compile(r"[a-z0-9_]{1,255}")
 
@@ -59,8 +59,8 @@ def run_replay(arguments: Sequence[str], spark: Engine | None = None) -> int:
 def _replay(config: Config, options: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
     if options.replace and config.catalog.limits.assigns_locations:
         raise ConfigError(
-            "--replace does not support tables in a table bucket: Amazon S3 Tables determines the location of their "
-            "files. Replay into another table and read that one."
+            "--replace does not support tables in a table bucket, because Amazon S3 Tables determines the location of "
+            "their files. Omit --replace to replay into another table."
         )
     access = aws_access(config)
     name, history = _find_archive(options.stream, config)
@@ -68,8 +68,8 @@ def _replay(config: Config, options: argparse.Namespace, termination: Terminatio
     target_table = TableName(name.database, options.into or f"{name.table}{suffix}")
     if target_table == name or not _TABLE.fullmatch(target_table.table):
         raise ConfigError(
-            f"--into {options.into}: expected the name of another table, of up to 255 characters from a to z, 0 to 9 "
-            "and _."
+            f"--into {options.into}: the name must differ from the name of the stream's table, and contain 1 to 255 "
+            "characters from a to z, 0 to 9 and _."
         )
     if options.replace and not options.dry_run:
         _require_no_erasure(name, config)
@@ -99,8 +99,8 @@ def _require_no_erasure(name: TableName, config: Config) -> None:
     if requests := unfinished(ledger, str(name), aws_access(config).client("s3")):
         raise ConfigError(
             f"Cannot replace table {name}: `delete-rows` has not finished its request {requests[0]}. "
-            "Run the same `delete-rows` command again, then this one. If its file of ids is lost, create a new one, or "
-            f"delete {ledger}/{requests[0]}/. The table was not changed."
+            "Run the same `delete-rows` command again, and then this command. If the file with the IDs is lost, create "
+            f"it again, or delete {ledger}/{requests[0]}/. The table was not changed."
         )
 
 
@@ -112,8 +112,8 @@ def _find_archive(stream: str, config: Config) -> tuple[TableName, History]:
         if any(StreamId(stored.entry.namespace, stored.entry.stream) == stream_id for stored in history.syncs):
             return name, history
     raise ConfigError(
-        f"--stream {stream}: {config.uri(ARCHIVE_FOLDER)}/ has no archive of this stream. Use the form namespace.name, "
-        "or name if the stream has no namespace. Syncs archive records if raw_archive.enabled is true."
+        f"--stream {stream}: {config.uri(ARCHIVE_FOLDER)}/ contains no archive of this stream. Use the form "
+        "namespace.name, or name if the stream has no namespace. Syncs archive records if raw_archive.enabled is true."
     )
 
 
@@ -126,14 +126,17 @@ def _parser() -> argparse.ArgumentParser:
     target.add_argument(
         "--into",
         metavar="TABLE",
-        help="name of the table to write, in the database of the stream's table (default: its name with __replay)",
+        help="name of the target table, in the database of the stream's table (default: the name of the stream's table "
+        "with the suffix __replay)",
     )
     target.add_argument("--replace", action="store_true", help="replace the content of the stream's table")
     parser.add_argument(
         "--accept-gaps",
         action="store_true",
         help="with --replace: replace the content even if rows are lost or deleted rows come back; with --dry-run: "
-        "print the number of such rows",
+        "print the numbers of these rows",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print what would be replayed; change nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the syncs, batches and records to replay, and change nothing"
+    )
     return parser

@@ -120,7 +120,7 @@ class ArchivedSegment(Segment):
     first_id: bytes = b""
 
     @classmethod
-    def of(cls, stream: StreamId, lines: StoredLines) -> ArchivedSegment:
+    def from_lines(cls, stream: StreamId, lines: StoredLines) -> ArchivedSegment:
         """Return a segment of `stream` that reads these archived lines."""
         archived = lines.archived
         line_numbers = None if lines.line_numbers is None else BitMap(lines.line_numbers)
@@ -189,7 +189,7 @@ class SyncReplay:
     def land(self, lines: Sequence[StoredLines]) -> RejectCounts:
         """Encode archived lines and commit them as one batch. Return the batch's counts of rejects."""
         self._batches += 1
-        segments = tuple(ArchivedSegment.of(self._stream, stored) for stored in lines)
+        segments = tuple(ArchivedSegment.from_lines(self._stream, stored) for stored in lines)
         self._landing.land([Batch(self._stream, self._batches, segments)])
         match self._outcomes.pop():
             case BatchCommitted(counts=counts):
@@ -249,8 +249,9 @@ class Replayer:
     @property
     def summary(self) -> str:
         """Return a sentence with the totals of the replay, without a full stop."""
-        totals = f"{self._records:,} records ({self._bytes / 1e6:,.1f} MB) of {len(self._replayed_syncs)} syncs"
-        return f"Replayed {totals}: {self._rejected:,} rejected, {self._skipped} objects skipped"
+        records, syncs = counted(self._records, "record"), counted(len(self._replayed_syncs), "sync")
+        totals = f"{records} ({self._bytes / 1e6:,.1f} MB) of {syncs}"
+        return f"Replayed {totals}: {self._rejected:,} rejected, {counted(self._skipped, 'object')} skipped"
 
     def describe(self, history: History) -> Plan:
         """Print what the archive contains, what it lacks, and what a replay writes. Return the plan."""
@@ -259,7 +260,8 @@ class Replayer:
         since = time_text(min((stored.entry.started for stored in history.syncs), default=0))
         completeness = "complete" if plan.is_complete else f"incomplete: its first sync started at {since}"
         self._print_line(
-            f"The archive of table {self._source.name} has {len(history.syncs)} syncs and is {completeness}."
+            f"The archive of table {self._source.name} contains {counted(len(history.syncs), 'sync')} and is "
+            f"{completeness}."
         )
         self._skipped = len(plan.skipped)
         for text in plan.gaps:
@@ -267,10 +269,10 @@ class Replayer:
         for text in plan.notes:
             self._print_line(f"Note: {text}")
         for uri in plan.skipped:
-            self._print_line(f"Skipped: {uri} is not in the journal, and the table has none of its rows.")
+            self._print_line(f"Skipped: the journal does not list {uri}, and the table contains none of its rows.")
         self._print_line(
-            f"The replay writes {len(plan.syncs)} syncs, {batches} batches and {plan.records:,} records "
-            f"({plan.bytes / 1e6:,.1f} MB) to {self._target_table}."
+            f"The replay writes {counted(len(plan.syncs), 'sync')}, {counted(batches, 'batch', 'es')} and "
+            f"{counted(plan.records, 'record')} ({plan.bytes / 1e6:,.1f} MB) to {self._target_table}."
         )
         return plan
 
@@ -284,7 +286,7 @@ class Replayer:
         if (state := self._rebuild().state(name)) is None:
             return
         rows = self._rows(state.sources, {stored.unit for stored in lines}, name)
-        self._print_line(f"{name} would lose {counted(rows.unknown, 'row')} that the archive does not have.")
+        self._print_line(f"{name} would lose {counted(rows.unknown, 'row')} that the archive does not contain.")
         regained = Counter[str]()
         for sync in plan.syncs.values():
             for batch in () if sync.stream.dedup else sync.batches.values():
@@ -295,9 +297,11 @@ class Replayer:
             f"{count:,} of sync {sync}" for sync, count in regained.most_common(_MAX_LISTED_SYNCS) if count
         )
         total = counted(regained.total(), "row")
-        self._print_line(f"{name} would regain up to {total} that it no longer has{by_sync and f': {by_sync}'}.")
+        self._print_line(f"{name} would regain up to {total} that it no longer contains{by_sync and f': {by_sync}'}.")
         if any(sync.stream.dedup for sync in plan.syncs.values()):
-            self._print_line("These numbers exclude deduplicated syncs: replay into another table to compare by key.")
+            self._print_line(
+                "These numbers exclude deduplicated syncs. To compare their rows, replay into another table."
+            )
 
     def run(self, history: History, run: str, *, replace: bool, accept_gaps: bool = False) -> bool:
         """Run or resume a replay. With `replace`, then replace the content of the source table.
@@ -309,12 +313,14 @@ class Replayer:
         plan = self.describe(history)
         if replace and self._rebuild().state(self._source.name) is None:
             raise ConfigError(
-                f"Cannot replace table {self._source.name}: it does not exist. Replay into another table."
+                f"Cannot replace table {self._source.name}: it does not exist. Omit --replace to replay into another "
+                "table."
             )
         if replace and plan.gaps and not accept_gaps:
             raise ConfigError(
-                f"Nothing was replaced: the archive does not have all rows of the table. {' '.join(plan.gaps)} Replay "
-                "into another table, or repeat the command with --accept-gaps, which deletes the missing rows."
+                f"Table {self._source.name} was not replaced: the archive does not contain all of its rows. "
+                f"{' '.join(plan.gaps)} Replay into another table, or run the command again with --accept-gaps, which "
+                "deletes the missing rows."
             )
         raise_limit()
         config = self._source.config
@@ -362,7 +368,9 @@ class Replayer:
             return
         history = read_history(self._source.folder, self._source.access)
         differences = self._compare(history, state, target_state)
-        for text in differences or [f"{self._target_table} has the same rows as table {self._source.name}, by raw ID."]:
+        for text in differences or [
+            f"{self._target_table} contains the same rows as table {self._source.name}, by raw ID."
+        ]:
             self._print_line(f"Difference: {text}" if differences else text)
 
     # Rows of the tables
@@ -423,8 +431,8 @@ class Replayer:
         if not replace:
             if exists and completed.started == now:
                 raise ConfigError(
-                    f"Table {self._target_table} exists, and is not from a replay that can resume. Drop it, or choose "
-                    "another table with --into."
+                    f"Table {self._target_table} already exists, and does not belong to a replay that can resume. Drop "
+                    "the table, or set --into to another name."
                 )
             if not exists:
                 completed.started, completed.syncs = now, {}
@@ -445,7 +453,7 @@ class Replayer:
             try:
                 self._start_sync(stream, context).close()
             except ConnectorError as error:
-                self._print_line(f"Note: cannot add the columns of an earlier sync: {error.failure.message}")
+                self._print_line(f"Note: Cannot add the columns of an earlier sync: {error.failure.message}")
 
     # The steps
 
@@ -506,7 +514,7 @@ class Replayer:
         self._records += records
         self._bytes += sum(stored.archived.bytes for stored in lines)
         self._replayed_syncs.add(sync.name)
-        self._print_line(f"Sync {sync}: {records:,} records of {counted(len(group), 'batch', 'es')}.")
+        self._print_line(f"Sync {sync}: replayed {counted(records, 'record')} in {counted(len(group), 'batch', 'es')}.")
 
     def _discard_unresumable(self, plan: Plan, completed: CompletedSteps) -> None:
         """Forget completed steps of unfinished overwrites that have no generation, because these cannot resume."""
@@ -567,9 +575,9 @@ class Replayer:
             target_state = None if accept_gaps else rebuild.state(self._target_table)
             if target_state is not None and (differences := self._compare(history, state, target_state)):
                 raise ConfigError(
-                    f"Nothing was replaced: table {self._source.name} would not have the same rows. "
-                    f"{' '.join(differences)} Replay into another table to compare them, or repeat the command with "
-                    f"--accept-gaps, which uses {self._target_table}."
+                    f"Table {self._source.name} was not replaced, because its rows differ from the replayed rows. "
+                    f"{' '.join(differences)} Replay into another table to compare them, or run the command again with "
+                    f"--accept-gaps, which uses the rows of {self._target_table}."
                 )
             completed.state = "taking over"
             progress.save(completed)
@@ -580,7 +588,7 @@ class Replayer:
             completed.state = "replaying"
         message = (
             f"Table {self._source.name} was not replaced: syncs committed to it before each of "
-            f"{_MAX_REPLACE_ATTEMPTS} attempts. The table was not changed. Run the replay again: it resumes."
+            f"{_MAX_REPLACE_ATTEMPTS} attempts. Run the replay again when no sync is running: it resumes."
         )
         raise ConnectorError(Failure(message, "concurrent commits to the table", "transient_error"))
 
@@ -610,14 +618,17 @@ class Replayer:
         unknown = max(0, source.unknown - target.unknown)
         columns = ", ".join(sorted({*state.columns} - {*target_state.columns}))
         differences = [
-            (bool(columns), f"The table has columns of syncs that are not in the archive: {columns}."),
-            (unknown, f"The table has {counted(unknown, 'row')} of other writers, or of syncs without an archive."),
+            (bool(columns), f"The table contains columns that no archived sync wrote: {columns}."),
+            (
+                unknown,
+                f"The table contains {counted(unknown, 'row')} of other writers, or of syncs without an archive.",
+            ),
             *(
-                (rows, f"The table has {counted(rows, 'row')} of sync {sync} that the archive does not have.")
+                (rows, f"The table contains {counted(rows, 'row')} of sync {sync}, but the archive does not.")
                 for sync, rows in missing_rows.items()
             ),
             *(
-                (rows, f"The archive has {counted(rows, 'row')} of sync {sync} that the table no longer has.")
+                (rows, f"The archive contains {counted(rows, 'row')} of sync {sync}, but the table does not.")
                 for sync, rows in extra_rows.items()
             ),
         ]

@@ -344,7 +344,7 @@ def test_gaps_name_the_syncs_without_an_archive_whose_rows_no_refresh_has_replac
     assert steps(plan) == "b+ b1 b! c+ c1 c2 c!"
     [gap] = plan.gaps
     assert gap.startswith("Sync c of 1970-01-01")
-    assert gap.endswith("did not archive its records: 8 rows.")
+    assert gap.endswith(" wrote 8 rows, but did not archive its records.")
 
 
 def test_rows_of_a_dropped_table_are_replayed_and_a_note_says_so() -> None:
@@ -356,7 +356,7 @@ def test_rows_of_a_dropped_table_are_replayed_and_a_note_says_so() -> None:
 
     assert steps(plan) == "a+ a1 a! b+ b1 b!"
     assert plan.is_complete
-    assert [note.startswith("Before sync b") for note in plan.notes] == [True]
+    assert [note.startswith("Another table had this name before sync b") for note in plan.notes] == [True]
 
 
 def test_a_catalog_that_is_none_is_an_error_of_the_user_s() -> None:

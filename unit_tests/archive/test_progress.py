@@ -62,7 +62,7 @@ def test_a_replay_whose_progress_another_one_has_claimed_stops(cloud: Cloud) -> 
 
     newer.claim("run-2", 20.0)
 
-    with pytest.raises(ConnectorError, match="This replay was stopped") as raised:
+    with pytest.raises(ConnectorError, match="This replay stopped") as raised:
         older.save(done)
     assert raised.value.failure.type == "config_error"
     with pytest.raises(ConnectorError):
@@ -86,7 +86,7 @@ def test_of_two_that_begin_at_once_one_goes_on(cloud: Cloud) -> None:
     assert claimed == [CompletedSteps("run-2", 20.0)]
     assert done == CompletedSteps("run-1", 20.0)
     first.require("run-1")
-    with pytest.raises(ConnectorError, match="This replay was stopped"):
+    with pytest.raises(ConnectorError, match="This replay stopped"):
         second.save(claimed[0])
 
 
