@@ -225,24 +225,24 @@ class Buffer:
 class OpenSegment:
     """A segment that still grows. Writes lines to its file immediately, without keeping them in memory.
 
-    The file at `path` may be a spare file with `former` old bytes. Appends overwrite them, and `seal` cuts off the
+    The file at `path` may be a spare file with `old_bytes` bytes. Appends overwrite them, and `seal` cuts off the
     rest.
     """
 
-    def __init__(self, stream: StreamId, path: Path, former: int, first_record: int, since: float) -> None:
+    def __init__(self, stream: StreamId, path: Path, old_bytes: int, first_record: int, since: float) -> None:
         self.stream = stream
         self.path = path
         self.first_record = first_record
         self.since = since
         self.records = 0
         self.bytes = 0
-        self._former = former
+        self._old_bytes = old_bytes
         self._file: int | None = None
 
     @property
     def file_bytes(self) -> int:
         """Return the size of the file in bytes, including old bytes of a spare file."""
-        return max(self._former, self.bytes)
+        return max(self._old_bytes, self.bytes)
 
     def append(self, lines: bytes | memoryview, records: int) -> None:
         """Append whole lines to the file. If this raises OSError, the segment stays unchanged."""

@@ -151,7 +151,7 @@ def _erase(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
     try:
         match task.content:
             case "archive":
-                return [_erase_lines(group[0], task, s3, RecordSearch(task.columns, task.ids).found)]
+                return [_erase_lines(group[0], task, s3, RecordSearch(task.columns, task.ids).match_lines)]
             case "rejects":
                 return _erase_rejects(group, task, s3)
             case "rows":
@@ -336,7 +336,7 @@ class _DeadRecords:
         matches = np.zeros(len(rejects), np.bool_)
         numbers = [number for number, text in enumerate(texts) if text]
         if numbers:
-            matches[numbers] = self._search.found(b"".join(texts[number] + b"\n" for number in numbers))
+            matches[numbers] = self._search.match_lines(b"".join(texts[number] + b"\n" for number in numbers))
         return matches
 
     def _record(self, reject: _RejectLine) -> bytes:
@@ -365,7 +365,7 @@ def _erase_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
     start = _read(stored, s3, 0, min(len(_PARQUET_MAGIC), stored.size)) if stored.size else b""
     if start == _PARQUET_MAGIC:
         return _erase_parquet_rows(stored, task, s3)
-    return _erase_lines(stored, task, s3, _RowSearch(task).found)
+    return _erase_lines(stored, task, s3, _RowSearch(task).match_lines)
 
 
 class _RowSearch:
@@ -381,7 +381,7 @@ class _RowSearch:
         steps = {re.escape(step.encode()) for column in task.columns for step in column.path}
         self._steps = re.compile(b'"(' + b"|".join(steps) + b')"', re.IGNORECASE)
 
-    def found(self, lines: bytes) -> NDArray[np.bool_]:
+    def match_lines(self, lines: bytes) -> NDArray[np.bool_]:
         """Return a mask of the matching lines. Raises UnsupportedFile if the text is not JSON lines."""
         if lines.lstrip()[:1] != b"{":
             raise UnsupportedFile("is neither Parquet nor JSON lines")
@@ -390,7 +390,9 @@ class _RowSearch:
         if not columns.keys() <= set(self._columns):
             self._columns = (*dict.fromkeys((*self._columns, *columns)),)
             self._search = RecordSearch(self._columns, self._ids)
-        return self._search.found(b"".join(_as_record(line) + b"\n" for line in lines.split(b"\n") if line.strip()))
+        return self._search.match_lines(
+            b"".join(_as_record(line) + b"\n" for line in lines.split(b"\n") if line.strip())
+        )
 
 
 def _spellings(column: Field, keys: Iterable[str]) -> Iterator[Field]:

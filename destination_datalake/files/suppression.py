@@ -106,7 +106,7 @@ class SuppressionFilter:
         starts, ends = line_bounds(octets)
         is_left_out = np.zeros(len(ends), np.bool_)
         present = starts < ends
-        is_left_out[present] = self._search.found(np.delete(octets, ends[~present]).tobytes())
+        is_left_out[present] = self._search.match_lines(np.delete(octets, ends[~present]).tobytes())
         return content.without(is_left_out)
 
 

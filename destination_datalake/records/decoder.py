@@ -56,7 +56,7 @@ class BlockDecoder:
     """Decodes blocks of RECORD lines of one stream to its columns."""
 
     def __init__(self, columns: Sequence[Field], floats: Floats = Floats.ANY) -> None:
-        self._record = RecordFields.of(columns)
+        self._record = RecordFields.for_columns(columns)
         self._floats = floats
         rules = [(field.source, rules_for(field.type, floats)) for field in self._record.fields]
         self._columns = [_Column(column.arrow_type, column.coercer(source)) for source, column in rules]

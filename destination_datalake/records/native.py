@@ -131,7 +131,7 @@ class NativeDecoder:
             arrays,
         )
         if line_count < 0:
-            raise MemoryError("There is not enough memory to decode a block of records.")
+            raise MemoryError("Not enough memory to decode a block of records.")
         extracted_at = _imported(arrays[0], _EXTRACTED_AT)
         numbers = [_imported(array, pa.int64()).to_numpy() for array in arrays[1 : 1 + _NUMBERS]]
         meta, *columns = [

@@ -80,7 +80,7 @@ def emitted_at(raw: bytes) -> int:
         return int(raw)
     number = exact_number(raw.decode("ascii", "replace"))
     if number is None:
-        raise RejectedRecord(RECORD_UNREADABLE, "the record has no emitted_at")
+        raise RejectedRecord(RECORD_UNREADABLE, "emitted_at is missing or not a number")
     milliseconds = number * 1000 if -SECONDS_BELOW < number < SECONDS_BELOW else number
     if not EARLIEST_EMITTED <= milliseconds <= LATEST_EMITTED:
         raise RejectedRecord(RECORD_TIME_OUT_OF_RANGE, "the record's emitted_at is out of range")
@@ -204,7 +204,7 @@ def _irregular_record(line: bytes) -> _Members:
         raise RejectedRecord(RECORD_UNREADABLE, "the line is not a record")
     data = members_or_none(record.get("data", NULL))
     if data is None:
-        raise RejectedRecord(RECORD_UNREADABLE, "the record has no data object")
+        raise RejectedRecord(RECORD_UNREADABLE, "the record contains no data object")
     return RawRecord(
         {key: Raw(value) for key, value in data.items()},
         Raw(record.get("emitted_at", NULL)),

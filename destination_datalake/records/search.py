@@ -56,7 +56,7 @@ class RecordSearch:
         self._searches = [_ColumnSearch(column, wanted) for column in columns]
         self._columns = columns
 
-    def found(self, lines: bytes | bytearray) -> NDArray[np.bool_]:
+    def match_lines(self, lines: bytes | bytearray) -> NDArray[np.bool_]:
         """Return a mask that is true for each matching line.
 
         `lines` contains whole lines, each ending with a newline. Blank lines are not allowed.
@@ -64,7 +64,7 @@ class RecordSearch:
         masks = [np.zeros(0, np.bool_)]
         for block in blocks(lines, self._columns):
             text = bytes(block)
-            masks.append(np.logical_or.reduce([search.found(text) for search in self._searches]))
+            masks.append(np.logical_or.reduce([search.match_lines(text) for search in self._searches]))
         return np.concatenate(masks)
 
 
@@ -79,7 +79,7 @@ class _ColumnSearch:
         self._decoder = BlockDecoder((replace(column, name="value"),))
         self._lines = 0
 
-    def found(self, block: bytes) -> NDArray[np.bool_]:
+    def match_lines(self, block: bytes) -> NDArray[np.bool_]:
         count = block.count(b"\n")
         matches, is_row = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         for decoded in self._decoder.decode(block):

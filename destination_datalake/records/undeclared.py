@@ -78,7 +78,7 @@ def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tu
     if has_whole_record(columns):
         return ()
     objects: ObjectsByPath = {}
-    declared = Struct(RecordFields.of(columns).fields)
+    declared = Struct(RecordFields.for_columns(columns).fields)
     for line in _first_lines(block):
         record = _decode(_LINE, line)
         if record is not None:
@@ -89,11 +89,11 @@ def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tu
 def undeclared_warning(stream: object, paths: Iterable[str]) -> str:
     """Return the warning about a stream's undeclared fields. It lists at most NAMES_LISTED of them."""
     names = sorted(map(quoted, set(paths)))
-    more = len(names) - NAMES_LISTED
-    listed = ", ".join(names[:NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
+    hidden = len(names) - NAMES_LISTED
+    listed = ", ".join(names[:NAMES_LISTED]) + (f" and {hidden:,} more" if hidden > 0 else "")
     return (
-        f"Stream {stream}: records have fields that the schema does not declare, which are not written: {listed}. "
-        "Refresh the source's schema, or declare them there, and they become columns. This warning is not repeated."
+        f"Stream {stream}: the connector does not write fields that the schema does not declare: {listed}. To add them "
+        "as columns, refresh the source schema, or declare them in the source. This sync does not repeat the warning."
     )
 
 

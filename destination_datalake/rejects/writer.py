@@ -100,7 +100,9 @@ class RejectFormatter:
         self._location = location
         self._table = _Table(location.database, location.table)
         self._stream = stream
-        self._describe = lru_cache(maxsize=_CACHED_PATHS)(partial(_describe, columns=RecordFields.of(columns).fields))
+        self._describe = lru_cache(maxsize=_CACHED_PATHS)(
+            partial(_describe, columns=RecordFields.for_columns(columns).fields)
+        )
         self._unit = unit
         self._now = now
         self._loaded_at = _hive_timestamp(now * 1000) or ""

@@ -91,8 +91,8 @@ def narrowest(array: pa.Array[Any], type_: ColumnType) -> ColumnType:
             return type_ if low is None or (low >= _INT32_MIN and high <= _INT32_MAX) else Int64()
         case Float32():
             narrow = array.cast(pa.float32(), safe=False).cast(pa.float64())
-            same = pc.or_(pc.equal(narrow, array), pc.is_nan(array))
-            return type_ if pc.all(same).as_py() is not False else Float64()
+            is_exact = pc.or_(pc.equal(narrow, array), pc.is_nan(array))
+            return type_ if pc.all(is_exact).as_py() is not False else Float64()
         case Struct(fields):
             members = cast("pa.StructArray", array)
             return Struct(

@@ -253,7 +253,7 @@ class RecordFields:
     positions: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, columns: Sequence[Field]) -> Self:
+    def for_columns(cls, columns: Sequence[Field]) -> Self:
         """Return the fields for these columns, in the order of the columns.
 
         Columns from the same flattened object share one field, at the place of the first of them.

@@ -173,13 +173,14 @@ def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: 
     `numeric_types`.
     """
     suffix = redirect_suffix(column_type)
-    own, *related = (
+    target, *related_targets = (
         bounded(f"{name.lower()}__{kind}", f"{name}__{kind}") for kind in (suffix, *_RELATED.get(suffix, ()))
     )
-    for other in related:
-        if own not in table and other not in claimed and _common_supertype(table.get(other), column_type, (other,)):
-            return other
-    return own
+    if target not in table:
+        for related in related_targets:
+            if related not in claimed and _common_supertype(table.get(related), column_type, (related,)):
+                return related
+    return target
 
 
 @dataclass(frozen=True, slots=True)

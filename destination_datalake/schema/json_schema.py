@@ -122,8 +122,8 @@ class Nest:
 Shape = Mapping[str, ColumnType | Nest]
 """The values that a schema allows, except null. Maps each allowed JSON type to a column type; integers are numbers."""
 
-_ANY: Shape = {"boolean": Json(), "number": Json(), "string": Json(), "object": Nest({}), "array": Nest({})}
-_KINDS = {**{kind: kind for kind in _ANY}, "integer": "number", "int": "number"}
+_ANY_VALUE: Shape = {"boolean": Json(), "number": Json(), "string": Json(), "object": Nest({}), "array": Nest({})}
+_KINDS = {**{kind: kind for kind in _ANY_VALUE}, "integer": "number", "int": "number"}
 
 
 def column_type(
@@ -188,8 +188,8 @@ class _Reader:
         self._numeric = numeric
         self._naming = naming
         self._infers = untyped is Untyped.INFER
-        self._extended = partial(_extended, opens=self._infers)
-        self._left = MAX_STREAM_SCHEMAS
+        self._extend = partial(_extend, opens=self._infers)
+        self._remaining_schemas = MAX_STREAM_SCHEMAS
         self._named: Mapping[str, object] | None = None
 
     def type_of(self, shape: Shape) -> ColumnType:
@@ -218,29 +218,29 @@ class _Reader:
         own, beside = self._own(untyped, scope), self._beside(untyped, scope)
         if reference := _reference_of(schema):
             beside = [self._referenced(reference, scope), *beside]
-        columns, extra = own["object"], reduce(self._met, beside, _ANY).get("object")
+        columns, extra = own["object"], reduce(self._intersect, beside, _ANY_VALUE).get("object")
         assert isinstance(columns, Nest)
-        return _merged(columns, extra, self._extended) if isinstance(extra, Nest) else columns
+        return _merge_members(columns, extra, self._extend) if isinstance(extra, Nest) else columns
 
     def read_column(self, schema: object, scope: _Scope) -> Shape:
         """Return the shape of a column's values. If its schema is too large, the shape allows any value."""
-        before, self._left = self._left, min(self._left, MAX_COLUMN_SCHEMAS)
-        allowed = self._left
+        before, self._remaining_schemas = self._remaining_schemas, min(self._remaining_schemas, MAX_COLUMN_SCHEMAS)
+        allowed = self._remaining_schemas
         try:
             return self._read(schema, scope)
         except _TooManySchemas:
-            return _ANY
+            return _ANY_VALUE
         finally:
-            self._left = before - (allowed - max(self._left, 0))
+            self._remaining_schemas = before - (allowed - max(self._remaining_schemas, 0))
 
     def _read(self, schema: object, scope: _Scope) -> Shape:
-        self._left -= 1
-        if self._left < 0:
+        self._remaining_schemas -= 1
+        if self._remaining_schemas < 0:
             raise _TooManySchemas
         if schema is False:
             return {}
         if not _is_object(schema) or scope.depth > _MAX_DEPTH or scope.steps > _MAX_STEPS:
-            return _ANY
+            return _ANY_VALUE
         root = schema if _is_resource(schema) else scope.root
         scope = _Scope(root, scope.seen, scope.depth, scope.steps + 1)
         reference = _reference_of(schema)
@@ -256,16 +256,16 @@ class _Reader:
         return self._untyped(schema, own, beside, scope)
 
     def _declared(self, declared: Shape, beside: Sequence[Shape]) -> Shape:
-        return self._extended(declared, reduce(self._met, beside)) if beside else declared
+        return self._extend(declared, reduce(self._intersect, beside)) if beside else declared
 
     def _untyped(self, schema: Mapping[str, object], own: Shape, beside: Sequence[Shape], scope: _Scope) -> Shape:
         if not self._infers:
             for key in ("oneOf", "anyOf", "allOf"):
                 if isinstance(branches := schema.get(key), list):
                     return self._declared(self._union(branches, scope), [own])
-        shape = reduce(self._met, beside, own)
+        shape = reduce(self._intersect, beside, own)
         # Formally, `properties` also allows values that are not objects. In practice, such a schema means objects.
-        return {"object": shape["object"]} if _has_properties(schema) and shape.keys() == _ANY.keys() else shape
+        return {"object": shape["object"]} if _has_properties(schema) and shape.keys() == _ANY_VALUE.keys() else shape
 
     # --- Keywords
 
@@ -274,12 +274,12 @@ class _Reader:
         if "type" not in schema:
             nested: Shape = {"object": self._object(schema, scope), "array": self._array(schema, scope)}
             text = _string(schema)
-            return {**_ANY, **nested, "string": Json() if text == String() else text}
+            return {**_ANY_VALUE, **nested, "string": Json() if text == String() else text}
         declared = schema["type"]
         names = [name for name in (declared if isinstance(declared, list) else [declared]) if name != "null"]
         if declared == [] or not all(isinstance(name, str) and name in _KINDS for name in names):
-            return _ANY
-        return self._any_of({_KINDS[name]: self._of_kind(name, schema, scope)} for name in cast(list[str], names))
+            return _ANY_VALUE
+        return self._unite({_KINDS[name]: self._of_kind(name, schema, scope)} for name in cast(list[str], names))
 
     def _of_kind(self, name: str, schema: Mapping[str, object], scope: _Scope) -> ColumnType | Nest:
         match name:
@@ -316,7 +316,7 @@ class _Reader:
         declared = self._union(items if isinstance(items, list) else [items], inside)
         first = self._union(prefixes, inside)
         fits = self._includes(declared, first)
-        return Nest({_ITEMS: self._extended(declared, first) if fits else self._any_of([declared, first])})
+        return Nest({_ITEMS: self._extend(declared, first) if fits else self._unite([declared, first])})
 
     def _beside(self, schema: Mapping[str, object], scope: _Scope) -> list[Shape]:
         """Return the shapes of subschemas that apply to the same value, such as those in `allOf`."""
@@ -327,7 +327,7 @@ class _Reader:
         sometimes = [self._union([True, branch], scope) for branch in _conditional(schema)]
         values = [schema["const"]] if "const" in schema else _listed(schema.get("enum"))
         if self._infers and values and "type" not in schema:
-            unions.append(self._any_of(map(self._of_value, values)))
+            unions.append(self._unite(map(self._of_value, values)))
         return [*every, *unions, *sometimes]
 
     def _of_value(self, value: object) -> Shape:
@@ -351,7 +351,7 @@ class _Reader:
     def _referenced(self, reference: str, scope: _Scope) -> Shape:
         key = (id(scope.root), reference)
         if key in scope.seen:
-            return _ANY
+            return _ANY_VALUE
         target, root = self._resolved(reference, scope.root)
         if target is None:  # A bundled schema with its own `$id` may still refer to the whole document.
             target, root = self._resolved(reference, self.scope.root)
@@ -381,77 +381,77 @@ class _Reader:
     # --- Shapes
 
     def _union(self, branches: Iterable[object], scope: _Scope) -> Shape:
-        return self._any_of(self._read(branch, scope) for branch in branches)
+        return self._unite(self._read(branch, scope) for branch in branches)
 
-    def _any_of(self, shapes: Iterable[Shape]) -> Shape:
+    def _unite(self, shapes: Iterable[Shape]) -> Shape:
         """Return the union of shapes: it allows every value that one of the shapes allows."""
         joined: dict[str, ColumnType | Nest] = {}
         for shape in shapes:
             for kind, type_ in shape.items():
-                joined[kind] = self._joined(kind, joined[kind], type_) if kind in joined else type_
+                joined[kind] = self._unite_types(kind, joined[kind], type_) if kind in joined else type_
         return joined
 
-    def _joined(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
-        if isinstance(one, Nest) and isinstance(other, Nest):
-            varies = one.varies or other.varies or self.type_of({kind: one}) != self.type_of({kind: other})
-            both = one.members.keys() & other.members.keys()
-            shared = {key: self._any_of([one.members[key], other.members[key]]) for key in both}
-            return Nest({**one.members, **other.members, **shared}, varies)
-        if one == other:
-            return one
-        types = {cast(ColumnType, one), cast(ColumnType, other)}
+    def _unite_types(self, kind: str, left: ColumnType | Nest, right: ColumnType | Nest) -> ColumnType | Nest:
+        if isinstance(left, Nest) and isinstance(right, Nest):
+            varies = left.varies or right.varies or self.type_of({kind: left}) != self.type_of({kind: right})
+            shared_keys = left.members.keys() & right.members.keys()
+            shared = {key: self._unite([left.members[key], right.members[key]]) for key in shared_keys}
+            return Nest({**left.members, **right.members, **shared}, varies)
+        if left == right:
+            return left
+        types = {cast(ColumnType, left), cast(ColumnType, right)}
         if self._infers and kind == "string" and Json() not in types:
             return String()
         if self._infers and types == {INTEGER[self._numeric], NUMBER[self._numeric]}:
             return NUMBER[self._numeric]
         return Json()
 
-    def _includes(self, one: Shape, other: Shape) -> bool:
-        """Return whether the column types of `one` can store all values of `other`.
+    def _includes(self, left: Shape, right: Shape) -> bool:
+        """Return whether the column types of `left` can store all values of `right`.
 
-        Ignores members that only `other` declares.
+        Ignores members that only `right` declares.
         """
-        return all(kind in one and self._includes_kind(kind, one[kind], type_) for kind, type_ in other.items())
+        return all(kind in left and self._includes_type(kind, left[kind], type_) for kind, type_ in right.items())
 
-    def _includes_kind(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> bool:
-        if isinstance(one, Nest) and isinstance(other, Nest):
-            shared = one.members.keys() & other.members.keys()
-            return all(self._includes(one.members[key], other.members[key]) for key in shared)
-        return self._joined(kind, one, other) == one
+    def _includes_type(self, kind: str, left: ColumnType | Nest, right: ColumnType | Nest) -> bool:
+        if isinstance(left, Nest) and isinstance(right, Nest):
+            shared = left.members.keys() & right.members.keys()
+            return all(self._includes(left.members[key], right.members[key]) for key in shared)
+        return self._unite_types(kind, left, right) == left
 
-    def _met(self, one: Shape, other: Shape) -> Shape:
+    def _intersect(self, left: Shape, right: Shape) -> Shape:
         """Return the intersection of two shapes. Its objects have the members of both."""
-        return {kind: self._narrower(kind, one[kind], other[kind]) for kind in one if kind in other}
+        return {kind: self._narrower(kind, left[kind], right[kind]) for kind in left if kind in right}
 
-    def _narrower(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
-        if isinstance(one, Nest) and isinstance(other, Nest):
-            return _merged(one, other, self._met)
-        if other == Json():
-            return one
-        is_wider = one == Json() or (kind == "string" and one == String())
-        return other if is_wider or (one, other) == (NUMBER[self._numeric], INTEGER[self._numeric]) else one
+    def _narrower(self, kind: str, left: ColumnType | Nest, right: ColumnType | Nest) -> ColumnType | Nest:
+        if isinstance(left, Nest) and isinstance(right, Nest):
+            return _merge_members(left, right, self._intersect)
+        if right == Json():
+            return left
+        is_wider = left == Json() or (kind == "string" and left == String())
+        return right if is_wider or (left, right) == (NUMBER[self._numeric], INTEGER[self._numeric]) else left
 
 
-def _extended(declared: Shape, beside: Shape, *, opens: bool) -> Shape:
+def _extend(declared: Shape, beside: Shape, *, opens: bool) -> Shape:
     """Return the shape `declared`, with the members that `beside` declares for the same JSON types.
 
     Objects and arrays that allow any member, or whose union branches differ, are only extended if `opens` is set.
     """
 
-    def extended(one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
-        is_kept = not opens and isinstance(one, Nest) and (one.varies or not one.members)
-        if is_kept or not isinstance(one, Nest) or not isinstance(other, Nest):
-            return one
-        return _merged(one, other, partial(_extended, opens=opens))
+    def extend(left: ColumnType | Nest, right: ColumnType | Nest) -> ColumnType | Nest:
+        is_kept = not opens and isinstance(left, Nest) and (left.varies or not left.members)
+        if is_kept or not isinstance(left, Nest) or not isinstance(right, Nest):
+            return left
+        return _merge_members(left, right, partial(_extend, opens=opens))
 
-    return {kind: extended(type_, beside[kind]) if kind in beside else type_ for kind, type_ in declared.items()}
+    return {kind: extend(type_, beside[kind]) if kind in beside else type_ for kind, type_ in declared.items()}
 
 
-def _merged(one: Nest, other: Nest, combine: Callable[[Shape, Shape], Shape]) -> Nest:
-    if not one.members or not other.members:
-        return other if not one.members else one
-    shared = {key: combine(one.members[key], other.members[key]) for key in one.members if key in other.members}
-    return Nest({**one.members, **other.members, **shared}, one.varies and other.varies)
+def _merge_members(left: Nest, right: Nest, combine: Callable[[Shape, Shape], Shape]) -> Nest:
+    if not left.members or not right.members:
+        return right if not left.members else left
+    shared = {key: combine(left.members[key], right.members[key]) for key in left.members if key in right.members}
+    return Nest({**left.members, **right.members, **shared}, left.varies and right.varies)
 
 
 # --- JSON of schemas ------------------------------------------------------------------------------------------------

@@ -453,8 +453,8 @@ class _EncodedBatch:
         self.files: list[DataFile] = [file for result in encoded for file in result.files]
         self.rejects: list[RejectFile] = [file for result in encoded for file in result.rejects]
         self.line_files: list[LineFile] = [file for result in encoded for file in result.line_files]
-        partitions = sum(len({file.partition for file in result.files}) for result in encoded)
-        self.partitions = partitions / max(1, len(encoded))
+        partitions = (len({file.partition for file in result.files}) for result in encoded)
+        self.partitions = sum(partitions) / max(1, len(encoded))
         self.counts = RejectCounts.total(result.counts for result in encoded)
         self.undeclared = {path for result in encoded for path in result.undeclared}
         self.failure = next((result.failure for result in results if isinstance(result, NotEncoded)), None)

@@ -248,8 +248,8 @@ def test_every_record_is_taken_once_in_order_and_counted(
 ORDERS = StreamId(None, "orders")
 
 
-def segment_at(path: Path, former_bytes: int = 0) -> OpenSegment:
-    return OpenSegment(ORDERS, path, former_bytes, first_record=7, since=1.5)
+def segment_at(path: Path, old_bytes: int = 0) -> OpenSegment:
+    return OpenSegment(ORDERS, path, old_bytes, first_record=7, since=1.5)
 
 
 def open_descriptors() -> int:
@@ -276,7 +276,7 @@ def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
 def test_the_former_content_of_a_reused_file_counts_until_it_is_sealed(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(b"former content\n")
-    segment = segment_at(path, former_bytes=15)
+    segment = segment_at(path, old_bytes=15)
     segment.append(b"a\n", 1)
     assert (segment.file_bytes, segment.bytes, path.stat().st_size) == (15, 2, 15)
 

@@ -56,7 +56,7 @@ def line(data: str, emitted_at: str = "1700000000000") -> bytes:
 
 
 def matches(column: Field, chosen: Values, lines: Sequence[bytes]) -> list[bool]:
-    answer: list[bool] = RecordSearch((column,), chosen).found(b"".join(line + b"\n" for line in lines)).tolist()
+    answer: list[bool] = RecordSearch((column,), chosen).match_lines(b"".join(line + b"\n" for line in lines)).tolist()
     return answer
 
 
@@ -117,7 +117,7 @@ def test_a_field_of_an_object_is_found_by_its_path() -> None:
 def test_one_column_may_have_come_under_several_keys() -> None:
     text = b"".join(line(data) + b"\n" for data in ('{"userId":7}', '{"user_id":7}', '{"user_id":8}'))
     search = RecordSearch((Field(USER, "userId", Int64()), Field(USER, USER, Int64())), Values.of(Int64(), 7))
-    assert search.found(text).tolist() == [True, True, False]
+    assert search.match_lines(text).tolist() == [True, True, False]
 
 
 DEEP = "[" * 2000 + "]" * 2000

@@ -92,14 +92,16 @@ def test_keys_that_hardly_recur_are_data() -> None:
 def test_the_warning_quotes_names_that_are_no_words(name: str) -> None:
     warning = undeclared_warning("orders", [name, "plain"])
 
-    assert f"not written: {', '.join(sorted([repr(name), 'plain']))}." in warning
+    assert f"does not declare: {', '.join(sorted([repr(name), 'plain']))}." in warning
     assert warning.isprintable()
 
 
 def test_the_warning_lists_some_names_and_counts_the_rest() -> None:
     warning = undeclared_warning("shop.orders", [f"f{number:02}" for number in range(NAMES_LISTED + 3)] * 2)
 
-    assert warning.startswith("Stream shop.orders: records have fields that the schema does not declare")
+    assert warning.startswith(
+        "Stream shop.orders: the connector does not write fields that the schema does not declare"
+    )
     assert "f00, f01, " in warning
     assert f"f{NAMES_LISTED - 1} and 3 more." in warning
     assert f"f{NAMES_LISTED}," not in warning

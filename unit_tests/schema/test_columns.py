@@ -261,7 +261,7 @@ def test_columns_are_read_from_the_objects_that_hold_them() -> None:
     columns = stream_columns(STREAM, NumericTypes.INT_FLOAT, nested=Nested.FLATTEN)
     id_, first_name, lat_lon, zones, open_, lines = columns
 
-    record = RecordFields.of([first_name, lines, lat_lon, id_])
+    record = RecordFields.for_columns([first_name, lines, lat_lon, id_])
 
     assert [(field.source, type(field.type).__name__) for field in record.fields] == [
         ("theCustomer", "Struct"),
@@ -269,7 +269,7 @@ def test_columns_are_read_from_the_objects_that_hold_them() -> None:
         ("id", "Float32"),
     ]
     assert record.positions == ((0, 0), (1,), (0, 1, 0), (2,))
-    assert RecordFields.of([id_, zones, open_, lines]).positions == ((0,), (1, 0, 0), (1, 1), (2,))
+    assert RecordFields.for_columns([id_, zones, open_, lines]).positions == ((0,), (1, 0, 0), (1, 1), (2,))
 
 
 @given(st.lists(st.sampled_from(["a", "B1", "", ".", "'", "\\", "$", "[x]", "é", "\n"]) | st.text(), min_size=1))

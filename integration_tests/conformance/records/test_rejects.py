@@ -106,7 +106,7 @@ def test_whatever_cannot_be_kept_is_found_among_the_rejects(warehouse: Warehouse
     assert released.body["destinationStats"]["rejectedRecordCount"] == 1.0
     (summary,) = [log for log in run.logs if "Stream " in log and "9 records received" in log]
     assert ", 8 committed in " in summary
-    assert ", 1 records and 7 values rejected (see _errors/)" in summary
+    assert ", 1 record and 7 values rejected (see _errors/)" in summary
     # An object for each reason, where the issue of partitions is settled by their names.
     database = warehouse.lake.database
     assert {(reject["reason"], reject["stream"]) for reject in rejects} == {

@@ -229,7 +229,7 @@ def stored_of(document: Mapping[str, Any], record: Mapping[str, Any], untyped: U
     """Return the paths of what is stored otherwise than it was sent, and of what is reported as changed."""
     columns = stream_columns(document, NumericTypes.BIGINT_DOUBLE, nested=Nested.STRUCT, untyped=untyped)
     line = json.dumps({"type": "RECORD", "record": {"stream": "s", "data": record, "emitted_at": 1}}).encode()
-    row = record_coercer(RecordFields.of(columns).fields)(line)
+    row = record_coercer(RecordFields.for_columns(columns).fields)(line)
     by_source = {column.source: (column, value) for column, value in zip(columns, row.values, strict=True)}
     lost = [
         departure
