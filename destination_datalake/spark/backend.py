@@ -129,8 +129,8 @@ class JobFailed(SparkFailed):
         """Create the error of a job. `detail` is Spark's error message, with stack traces."""
         self.detail = detail
         super().__init__(
-            "Spark could not run a job. If the machine ran out of memory, give it more, or lower batch_size_mb; "
-            "the sync can be run again and continues from its last state."
+            "Spark could not run a job. If the machine ran out of memory, add memory or lower batch_size_mb. Run the "
+            "sync again. It continues from the last state."
         )
 
 
@@ -146,14 +146,14 @@ def worker_failure(stream: StreamId, error: JobFailed) -> NotEncoded:
     if crash is not None:
         message = (
             f"Stream {stream} could not be written: the process that encodes its records crashed ({crash[1]}) in each "
-            "attempt. This is a defect of the connector or of a library in it; please report it. Other streams "
-            "continue without this one."
+            "attempt. This crash is a bug in the connector or in one of its libraries. Report it with the log. Other "
+            "streams continue."
         )
         return NotEncoded(Failure(message, detail, "system_error"), stream)
     message = (
-        f"Stream {stream} could not be written: the process that encodes its records was killed, or could not run, in "
-        "each attempt. If the machine or container ran out of memory, give it more, or lower batch_size_mb. Other "
-        "streams continue without this one; the next sync continues from its last state."
+        f"Stream {stream} could not be written: the process that encodes its records was killed or could not start in "
+        "each attempt. If the machine or container ran out of memory, add memory or lower batch_size_mb. Other streams "
+        "continue. The next sync of this stream continues from its last state."
     )
     return NotEncoded(Failure(message, detail, "transient_error"), stream)
 
@@ -169,6 +169,6 @@ def end_failure(exit_code: int | None) -> SparkFailed:
     subject = "Spark" if exit_code is None else "Spark's Java process"
     code = "" if exit_code is None else f" (signal {-exit_code})" if exit_code < 0 else f" (exit code {exit_code})"
     return SparkFailed(
-        f"{subject} has ended{code} in the middle of the sync. If the machine ran out of memory, give it "
-        "more, or lower batch_size_mb; the sync can be run again and continues from its last state."
+        f"{subject} ended{code} during the sync. If the machine ran out of memory, add memory or lower batch_size_mb. "
+        "Run the sync again. It continues from the last state."
     )

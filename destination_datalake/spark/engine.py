@@ -151,7 +151,7 @@ class Engine:
             units = [(unit, task.access) for task in tasks for unit in task.units]
             if len(units) == 1:
                 return [worker_failure(units[0][0].stream, error)]
-        _logger.warning("A Spark job failed. Retrying its %d units one by one.", len(units))
+        _logger.warning("A Spark job failed. Retrying each of its %d units in a separate job.", len(units))
 
         def encode_alone(unit: EncodeUnit, access: AwsAccess) -> list[UnitResult]:
             try:

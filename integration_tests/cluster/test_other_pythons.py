@@ -34,11 +34,15 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("python", "conf", "words"),
     [
-        (WITHOUT_CONNECTOR, {}, f"Executors have no connector in {WITHOUT_CONNECTOR}: destination_datalake is missing"),
+        (
+            WITHOUT_CONNECTOR,
+            {},
+            f"Executors cannot run the connector in {WITHOUT_CONNECTOR}: the package destination_datalake is missing",
+        ),
         (
             WITHOUT_CONNECTOR,
             CONF_OF_SPARK_ITSELF,
-            f"Executors have no connector: {WITHOUT_CONNECTOR} on {gethostname()} does not have it",
+            f"Executors cannot run the connector: it is not installed in {WITHOUT_CONNECTOR} on {gethostname()}",
         ),
         ("/opt/nowhere/bin/python", {}, "Executors cannot start /opt/nowhere/bin/python: No such file or directory"),
         ("same", {}, "/.venv/bin/python: No such file or directory. Set spark.python to the path"),

@@ -44,7 +44,7 @@ def test_a_sync_over_spark_connect_outlives_its_session_and_leaves_nothing_behin
     assert run.exit_code == 0, run.report()
     assert sorted(row["id"] for row in lake.rows(lake.database, "orders")) == [1, 2]
     assert archived.lines(lake, "orders") == archived.as_archived(orders)
-    assert "has ended. Opening a new one" in run.report()
+    assert "ended. Opening a new session" in run.report()
     assert lake.objects("lake/_staging") == {}
 
 

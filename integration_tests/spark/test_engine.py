@@ -441,5 +441,5 @@ def test_ended_jvm_is_reported_before_the_next_job() -> None:
     ended = subprocess.run([sys.executable, "-c", KILL_THE_JVM], capture_output=True, text=True, timeout=120)
 
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("transient_error Spark's Java process has ended (signal 9)")
+    assert ended.stdout.startswith("transient_error Spark's Java process ended (signal 9)")
     assert ended.stderr == ""

@@ -243,7 +243,7 @@ class ClassicBackend:
         properties = self._settings.properties(self._scratch)
         self._application = properties
         if self._stopping.is_set():
-            raise InterruptedError("Spark was stopped before its JVM was launched")
+            raise InterruptedError("Spark was stopped before its JVM started")
         packing = self._pack() if python.is_packed else None
         silence_py4j()
         gateway = self._jvm.submit(properties) if self._settings.needs_launcher else self._connect()
@@ -388,13 +388,13 @@ def start_failure(error: BaseException, output: Sequence[str], master: str) -> S
         return SparkFailed(f"Spark did not start. {unusable}", unusable.failure.type)
     if _UNREACHABLE.search(reason) and not master.startswith("local"):
         return SparkFailed(
-            f"Spark did not start: {master} did not respond ({reason}). Check that it is running and that this machine "
-            "can reach it, or correct spark.master.",
+            f"Spark did not start: {master} did not respond ({reason}). Check that this cluster is running and that "
+            "this machine can reach the cluster, or correct spark.master.",
             "transient_error",
         )
     if _SETTING.search(reason):
         return SparkFailed(f"{because}. Correct spark.master or spark.conf.", "config_error")
-    return SparkFailed(f"{because}. The log has the details.", "transient_error")
+    return SparkFailed(f"{because}. See the log for details.", "transient_error")
 
 
 _UNREACHABLE = re.compile(
@@ -433,14 +433,14 @@ def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
         (
             f"executors with {properties.get('spark.executor.memory', '1g')} of memory",
             f" and {cores} cores" if cores else "",
-            f", {max_cores} cores in all" if max_cores else "",
+            f", at most {max_cores} cores in total" if max_cores else "",
         )
     )
     return SparkFailed(
-        f"{properties['spark.master']} has had no executor for this sync for {seconds:.0f} s. Requested: {requested}. "
-        "Check that the cluster has these resources free and that its workers are running. Otherwise request less in "
-        "spark.conf (spark.executor.memory, spark.executor.cores, spark.cores.max), or allow more time with "
-        f"{PATIENCE_PROPERTY}."
+        f"{properties['spark.master']} started no executor for this sync within {seconds:.0f} s. Requested: "
+        f"{requested}. Check that the cluster's workers are running and that these resources are free. To request "
+        "less, set spark.executor.memory, spark.executor.cores and spark.cores.max in spark.conf. To wait longer, set "
+        f"{PATIENCE_PROPERTY} in spark.conf."
     )
 
 
@@ -454,10 +454,10 @@ def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> Spark
         return None
     driver = f"{properties.get('spark.driver.host', 'its host name')}:{properties.get('spark.driver.port', 'any port')}"
     return SparkFailed(
-        f"Executors that {properties['spark.master']} starts for this sync exit immediately (last: {reason}). Either "
-        f"they cannot reach this driver, at {driver}: set spark.driver.host in spark.conf to an address of this "
-        "machine that they can reach, and spark.driver.port and spark.driver.blockManager.port to ports that firewalls "
-        "allow. Or they cannot run: see their logs on the cluster.",
+        f"Executors that {properties['spark.master']} starts for this sync exit immediately (last: {reason}). See the "
+        f"logs of the executors on the cluster. If the executors cannot reach this driver at {driver}, set "
+        "spark.driver.host in spark.conf to an address of this machine that they can reach, and set spark.driver.port "
+        "and spark.driver.blockManager.port to ports that firewalls allow.",
         "config_error",
     )
 
@@ -472,14 +472,14 @@ def application_ended(properties: Mapping[str, str], output: Sequence[str]) -> S
         return None
     if "unresponsive" in reason:
         return SparkFailed(
-            f"{properties['spark.master']} did not respond ({reason.rstrip('.')}). Check that it is running and that "
-            "this machine can reach it, or correct spark.master."
+            f"{properties['spark.master']} did not respond ({reason.rstrip('.')}). Check that this cluster is "
+            "running and that this machine can reach the cluster, or correct spark.master."
         )
     executor = _last(_EXECUTOR_ENDED, output)
-    last = "" if executor is None else f"; the last executor to end: {executor}"
+    last = "" if executor is None else f"; last ended executor: {executor}"
     return SparkFailed(
-        f"{properties['spark.master']} has ended this sync's application ({reason}{last}). The sync can be run again "
-        "and continues from its last state."
+        f"{properties['spark.master']} ended this sync's application ({reason}{last}). Run the sync again. It "
+        "continues from the last state."
     )
 
 

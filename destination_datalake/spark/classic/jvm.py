@@ -72,23 +72,25 @@ def require_java() -> None:
     Runs Java to determine its version, which takes a tenth of a second.
     """
     command = java_command()
-    remedy = f"Install a Java runtime {MINIMUM_VERSION} or newer and set JAVA_HOME to it, or put java on the PATH."
+    remedy = (
+        f"Install a Java runtime {MINIMUM_VERSION} or newer and set JAVA_HOME to its folder, or put java on the PATH."
+    )
     if command is None:
-        raise SparkFailed(f"Spark needs a Java runtime, but none was found. {remedy}", "config_error")
+        raise SparkFailed(f"Spark needs a Java runtime, but no command java was found. {remedy}", "config_error")
     try:
         probe = subprocess.run(
             [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         if (exhausted := exhaustion(error)) is not None:
-            raise SparkFailed(f"Java cannot be started ({command}). {exhausted}") from error
+            raise SparkFailed(f"Cannot start Java ({command}). {exhausted}") from error
         message = f"Spark needs a Java runtime, but {command} cannot be run. {remedy}"
         raise SparkFailed(message, "config_error") from error
     version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", probe.stderr + probe.stdout)
     if version is None:
         killed = "Out of Memory Error" if probe.returncode == -signal.SIGKILL else ""
         if (exhausted := exhaustion(None, probe.stderr + probe.stdout + killed)) is not None:
-            raise SparkFailed(f"Java cannot be started ({command}). {exhausted}")
+            raise SparkFailed(f"Cannot start Java ({command}). {exhausted}")
         message = f"Spark needs a Java runtime, but {command} does not print its version. {remedy}"
         raise SparkFailed(message, "config_error")
     if int(version[1]) < MINIMUM_VERSION:
@@ -249,7 +251,8 @@ def _log(line: str) -> None:
         _logger.debug("Spark: %s", line)
     else:
         _logger.warning(
-            "Spark lost executor %s on %s (%s). It reruns the executor's tasks on other executors.", *lost.groups()
+            "Spark lost executor %s on %s (%s). Spark reruns the tasks of this executor on other executors.",
+            *lost.groups(),
         )
 
 

@@ -28,7 +28,7 @@ def build() -> Path:
     backend.warm_up()
     backend.stop(orderly=True)
     if not path.exists():
-        raise SystemExit(f"The JVM did not write {path}: it must be a JDK or JRE 17 or newer.")
+        raise SystemExit(f"The JVM did not write {path}. Use a JDK or JRE of version 17 or newer.")
     return path
 
 

@@ -65,7 +65,7 @@ class Endpoint:
     token: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, options: SparkOptions) -> Self:
+    def from_options(cls, options: SparkOptions) -> Self:
         """Return the endpoint in the options `spark.remote` and `spark.token`. `spark.remote` must be set."""
         if options.remote is None:
             raise AssertionError("no Spark Connect server is configured")
@@ -220,7 +220,7 @@ class ConnectBackend:
                 raise self._failure from error
             self._lost += 1
             self._session = None
-            _logger.warning("The session on %s has ended. Opening a new one.", self._server.name)
+            _logger.warning("The session on %s ended. Opening a new session.", self._server.name)
             if session is not None:
                 session.close()
 
@@ -256,7 +256,9 @@ def connect_backend(config: Config) -> ConnectBackend:
     from destination_datalake.spark.executors.archive import archive
 
     python = ExecutorPython(config.spark.python)
-    return ConnectBackend(Endpoint.of(config.spark), python, config.spark.conf, archive if python.is_packed else None)
+    return ConnectBackend(
+        Endpoint.from_options(config.spark), python, config.spark.conf, archive if python.is_packed else None
+    )
 
 
 def server_version(config: Config) -> str:
@@ -266,7 +268,7 @@ def server_version(config: Config) -> str:
     """
     from destination_datalake.spark.connect.session import close, connect, error_kind, spark_failure
 
-    server = Endpoint.of(config.spark)
+    server = Endpoint.from_options(config.spark)
     try:
         session = connect(server.url, server.token, _CHECK_SECONDS)
         try:

@@ -59,7 +59,7 @@ def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes], kind: 
     mapper = Shipped(mapping.run_tasks, work, tasks)
     results = results_of(_numbers(session, len(tasks)).mapInArrow(mapper, _RESULTS).toArrow(), kind)
     if results.keys() != set(range(len(tasks))):
-        raise InvalidResults(f"Spark's answer has the results of {len(results)} of {len(tasks)} tasks.")
+        raise InvalidResults(f"Spark returned results of {len(results)} instead of {len(tasks)} tasks.")
     return [result for number in range(len(tasks)) for result in results[number]]
 
 
@@ -123,7 +123,9 @@ def results_of(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
         expected[number] = count
     for number, received in parts.items():
         if received.keys() != set(range(expected[number])):
-            raise InvalidResults(f"{len(received)} of {expected[number]} parts of the results of task {number}")
+            raise InvalidResults(
+                f"Spark returned {len(received)} instead of {expected[number]} parts of the results of task {number}"
+            )
     joined = {number: b"".join(chunks[part] for part in sorted(chunks)) for number, chunks in sorted(parts.items())}
     return {number: decode(data, kind) if data else [] for number, data in joined.items()}
 

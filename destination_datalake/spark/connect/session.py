@@ -76,36 +76,36 @@ class ErrorKind(Enum):
         self.failure_type: FailureType = failure_type
 
     SESSION_LOST = (
-        "The sessions on {server} end again and again ({reason}). The sync can be run again and continues from its "
-        "last state.",
+        "The sessions on {server} ended repeatedly ({reason}). Run the sync again. It continues from the last state.",
         "transient_error",
     )
     """The session has ended. Its jobs can be run again in a new session."""
-    JOB_FAILED = "{it} cannot run the connector's jobs: {reason}. The log has the details.", "transient_error"
+    JOB_FAILED = "{subject} cannot run the connector's jobs: {reason}. See the log for details.", "transient_error"
     """The job failed, but Spark can run other jobs."""
-    REFUSED = "{it} refuses access ({reason}). Correct spark.token.", "config_error"
+    REFUSED = "{subject} refuses access ({reason}). Correct spark.token.", "config_error"
     """The server rejects the token."""
     NO_TLS = (
-        "{it} cannot be reached with TLS ({reason}). If the server has no TLS, remove use_ssl=true from spark.remote; "
-        "a token is sent without TLS only to localhost. If its certificate is from a private authority, set the "
-        "environment variable GRPC_DEFAULT_SSL_ROOTS_FILE_PATH to the file of that authority's certificates.",
+        "Cannot connect to {server} with TLS ({reason}). If the server does not use TLS, remove use_ssl=true from "
+        "spark.remote. Without TLS, the connector sends a token only to localhost. If a private authority issued the "
+        "server's certificate, set the environment variable GRPC_DEFAULT_SSL_ROOTS_FILE_PATH to a file with that "
+        "authority's certificates.",
         "config_error",
     )
     """The TLS handshake failed."""
     UNREACHABLE = (
-        "{it} did not respond ({reason}). Check that it is running and that this machine can reach it, or correct "
-        "spark.remote. The sync can be run again and continues from its last state.",
+        "{subject} did not respond ({reason}). Check that the server is running and that this machine can reach the "
+        "server, or correct spark.remote. Then run the sync again. It continues from the last state.",
         "transient_error",
     )
     """The server has not responded, even after retries."""
     NO_EXECUTORS = (
-        "{it} has no executor for the connector: {reason}. Give it executors, or wait until other work has ended; the "
-        "sync can be run again and continues from its last state.",
+        "{subject} has no executor for the connector: {reason}. Add executors, or wait until other jobs end. Then run "
+        "the sync again. It continues from the last state.",
         "transient_error",
     )
     """Tasks have waited too long for an executor."""
     STOPPED = (
-        "Spark has ended on {server} ({reason}). Start it again; the sync can be run again and continues from its "
+        "Spark ended on {server} ({reason}). Start Spark again, and then run the sync again. It continues from the "
         "last state.",
         "transient_error",
     )
@@ -161,8 +161,8 @@ def spark_failure(kind: ErrorKind, error: BaseException, server: str) -> SparkFa
 
     `server` is the server's name in messages.
     """
-    it = f"{server[:1].upper()}{server[1:]}"
-    return SparkFailed(kind.message.format(it=it, server=server, reason=_reason(error)), kind.failure_type)
+    subject = f"{server[:1].upper()}{server[1:]}"
+    return SparkFailed(kind.message.format(subject=subject, server=server, reason=_reason(error)), kind.failure_type)
 
 
 def _reason(error: BaseException) -> str:
@@ -201,7 +201,9 @@ class RemoteSession:
             version = spark.version
             _logger.info("Spark Connect: connected to Spark %s.", version)
             if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_SPARK:
-                _logger.warning("Spark %s is older than 4.0, the oldest that the connector is tested with.", version)
+                _logger.warning(
+                    "Spark %s on the server is older than 4.0, the oldest tested version. Upgrade Spark.", version
+                )
             settings = {**_SETTINGS}
             if python.python != "same":  # Otherwise use the server's default.
                 settings["spark.sql.execution.pyspark.python"] = python.interpreter
@@ -238,8 +240,9 @@ def configure(spark: SparkSession, defaults: Mapping[str, str], conf: Mapping[st
             if name not in conf or error_kind(error) is not ErrorKind.JOB_FAILED:
                 raise
             raise SparkFailed(
-                f"{name} cannot be set by spark.conf: the server at spark.remote is already running, and rejects it: "
-                f"{str(error).splitlines()[0]} Set it where that server is started, and remove it from spark.conf.",
+                f"Cannot set {name} from spark.conf: the running server at spark.remote rejects this property: "
+                f"{str(error).splitlines()[0]} Set the property where the server is started, and remove it from "
+                "spark.conf.",
                 "config_error",
             ) from error
 
@@ -267,7 +270,7 @@ def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SEC
         builder = DefaultChannelBuilder(url)
     except (PySparkException, ValueError) as error:
         address = url.partition(";")[0]
-        message = f"{address} is not a valid address of a Spark Connect server: {error}"
+        message = f"spark.remote: {address} is not a valid address of a Spark Connect server: {error}"
         raise SparkFailed(message, "config_error") from error
     if token is not None:
         builder.set(DefaultChannelBuilder.PARAM_TOKEN, token)
@@ -311,7 +314,7 @@ def reject_code() -> None:
 
 
 def _reject_user_defined_type(_: Any) -> NoReturn:
-    raise TypeError("the server's answer has a user-defined type, and no job of the connector has one")
+    raise TypeError("the server returned a user-defined type, but no job of the connector uses such types")
 
 
 class _UnnamedMetrics(core.PlanObservedMetrics):
@@ -398,7 +401,10 @@ class JobsWatch:
             warn = waited > _WARNING_SECONDS and not self._warned
             self._warned = self._warned or warn
         if warn:
-            _logger.warning("Spark's tasks have waited for an executor for %.0f s.", waited)
+            _logger.warning(
+                "Spark tasks have waited for an executor for %.0f s. Check that the cluster can start executors.",
+                waited,
+            )
         if waited > self._patience:
             raise NoExecutors(f"{total - ended} tasks have waited for {waited:.0f} s")
 

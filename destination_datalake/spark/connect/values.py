@@ -69,9 +69,9 @@ def decode(data: bytes, kind: Any) -> list[Any]:
         classes = _classes_in(kind)
         results = [_decoded(value, classes) for value in msgspec.msgpack.decode(data, type=list)]
     except Exception as error:
-        raise InvalidResults(f"Spark's answer is not the result of the job: {error}") from error
+        raise InvalidResults(f"Spark returned an unexpected result of a job: {error}") from error
     if not all(isinstance(result, kind) for result in results):
-        raise InvalidResults("Spark's answer has other values than the results of the job.")
+        raise InvalidResults("Spark returned results of an unexpected type.")
     return results
 
 
@@ -95,7 +95,7 @@ def _encoded(value: Any) -> Any:
     elif kind in _BUILT_IN:
         parts = _BUILT_IN[kind][0](value)
     else:
-        raise TypeError(f"{kind.__qualname__} cannot be a part of a result")
+        raise TypeError(f"{kind.__qualname__} cannot be part of a result")
     return [_name(kind), *map(_encoded, parts)]
 
 

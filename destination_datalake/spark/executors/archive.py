@@ -112,15 +112,13 @@ def archive(scratch: Path) -> Path:
     `packages/`. Building it takes some seconds and 79 MB of disk space. Raises OSError if the disk is full.
     """
     content = contents()
-    path, origin = _prebuilt() / content.name, "comes with the image"
+    path, origin = _prebuilt() / content.name, "from the container image"
     if not path.exists():
         started = time.monotonic()
         path = scratch / content.name
         build(content, path)
-        origin = f"was built in {time.monotonic() - started:.0f} s"
-    _logger.info(
-        "The archive of the connector for executors has %.0f MB and %s: %s", path.stat().st_size / _MIB, origin, path
-    )
+        origin = f"built in {time.monotonic() - started:.0f} s"
+    _logger.info("Archive of the connector for executors (%.0f MB, %s): %s", path.stat().st_size / _MIB, origin, path)
     return path
 
 

@@ -98,9 +98,9 @@ class Shipped:
         self._function = function
         self._arguments = arguments
 
-    def __call__(self, rest: Any) -> Any:
-        """Call the function in this process, with `rest` as its last argument."""
-        return self._function(*self._arguments, rest)
+    def __call__(self, argument: Any) -> Any:
+        """Call the function in this process, with `argument` as its last argument."""
+        return self._function(*self._arguments, argument)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, dict[str, Any]]]:
         source = inspect.getsource(sys.modules[self._function.__module__])
@@ -128,10 +128,10 @@ def difference(text: str, python: ExecutorPython) -> str | None:
     if match := _NO_INTERPRETER.search(text):
         return f"Executors cannot start {match[1]}: {match[2]}. {_interpreter_remedy(python)}"
     if match := _NO_MODULE.search(text):
-        cause = "its archive is not unpacked" if python.is_packed else f"{match[1]} is missing there"
+        cause = "the packed archive is not unpacked" if python.is_packed else f"the package {match[1]} is missing"
         # With Spark Connect, the server's configuration selects the Python, regardless of the driver's path.
-        interpreter = "the Python that they run" if python.python == "same" else python.interpreter
-        return f"Executors have no connector in {interpreter}: {cause}. {_install(python)}"
+        interpreter = "their Python" if python.python == "same" else python.interpreter
+        return f"Executors cannot run the connector in {interpreter}: {cause}. {_install(python)}"
     if match := _NOT_STARTED.search(text):
         return f"Executors cannot start Python: {match[1].strip()}. {_interpreter_remedy(python)}"
     return None
@@ -162,32 +162,36 @@ def _message_of(facts: dict[str, str], python: ExecutorPython) -> str:
     match facts:
         case {"version": other}:
             return (
-                f"Executors run another version of the connector: {where} has {other}, and this is {version}. "
+                f"Executors run another version of the connector: {where} uses {other}, but the driver uses {version}. "
                 f"{_install(python)}"
             )
         case {"missing": _}:
-            return f"Executors have no connector: {where} does not have it. {_install(python)}"
+            return f"Executors cannot run the connector: it is not installed in {where}. {_install(python)}"
         case {"abi": abi}:
             return (
-                "Executors cannot use the connector's packages that spark.python: pack sends: they are built for "
-                f"{sysconfig.get_config_var('SOABI')}, but {where} is {abi}. Run the connector on the same kind of "
-                "machine, or install it on the executors and set spark.python to its interpreter's path."
+                "Executors cannot use the packages that the connector sends with spark.python: pack. The packages are "
+                f"built for {sysconfig.get_config_var('SOABI')}, but {where} needs {abi}. Run the connector on the "
+                "same kind of machine as the executors. Or install the connector on the executors, and set "
+                "spark.python to the path of its interpreter."
             )
         case {"unusable": error}:
             return (
-                f"Executors cannot load the connector: {where} says {error}. Install the connector on the executors "
-                "with packages for their operating system, and set spark.python to its interpreter's path."
+                f"Executors cannot load the connector in {where}: {error}. Install the connector on the executors "
+                "with packages for their operating system, and set spark.python to the path of its interpreter."
             )
     return f"Executors cannot run the connector in {where}. {_install(python)}"
 
 
 def _other_python(version: str, python: ExecutorPython) -> str:
     remedy = (
-        f"Install Python {MINOR_VERSION} on them" if python.is_packed else "Set spark.python to the path of one on them"
+        f"Install Python {MINOR_VERSION} on the executors"
+        if python.is_packed
+        else f"Set spark.python to the path of Python {MINOR_VERSION} on the executors"
     )
+    executors = version.replace(", ", ".")
     return (
-        f"Executors run Python {version.replace(', ', '.')} and the connector Python {MINOR_VERSION}, but Spark needs "
-        f"the same minor version. {remedy}, or run the connector with theirs."
+        f"Executors run Python {executors}, but the connector runs Python {MINOR_VERSION}. Spark needs the same minor "
+        f"version on both sides. {remedy}, or run the connector with Python {executors}."
     )
 
 
@@ -196,13 +200,16 @@ def _install(python: ExecutorPython) -> str:
     if python.is_packed:
         return "See the executors' logs for the cause."
     return (
-        f"Install destination-datalake {version} there, set spark.python to the path of an interpreter that has it, "
-        "or set it to pack, which sends the connector's packages to executors that have Python "
-        f"{MINOR_VERSION}."
+        f"Install destination-datalake {version} on the executors, or set spark.python to the path of an interpreter "
+        "that contains this version. Or set spark.python to pack, which sends the connector's packages to executors "
+        f"with Python {MINOR_VERSION}."
     )
 
 
 def _interpreter_remedy(python: ExecutorPython) -> str:
     if python.is_packed:
-        return f"Executors need /bin/sh and Python {MINOR_VERSION}, found by PYSPARK_PYTHON or PATH."
-    return "Set spark.python to the path of the connector's interpreter on executors, or to pack."
+        return (
+            f"Executors need /bin/sh and Python {MINOR_VERSION}. Add this Python to the executors' PATH, or set "
+            "PYSPARK_PYTHON to its path."
+        )
+    return "Set spark.python to the path of the connector's interpreter on the executors, or to pack."

@@ -81,5 +81,5 @@ def test_a_sync_whose_hosts_all_go_away_ends_with_what_was_acknowledged_safe(
     assert len(run.states) == 1
     (error,) = run.errors
     assert error["failure_type"] == "transient_error"
-    assert f"{standalone.master} has had no executor for this sync for 60 s" in error["message"]
+    assert f"{standalone.master} started no executor for this sync within 60 s" in error["message"]
     assert warehouse.ids("orders") == [1]

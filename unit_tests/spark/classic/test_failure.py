@@ -130,7 +130,7 @@ class Thrown(Exception):
             NOISE,
             "local[*]",
             "transient_error",
-            "start: RuntimeError: no gateway. The log has the details.",
+            "start: RuntimeError: no gateway. See the log for details.",
         ),
     ],
     ids=["master", "address", "memory", "no output"],
@@ -232,8 +232,8 @@ def test_missing_executor_is_reported_with_the_requested_resources() -> None:
     failure = no_executor(APPLICATION, 60)
 
     assert failure.failure.type == "transient_error"
-    assert "spark://lake:7077 has had no executor for this sync for 60 s" in str(failure)
-    assert "executors with 4g of memory and 3 cores, 12 cores in all" in str(failure)
+    assert "spark://lake:7077 started no executor for this sync within 60 s" in str(failure)
+    assert "executors with 4g of memory and 3 cores, at most 12 cores in total" in str(failure)
 
 
 def test_executors_that_exit_early_are_reported_with_the_driver_s_address() -> None:
@@ -242,7 +242,7 @@ def test_executors_that_exit_early_are_reported_with_the_driver_s_address() -> N
     assert failure is not None
     assert failure.failure.type == "config_error"
     assert "EXITED (Command exited)" in str(failure)
-    assert "they cannot reach this driver, at 10.0.0.7:40001" in str(failure)
+    assert "the executors cannot reach this driver at 10.0.0.7:40001" in str(failure)
     assert executors_end(APPLICATION, (RUNNING,)) is None
 
 
@@ -251,9 +251,9 @@ def test_executors_that_exit_early_are_reported_with_the_driver_s_address() -> N
     [
         (
             (f"{REMOVED}: KILLED",),
-            "spark://lake:7077 has ended this sync's application (Master removed our application",
+            "spark://lake:7077 ended this sync's application (Master removed our application",
         ),
-        ((EXITED, f"{REMOVED}: FAILED"), "FAILED; the last executor to end: EXITED (Command exited)"),
+        ((EXITED, f"{REMOVED}: FAILED"), "FAILED; last ended executor: EXITED (Command exited)"),
         ((UNRESPONSIVE,), "spark://lake:7077 did not respond (All masters are unresponsive!)"),
     ],
 )

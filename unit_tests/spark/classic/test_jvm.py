@@ -72,8 +72,8 @@ def test_only_a_lost_executor_is_logged_as_a_warning(caplog: pytest.LogCaptureFi
 
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        "Spark lost executor 0 on 10.0.0.2 (Remote RPC client disassociated). It reruns the executor's tasks on other "
-        "executors."
+        "Spark lost executor 0 on 10.0.0.2 (Remote RPC client disassociated). Spark reruns the tasks of this executor "
+        "on other executors."
     ]
 
 

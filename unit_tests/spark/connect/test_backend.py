@@ -144,12 +144,12 @@ def test_sessions_that_end_again_and_again_end_the_sync(server: Server, backend:
     # Each new session runs the probe, and then loses the job.
     server.executions = [CLOSED, None, CLOSED, None, CLOSED, None, CLOSED]
 
-    with pytest.raises(SparkFailed, match="end again and again"):
+    with pytest.raises(SparkFailed, match="ended repeatedly"):
         backend.run(doubled, [1])
 
     assert len(server.sessions) == 1 + backends._MAX_LOST_SESSIONS
     assert isinstance(backend.ended(), SparkFailed)
-    with pytest.raises(SparkFailed, match="end again and again"):
+    with pytest.raises(SparkFailed, match="ended repeatedly"):
         backend.run(doubled, [1])
 
 
@@ -180,7 +180,7 @@ def test_a_server_is_used_with_its_token(sent: str, *, accepted: bool) -> None:
 def test_a_property_that_the_server_does_not_let_sessions_change_is_refused_by_name(server: Server) -> None:
     server.static = {"spark.executor.memory"}
 
-    with pytest.raises(SparkFailed, match=r"spark.executor.memory cannot be set by spark.conf") as refused:
+    with pytest.raises(SparkFailed, match=r"Cannot set spark.executor.memory from spark.conf") as refused:
         started(server, {"spark.executor.memory": "4g"})
 
     assert refused.value.failure.type == "config_error"
@@ -269,7 +269,7 @@ def config(**spark: Any) -> Config:
 def test_messages_name_the_server_without_its_parameters() -> None:
     spark = config(remote="sc://lake:15002/;use_ssl=true").spark
 
-    assert Endpoint.of(spark).name == "the Spark Connect server sc://lake:15002"
+    assert Endpoint.from_options(spark).name == "the Spark Connect server sc://lake:15002"
 
 
 def test_a_check_opens_a_session_and_ends_it() -> None:

@@ -55,8 +55,8 @@ def test_error_is_classified(error: Exception, expected: ErrorKind) -> None:
             "did not respond (Connection refused)",
         ),
         (ErrorKind.NO_EXECUTORS, NoExecutors("4 tasks have waited"), "transient_error", "has no executor"),
-        (ErrorKind.STOPPED, answered("SparkContext was shut down"), "transient_error", "Start it again"),
-        (ErrorKind.SESSION_LOST, answered("SESSION_CLOSED"), "transient_error", "end again and again"),
+        (ErrorKind.STOPPED, answered("SparkContext was shut down"), "transient_error", "Start Spark again"),
+        (ErrorKind.SESSION_LOST, answered("SESSION_CLOSED"), "transient_error", "ended repeatedly"),
         (ErrorKind.JOB_FAILED, answered("boom"), "transient_error", "cannot run the connector's jobs: boom"),
     ],
 )

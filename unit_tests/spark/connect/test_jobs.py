@@ -60,7 +60,7 @@ def test_rows_in_any_order_are_put_together() -> None:
 def test_a_result_that_lacks_a_row_is_refused() -> None:
     table = collected(mapping.result_rows(0, values.encode([bytes(2 * mapping._ROW_BYTES)])))
 
-    with pytest.raises(values.InvalidResults, match="2 of 3 parts"):
+    with pytest.raises(values.InvalidResults, match="2 instead of 3 parts"):
         jobs.results_of(table.slice(0, 2), bytes)
 
 

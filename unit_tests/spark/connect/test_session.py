@@ -127,7 +127,9 @@ def test_tasks_that_no_executor_takes_end_their_job_after_a_warning(caplog: pyte
     clock.now = 299
     watch([stage(4, 0)], 0, "job", False)
 
-    assert [record.message for record in caplog.records] == ["Spark's tasks have waited for an executor for 61 s."]
+    assert [record.message for record in caplog.records] == [
+        "Spark tasks have waited for an executor for 61 s. Check that the cluster can start executors."
+    ]
     clock.now = 301
     with pytest.raises(NoExecutors, match="4 tasks have waited for 301 s"):
         watch([stage(4, 0)], 0, "job", False)

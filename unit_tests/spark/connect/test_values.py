@@ -203,5 +203,5 @@ def test_what_no_job_answers_is_refused(sent: bytes) -> None:
 
 
 def test_a_value_without_an_encoding_is_refused_where_it_arises() -> None:
-    with pytest.raises(TypeError, match="object cannot be a part of a result"):
+    with pytest.raises(TypeError, match="object cannot be part of a result"):
         encode([object()])

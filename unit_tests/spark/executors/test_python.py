@@ -142,24 +142,24 @@ def told(**facts: str) -> str:
 @pytest.mark.parametrize(
     ("text", "python", "words"),
     [
-        (told(missing="destination-datalake"), PATH, "have no connector: /opt/lake/bin/python on worker-7"),
-        (told(missing="destination-datalake"), UNSET, "or set it to pack"),
-        (told(version="9.9.9"), UNSET, "another version of the connector: /opt/lake/bin/python on worker-7 has 9.9.9"),
+        (told(missing="destination-datalake"), PATH, "it is not installed in /opt/lake/bin/python on worker-7"),
+        (told(missing="destination-datalake"), UNSET, "Or set spark.python to pack"),
+        (told(version="9.9.9"), UNSET, "another version of the connector: /opt/lake/bin/python on worker-7 uses 9.9.9"),
         (
             told(abi="cpython-311-aarch64-linux-gnu"),
             PACK,
-            "/opt/lake/bin/python on worker-7 is cpython-311-aarch64",
+            "/opt/lake/bin/python on worker-7 needs cpython-311-aarch64",
         ),
-        (told(unusable="GLIBC_2.28 not found (x86_64, glibc 2.26)"), PACK, "worker-7 says GLIBC_2.28 not found"),
+        (told(unusable="GLIBC_2.28 not found (x86_64, glibc 2.26)"), PACK, "worker-7: GLIBC_2.28 not found"),
         (
             "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark",
             UNSET,
-            f"Executors run Python 3.9 and the connector Python {MINOR_VERSION}",
+            f"Executors run Python 3.9, but the connector runs Python {MINOR_VERSION}",
         ),
         (
             "[PYTHON_VERSION_MISMATCH] Python in worker has different version (3, 9) than that in driver 3.11",
             PACK,
-            f"Install Python {MINOR_VERSION} on them, or run the connector with theirs",
+            f"Install Python {MINOR_VERSION} on the executors, or run the connector with Python 3.9",
         ),
         (
             'java.io.IOException: Cannot run program "/opt/lake/bin/python": error=2, No such file or directory\n\tat',
@@ -176,10 +176,18 @@ def told(**facts: str) -> str:
             "module specification for 'destination_datalake.spark.worker_daemon' (ModuleNotFoundError: No module named "
             "'destination_datalake')\nPYTHONPATH was:",
             PATH,
-            "no connector in /opt/lake/bin/python: destination_datalake is missing there",
+            "cannot run the connector in /opt/lake/bin/python: the package destination_datalake is missing",
         ),
-        ("ModuleNotFoundError: No module named 'pyarrow'", PATH, "pyarrow is missing there. Install destination-"),
-        ("ModuleNotFoundError: No module named 'pyarrow'", UNSET, "no connector in the Python that they run: pyarrow"),
+        (
+            "ModuleNotFoundError: No module named 'pyarrow'",
+            PATH,
+            "the package pyarrow is missing. Install destination-",
+        ),
+        (
+            "ModuleNotFoundError: No module named 'pyarrow'",
+            UNSET,
+            "cannot run the connector in their Python: the package pyarrow",
+        ),
         (
             "Error from python worker:\n  ./destination-datalake/bin/python: 16: exec: python3: not found\nPYTHONPATH",
             PACK,
