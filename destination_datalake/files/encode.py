@@ -113,13 +113,13 @@ def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEnco
     """
     if all(isinstance(segment.location, LocalFile) for segment in unit.segments):
         return NotEncoded(failed.failure, unit.stream)
-    message = f"{failed.failure.message} This was on an executor, on host {socket.gethostname()}."
+    message = f"{failed.failure.message} The error occurred on an executor on host {socket.gethostname()}."
     denied = failed.failure.missing is not None or "credentials" in failed.failure.message
     if denied and isinstance(access.identity, Environment):
         message = message.replace("the connector's identity", "the executors' role")
         message += (
-            " Executors have the credentials that they find there: give them a role that may read and write under "
-            "bucket_prefix, or set spark.executor_credentials to session."
+            " Executors use the credentials of their own environment. Give the executors a role that can read and "
+            "write objects under bucket_prefix, or set spark.executor_credentials to session."
         )
     return NotEncoded(replace(failed.failure, message=message), unit.stream)
 
@@ -179,7 +179,7 @@ class KeyGuard:
         rows = self._changed(decoded.changes)
         if not len(rows):
             return decoded
-        message = "the primary key, the cursor or the time of deletion cannot be kept as it was sent"
+        message = "the primary key, the cursor or the time of deletion cannot be stored unchanged"
         rejected = [RejectedLine(decoded.lines[row], KEY_CHANGED, message) for row in rows.tolist()]
         kept = np.ones(decoded.rows, np.bool_)
         kept[rows] = False
@@ -191,6 +191,6 @@ class KeyGuard:
         entries = changes.flatten()
         field = entries.field("field")
         is_truncated: Any = pc.equal(entries.field("change"), pa.scalar(TRUNCATED)).fill_null(False)
-        of_key, of_any = pc.is_in(field, self._key), pc.is_in(field, self._all)
-        wrong: Any = pc.or_(of_key, pc.and_not(of_any, is_truncated))
+        in_key, is_guarded = pc.is_in(field, self._key), pc.is_in(field, self._all)
+        wrong: Any = pc.or_(in_key, pc.and_not(is_guarded, is_truncated))
         return np.unique(pc.list_parent_indices(changes).filter(wrong).to_numpy(False).astype(np.int64))

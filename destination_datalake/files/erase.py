@@ -140,10 +140,10 @@ def _problem(group: Sequence[StoredObject], task: EraseTask, error: Exception) -
     remedy = None
     if isinstance(error, UnsupportedFile | EOFError | BadGzipFile):
         remedy = (
-            f"Cannot determine whether {uri} has rows to be erased: the file {error}. Another program has written or "
-            "changed it. Delete it, or let that program write it again, and repeat the command."
+            f"Cannot determine whether {uri} contains rows to erase: the file {error}. Another program wrote or "
+            "changed this file. Delete the file, or rewrite it with that program, and run the command again."
         )
-    return Problem(f"{uri} could not be searched", "search and replace", uri, task.access, remedy)
+    return Problem(f"Cannot erase rows from {uri}", "search or replace", uri, task.access, remedy)
 
 
 def _erase(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
@@ -329,7 +329,7 @@ class _DeadRecords:
         try:
             return [_REJECT.decode(line) for line in lines.split(b"\n") if line.strip()]
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise UnsupportedFile("has a line that is not a reject") from error
+            raise UnsupportedFile("contains a line that is not a rejected record") from error
 
     def _matches(self, rejects: Sequence[_RejectLine]) -> NDArray[np.bool_]:
         texts = [self._record(reject) for reject in rejects]

@@ -63,7 +63,7 @@ class Problem:
 
 _SESSION_ENDED = (
     "the executors' session credentials expired before the job ended. Lower batch_size_mb, or raise "
-    "session_duration_seconds; the next sync continues from its last state."
+    "session_duration_seconds. The next sync continues from the last state."
 )
 
 

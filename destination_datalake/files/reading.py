@@ -153,7 +153,9 @@ class OpenedFile:
         self.row_count = metadata.num_rows
         self.schema = self.parquet.schema_arrow
         if stored.source.rows not in (UNKNOWN, self.row_count):
-            raise UnsupportedFile(f"has {self.row_count} rows, and {stored.source.rows} by the table's metadata")
+            raise UnsupportedFile(
+                f"contains {self.row_count} rows, but the table's metadata records {stored.source.rows}"
+            )
         self.all_groups: list[RowGroup] = []
         first = 0
         for number in range(metadata.num_row_groups):
@@ -370,7 +372,7 @@ def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
         return None
     dead = np.zeros(source.rows, np.bool_)
     for stored in open_files(source.position_deletes, s3):
-        with parquet_errors("has position deletes that cannot be read as Parquet"):
+        with parquet_errors("has position delete files that cannot be read as Parquet"):
             for positions in _positions(stored, source.uri):
                 # Other writers may write positions beyond the last row of the file. These have no effect.
                 dead[positions[(positions >= 0) & (positions < source.rows)]] = True
@@ -402,7 +404,7 @@ def _column(schema: pa.Schema, id_: int, name: str) -> str:
         if field_id(field) == id_:
             return field.name
     if name not in schema.names:
-        raise UnsupportedFile(f"has position deletes without the column {name}")
+        raise UnsupportedFile(f"has a position delete file without the column {name}")
     return name
 
 
@@ -451,7 +453,7 @@ class Projection:
         self._target = target
         positions = _by_id(list(source))
         if missing := _ids(target) & set(required_ids) - _ids(source):
-            raise UnsupportedFile(f"does not have the columns of its partition (field ids {sorted(missing)})")
+            raise UnsupportedFile(f"lacks the columns of its partition (field IDs {sorted(missing)})")
         self._positions = [positions.get(_id(field)) for field in target]
         self.fields = [None if position is None else source.field(position) for position in self._positions]
         """For each column of `target`, the corresponding column of the file, or None if the file lacks the column."""
@@ -460,7 +462,7 @@ class Projection:
         self.columns = list(dict.fromkeys(name for name in self.sources if name is not None))
         """The names of the columns to read from the file."""
         if len(set(source.names)) < len(source.names):
-            raise UnsupportedFile("has two columns of one name")
+            raise UnsupportedFile("contains two columns with the same name")
 
     def __call__(self, rows: pa.RecordBatch) -> pa.Table:
         """Return the rows with the columns of `target`.
@@ -499,11 +501,11 @@ def _projected(array: pa.Array[Any], source: pa.Field[Any], target: pa.Field[Any
         from_arrays = cast("Any", pa.MapArray.from_arrays)
         return cast("pa.Array[Any]", from_arrays(of_map.offsets, keys, items, type=new, mask=mask))
     if not _is_promotion(old, new):
-        raise UnsupportedFile(f"has column {source.name} as {old}, which is {new} in the table")
+        raise UnsupportedFile(f"stores column {source.name} as {old}, but the table's type is {new}")
     try:
         return array.cast(new)
     except pa.ArrowInvalid as error:
-        raise UnsupportedFile(f"has values in column {source.name} that {new} cannot hold") from error
+        raise UnsupportedFile(f"contains values in column {source.name} that type {new} cannot represent") from error
 
 
 def _struct(array: pa.StructArray, old: pa.StructType, new: pa.StructType) -> pa.Array[Any]:
@@ -516,7 +518,7 @@ def _struct(array: pa.StructArray, old: pa.StructType, new: pa.StructType) -> pa
         else:
             children.append(_projected(array.field(position), old.field(position), field))
     if not children:
-        raise UnsupportedFile("has a struct without fields")
+        raise UnsupportedFile("contains a struct without fields")
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(new), mask=mask)
 
@@ -556,7 +558,7 @@ def _by_id(fields: Sequence[pa.Field[Any]]) -> dict[int, int]:
     for position, field in enumerate(fields):
         id_ = _id(field)
         if id_ in positions:
-            raise UnsupportedFile("has two columns of one field id")
+            raise UnsupportedFile("contains two columns with the same field ID")
         positions[id_] = position
     return positions
 
@@ -570,5 +572,5 @@ def _ids(fields: Any) -> set[int]:
 def _id(field: pa.Field[Any]) -> int:
     id_ = field_id(field)
     if id_ is None:
-        raise UnsupportedFile("has columns without field ids")
+        raise UnsupportedFile("contains columns without field IDs")
     return id_

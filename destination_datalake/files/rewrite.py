@@ -102,8 +102,8 @@ def _problem(task: RewriteTask, error: Exception) -> Problem:
     remedy = None
     if exhaustion(error) is None and isinstance(error, pa.ArrowException | OSError | UnsupportedFile):
         remedy = (
-            f"Columns of the table must be widened, but its object {task.source} cannot be read as Parquet with "
-            "them. Remove or repair the object, or set numeric_types so that no column need be widened."
+            f"Cannot widen the columns of the table: its object {task.source} cannot be read as Parquet with these "
+            "columns. Remove or repair the object, or set numeric_types so that no column must be widened."
         )
     return Problem(f"Cannot rewrite {task.source}", "rewrite", task.source, task.access, remedy)
 
@@ -233,7 +233,7 @@ def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
     A failed task yields a Failed and does not stop the job.
     """
     for task in tasks:
-        headline = f"Files under {task.folder} could not be compacted"
+        headline = f"Cannot compact files under {task.folder}"
         problem = Problem(headline, "compact files under", task.folder, task.access)
         yield attempt(partial(_compact, task), problem)
 

@@ -106,7 +106,8 @@ def find_by_row_id(tasks: Iterable[RowIdTask]) -> Iterator[RowIdMatches | Failed
     A failed task yields a Failed and does not stop the job.
     """
     for task in tasks:
-        problem = Problem("Rows could not be searched", "read files of", task.sources[0].uri, task.access)
+        uri = task.sources[0].uri
+        problem = Problem(f"Cannot search rows in {uri} and the next files", "read", uri, task.access)
         yield attempt(partial(_rows_of_units, task), problem)
 
 
@@ -171,7 +172,7 @@ def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[
                 rows += text.count(b"\n")
                 _add_lines([match[1].decode() for match in _ID_IN_JSON.finditer(text)], units, lines)
         except (EOFError, BadGzipFile) as error:
-            raise ConfigError(f"{uri} cannot be read: {error}. Restore it from a copy, or delete it.") from error
+            raise ConfigError(f"Cannot read {uri}: {error}. Restore the file from a copy, or delete it.") from error
     return lines, rows
 
 
@@ -200,7 +201,7 @@ _MAX_RAW_IDS = 10_000
 """Maximum number of row IDs per file that are sent to the driver. They take 160 kB."""
 
 _NO_FIELD_IDS = (
-    "has columns without field ids. Another program has written it: let that program write the table's files again "
+    "contains columns without field IDs. Another program wrote this file. Rewrite the table's files with that program "
     "(Spark: CALL system.rewrite_data_files with the option rewrite-all)"
 )
 
@@ -255,7 +256,8 @@ def find_by_column_value(tasks: Iterable[ColumnValueTask]) -> Iterator[ColumnMat
     A failed task yields a Failed and does not stop the job.
     """
     for task in tasks:
-        problem = Problem("Rows to erase could not be searched", "read files of", task.sources[0].uri, task.access)
+        uri = task.sources[0].uri
+        problem = Problem(f"Cannot search rows to erase in {uri} and the next files", "read", uri, task.access)
         yield attempt(partial(_column_matches, task), problem)
 
 
@@ -364,7 +366,7 @@ def matching_rows(
         try:
             cast = values.cast(type_, safe=not pa.types.is_timestamp(values.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UnsupportedFile(f"has column {name} as {values.type}, which is {type_} in the table") from error
+            raise UnsupportedFile(f"stores column {name} as {values.type}, but the table's type is {type_}") from error
         matches[first : first + len(values)] = matches_of(cast, wanted)
     return matches, bool(groups)
 

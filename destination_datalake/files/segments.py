@@ -83,8 +83,8 @@ class SegmentGone(ConnectorError):
     def __init__(self, uri: str) -> None:
         message = (
             f"The staged records in {uri} no longer exist. A lifecycle rule of the bucket, or another process, deleted "
-            "them. No acknowledged record is lost. Run the sync again; a lifecycle rule of _staging/ needs more days "
-            "than a sync takes."
+            "them. No acknowledged record is lost. Run the sync again. If a lifecycle rule deletes objects in "
+            "_staging/, set it to more days than a sync takes."
         )
         super().__init__(Failure(message, f"{uri} was deleted or replaced", "transient_error"))
 
@@ -94,8 +94,8 @@ class SegmentUnreadable(ConnectorError):
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
-            f"The staged records in {uri} cannot be read: S3's responses ended early or stalled, several times in a "
-            "row. Check the network between Spark's executors and S3, and run the sync again."
+            f"Cannot read the staged records in {uri}: S3's responses ended early or stalled several times in a row. "
+            "Check the network between Spark's executors and S3, and run the sync again."
         )
         super().__init__(Failure(message, reason, "transient_error"))
 

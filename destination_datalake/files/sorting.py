@@ -130,17 +130,20 @@ class Spill:
         try:
             yield
         except OSError as error:
-            where = f"The disk for rows that wait for the files of their partitions ({self._directory})"
+            where = f"The disk for spilled rows of partitions ({self._directory})"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 message = (
-                    f"{where} is full. Set TMPDIR (for executors of a cluster, spark.local.dir) to a folder on a "
+                    f"{where} is full. Set TMPDIR (on executors of a cluster: spark.local.dir) to a folder on a "
                     "larger disk, or lower batch_size_mb."
                 )
             elif (exhausted := exhaustion(error)) is not None:
-                message = f"Rows that wait for the files of their partitions cannot be written to disk. {exhausted}"
+                message = f"Cannot write spilled rows of partitions to disk. {exhausted}"
             else:
                 reason = os.strerror(error.errno or errno.EIO)
-                message = f"{where} failed: {reason}. Set TMPDIR to a folder that can be written."
+                message = (
+                    f"{where} failed: {reason}. Set TMPDIR (on executors of a cluster: spark.local.dir) to a writable "
+                    "folder."
+                )
             raise SpillFailed(Failure(message, str(error), "transient_error")) from error
 
 

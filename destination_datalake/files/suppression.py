@@ -73,11 +73,12 @@ class SuppressionRule:
         """
         ids = _recent.pop(self.uri, None)
         if ids is None:
-            with naming_object("read which records are suppressed from", self.uri):
+            with naming_object("read the suppressed IDs from", self.uri):
                 if (content := get_or_none(s3, self.uri)) is None:
                     raise ConfigError(
-                        f"{self.uri} does not exist. It has the hashes of the ids whose records are suppressed. "
-                        "Restore it from a copy, or delete the folder of this request, which ends the suppression."
+                        f"{self.uri} does not exist. This object contains the hashes of the IDs whose records are "
+                        "suppressed. Restore the object from a copy. To end the suppression instead, delete the "
+                        "folder of this erasure request."
                     )
                 ids = HashedIds.of(content, self.salt)
         _recent[self.uri] = ids
@@ -190,14 +191,13 @@ def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
 
     Raises ConnectorError if a request cannot be read, because the sync would otherwise write suppressed records.
     """
-    doing, resource = "read whose records are to be rejected (`delete-rows --suppress`) from", f"{folder}/"
+    doing, resource = "read the suppression requests (`delete-rows --suppress`) from", f"{folder}/"
     try:
         return rules_of(folder, (request for request in requests(folder, access.client("s3")) if request.suppress))
     except ValueError as error:
         raise ConfigError(
-            f"Cannot {doing} {resource}: a {REQUEST} there is not as `delete-rows` has written it. No record of "
-            "this sync was written. Restore it from a copy, or delete its folder, which ends what that request "
-            "suppresses."
+            f"Cannot {doing} {resource}: a {REQUEST} in this folder is not valid. This sync wrote no records. "
+            f"Restore the {REQUEST} from a copy. To end the suppression of that request instead, delete its folder."
         ) from error
     except Exception as error:
         if (failure := explain(error, doing=doing, resource=resource)) is None:

@@ -48,7 +48,7 @@ def verify(tasks: Iterable[VerifyTask]) -> Iterator[VerifiedFile | Failed]:
     """Verify the files of each task. Yield one result per file. An error does not stop the job, but yields a Failed."""
     for task in tasks:
         for expected in task.files:
-            problem = Problem("A file could not be verified", "read files of", expected.source.uri, task.access)
+            problem = Problem(f"Cannot verify {expected.source.uri}", "read", expected.source.uri, task.access)
             yield attempt(partial(_verify, expected, task.access), problem)
 
 
@@ -59,7 +59,7 @@ def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
     if size is None:
         return replace(result, was_deleted=True) if expected.listed else replace(result, problems=("does not exist",))
     if size != source.size:
-        return replace(result, problems=(f"has {size} bytes, and {source.size} by the table's metadata",))
+        return replace(result, problems=(f"contains {size} bytes, but the table's metadata records {source.size}",))
     try:
         with tempfile.TemporaryDirectory(prefix="verify-") as folder:
             copy = Path(folder, "copy")
@@ -77,7 +77,9 @@ def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
                 rows, longest, problems = _read_lines(copy, is_gzip=is_gzip)
                 by_duckdb = _read_lines_by_duckdb(copy, longest, is_gzip=is_gzip) if not problems else None
                 if by_duckdb is not None and by_duckdb != (rows,):
-                    problems = (f"has {rows} lines as the connector reads it, and {by_duckdb[0]} as DuckDB does",)
+                    problems = (
+                        f"contains {rows} lines according to the connector, but {by_duckdb[0]} according to DuckDB",
+                    )
             else:
                 rows, problems, by_duckdb = max(source.rows, 0), (), None
     except UnsupportedFile as error:
@@ -123,7 +125,7 @@ def _read_parquet(expected: ExpectedFileStats, s3: S3Client) -> tuple[int, tuple
         names = file.schema_arrow.names
         rows, file_schema = file.metadata.num_rows, file.schema_arrow
         if expected.source.rows not in (UNKNOWN, rows):
-            raise UnsupportedFile(f"has {rows} rows, and {expected.source.rows} by the table's metadata")
+            raise UnsupportedFile(f"contains {rows} rows, but the table's metadata records {expected.source.rows}")
         if expected.schema is not None and not has_field_ids(expected.schema):
             _require_columns(file_schema, expected.schema)
         if expected.schema is not None and has_field_ids(expected.schema) and has_field_ids(file_schema):
@@ -150,7 +152,7 @@ def _read_parquet(expected: ExpectedFileStats, s3: S3Client) -> tuple[int, tuple
             for check in checks:
                 check.add(table)
     if read != rows:
-        raise UnsupportedFile(f"has {rows} rows by its footer, of which {read} can be read")
+        raise UnsupportedFile(f"contains {read} readable rows, but its footer records {rows}")
     return rows, tuple(problem for check in checks for problem in check.problems()), values
 
 
@@ -175,10 +177,10 @@ class _ColumnCheck:
 
     def problems(self) -> Iterator[str]:
         if self._outside:
-            yield f"has values in column {self._expected.column} beyond the bounds in its manifest"
+            yield f"contains values in column {self._expected.column} outside the bounds in its manifest"
         nulls = self._expected.nulls
         if nulls not in (None, self._nulls):
-            yield f"has {self._nulls} nulls in column {self._expected.column}, and {nulls} by its manifest"
+            yield f"contains {self._nulls} nulls in column {self._expected.column}, but its manifest records {nulls}"
 
 
 class _PartitionCheck:
@@ -214,7 +216,7 @@ class _PartitionCheck:
 
     def problems(self) -> Iterator[str]:
         if self._differs:
-            yield f"has rows of another partition than {self._key.name} of its folder"
+            yield f"contains rows whose value of partition key {self._key.name} differs from its folder"
 
 
 def _comparable(values: Any) -> Any:
@@ -239,27 +241,29 @@ def _require_columns(file_schema: pa.Schema, table_schema: pa.Schema) -> None:
     fields = {field.name.lower(): field for field in file_schema}
     shared = [(fields[field.name.lower()], field) for field in table_schema if field.name.lower() in fields]
     if not shared:
-        raise UnsupportedFile("has none of the table's columns")
+        raise UnsupportedFile("contains none of the table's columns")
     for in_file, in_table in shared:
-        if not _is_same(in_file.type, in_table.type):
-            raise UnsupportedFile(f"has column {in_file.name} as {in_file.type}, which is {in_table.type} in the table")
+        if not _is_same_type(in_file.type, in_table.type):
+            raise UnsupportedFile(
+                f"stores column {in_file.name} as {in_file.type}, but the table's type is {in_table.type}"
+            )
 
 
-def _is_same(one: Any, two: Any) -> bool:
+def _is_same_type(in_file: Any, in_table: Any) -> bool:
     """Return whether engines read values of both types as equal. Names and nullability of nested fields may differ."""
     types = pa.types
-    if types.is_null(two):
+    if types.is_null(in_table):
         return True  # The table has a type that this connector never writes: accept any type.
-    if types.is_struct(one) and types.is_struct(two):
-        nested = {field.name.lower(): field.type for field in two}
-        return all(_is_same(field.type, nested.get(field.name.lower(), field.type)) for field in one)
-    if types.is_list(one) and types.is_list(two):
-        return _is_same(one.value_type, two.value_type)
-    if types.is_timestamp(one) and types.is_timestamp(two):
+    if types.is_struct(in_file) and types.is_struct(in_table):
+        nested = {field.name.lower(): field.type for field in in_table}
+        return all(_is_same_type(field.type, nested.get(field.name.lower(), field.type)) for field in in_file)
+    if types.is_list(in_file) and types.is_list(in_table):
+        return _is_same_type(in_file.value_type, in_table.value_type)
+    if types.is_timestamp(in_file) and types.is_timestamp(in_table):
         return True
-    if types.is_dictionary(one):
-        return _is_same(one.value_type, two)
-    return bool(one.equals(two))
+    if types.is_dictionary(in_file):
+        return _is_same_type(in_file.value_type, in_table)
+    return bool(in_file.equals(in_table))
 
 
 # --- JSON lines -------------------------------------------------------------------------------------------------------
@@ -274,10 +278,14 @@ def _read_lines(copy: Path, *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]
             while line := lines.readline(MAX_MEMBER_BYTES + 1):
                 number, longest = number + 1, max(longest, len(line))
                 if longest > MAX_MEMBER_BYTES:
-                    return number, longest, (f"has more than {MAX_MEMBER_BYTES:,} bytes in line {number}",)
+                    return (
+                        number,
+                        longest,
+                        (f"exceeds the limit of {MAX_MEMBER_BYTES:,} bytes per line in line {number}",),
+                    )
                 decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return number, longest, (f"has no JSON object in line {number}",)
+        return number, longest, (f"contains no valid JSON object in line {number}",)
     except (EOFError, OSError, zlib.error):
         return number, longest, (f"cannot be decompressed after line {number}",)
     return number, longest, ()
@@ -330,8 +338,8 @@ def _first_row(copy: Path, query: str) -> tuple[int, ...] | None:
 
 
 def _difference(own: Sequence[int], by_duckdb: Sequence[int], columns: Sequence[str]) -> str:
-    name, one, two = next(
-        (name, one, two) for name, one, two in zip(["", *columns], own, by_duckdb, strict=True) if one != two
+    name, own_count, duckdb_count = next(
+        counts for counts in zip(["", *columns], own, by_duckdb, strict=True) if counts[1] != counts[2]
     )
     noun = f"values in column {name}" if name else "rows"
-    return f"has {one} {noun} as the connector reads it, and {two} as DuckDB does"
+    return f"contains {own_count} {noun} according to the connector, but {duckdb_count} according to DuckDB"

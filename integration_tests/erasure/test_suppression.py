@@ -149,10 +149,10 @@ def test_a_sync_that_cannot_read_whom_to_reject_writes_nothing(
 
     assert [run.exit_code for run in runs] == [1, 1, 1]
     assert [run.errors[0]["failure_type"] for run in runs] == ["config_error"] * 3, [run.errors for run in runs]
-    assert "Cannot read whose records are to be rejected (`delete-rows --suppress`) from s3://" in str(runs[0].errors)
+    assert "Cannot read the suppression requests (`delete-rows --suppress`) from s3://" in str(runs[0].errors)
     assert "s3:GetObject" in str(runs[0].errors)
-    assert "Cannot read which records are suppressed from s3://" in str(runs[1].errors)
-    assert "request.json there is not as `delete-rows` has written it" in str(runs[2].errors)
+    assert "Cannot read the suppressed IDs from s3://" in str(runs[1].errors)
+    assert "request.json in this folder is not valid" in str(runs[2].errors)
     assert difference(before, whole(lake)) == []
 
 

@@ -181,14 +181,22 @@ def broken_line(lake: Lake, key: str) -> str:
 
 ICEBERG_CORRUPTIONS: Sequence[tuple[str, Corrupt, str]] = [
     ("deleted", delete, "does not exist"),
-    ("truncated", truncate, r"has \d+ bytes, and \d+ by the table's metadata"),
-    ("fewer rows", changed(lambda rows: rows.slice(1)), "has 2 rows, and 3 by"),
-    ("another schema", with_id(lambda ids: ids.cast(pa.string())), "has column id as string, which is int32"),
-    ("bounds that lie", with_id(lambda ids: pc.add(ids, 100)), "values in column id beyond the bounds in its manifest"),
+    ("truncated", truncate, r"contains \d+ bytes, but the table's metadata records \d+"),
+    ("fewer rows", changed(lambda rows: rows.slice(1)), "contains 2 rows, but the table's metadata records 3"),
+    (
+        "another schema",
+        with_id(lambda ids: ids.cast(pa.string())),
+        "stores column id as string, but the table's type is int32",
+    ),
+    (
+        "bounds that lie",
+        with_id(lambda ids: pc.add(ids, 100)),
+        "values in column id outside the bounds in its manifest",
+    ),
     (
         "nulls that lie",
         with_id(lambda ids: pc.if_else(pc.equal(ids, pa.scalar(2, ids.type)), pa.scalar(None, ids.type), ids)),
-        "has 1 nulls in column id, and 0 by its manifest",
+        "contains 1 nulls in column id, but its manifest records 0",
     ),
     ("no Parquet", lambda lake, key: put(lake, key, bytes(len(read(lake, key)))), "cannot be read as Parquet"),
     ("no manifest", of_metadata(r"-m\d+\.avro$"), "does not exist"),
@@ -224,13 +232,18 @@ HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
         of_first_sync(same_rows_without_a_column),
         "report records .* so a file was replaced",
     ),
-    ("in another partition", BY_DAY, in_another_partition, "of another partition than extracted_at_day of its folder"),
+    (
+        "in another partition",
+        BY_DAY,
+        in_another_partition,
+        "value of partition key extracted_at_day differs from its folder",
+    ),
     ("truncated", HIVE_PARQUET, truncate, "cannot be read as Parquet"),
     (
         "another schema",
         HIVE_PARQUET,
         with_id(lambda ids: ids.cast(pa.string())),
-        "has column id as string, which is int",
+        "stores column id as string, but the table's type is int",
     ),
     (
         "a foreign file",
@@ -250,8 +263,8 @@ HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
         in_report("row_count"),
         "with 3 rows of run .* records 1 files with 4 rows",
     ),
-    ("a broken line", HIVE_JSONL, broken_line, "has no JSON object in line 2"),
-    ("a truncated file", HIVE_JSONL, truncate, "has no JSON object in line 3"),
+    ("a broken line", HIVE_JSONL, broken_line, "contains no valid JSON object in line 2"),
+    ("a truncated file", HIVE_JSONL, truncate, "contains no valid JSON object in line 3"),
 ]
 
 

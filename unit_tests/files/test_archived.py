@@ -308,7 +308,7 @@ def test_a_unit_whose_hashes_cannot_be_read_is_not_encoded(
         )
 
     assert isinstance(result, NotEncoded), result
-    assert "int64.bin.gone does not exist. It has the hashes of the ids" in result.failure.message
+    assert "int64.bin.gone does not exist. This object contains the hashes of the IDs" in result.failure.message
     assert result.failure.type == "config_error"
 
 

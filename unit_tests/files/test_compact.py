@@ -101,11 +101,11 @@ def test_files_that_cannot_be_compacted_are_left(lake: Cloud) -> None:
     assert content(lake, file).read().to_pylist() == ids(1, 2)
     assert file.sources == (sources[0].uri, sources[3].uri)
     assert {source.uri.rpartition("/")[2]: source.reason for source in file.skipped} == {
-        "foreign": "has columns without field ids",
+        "foreign": "contains columns without field IDs",
         "broken": "cannot be read as Parquet",
-        "wide": "has column id as double, which is int64 in the table",
+        "wide": "stores column id as double, but the table's type is int64",
         "torn": "cannot be read as Parquet",
-        "miscounted": "has 2 rows, and 1 by the table's metadata",
+        "miscounted": "contains 2 rows, but the table's metadata records 1",
         "damaged": "cannot be read as Parquet",
     }
     assert len(written(lake)) == 1
@@ -151,7 +151,9 @@ def test_unsupported_value_after_written_rows_restarts_the_task(lake: Cloud) -> 
     file = compacted(task(lake, *sources, schema=target))
 
     assert file.rows == 20_000
-    assert [source.reason for source in file.skipped] == ["has values in column at that timestamp[us] cannot hold"]
+    assert [source.reason for source in file.skipped] == [
+        "contains values in column at that type timestamp[us] cannot represent"
+    ]
     assert len(written(lake)) == 1
 
 
@@ -249,5 +251,5 @@ def test_a_file_whose_position_deletes_cannot_be_read_is_left(lake: Cloud) -> No
 
     file = compacted(task(lake, *sources[:2], with_deletes(sources[2], put_body(lake, "deletes", b"no Parquet"))))
 
-    assert [source.reason for source in file.skipped] == ["has position deletes that cannot be read as Parquet"]
+    assert [source.reason for source in file.skipped] == ["has position delete files that cannot be read as Parquet"]
     assert content(lake, file).read().to_pylist() == ids(0, 1)

@@ -344,7 +344,10 @@ def test_failure_of_a_unit_from_another_machine_names_the_executor_s_host(cloud:
 
     assert isinstance(local, NotEncoded)
     assert isinstance(remote, NotEncoded)
-    assert remote.failure.message == f"{local.failure.message} This was on an executor, on host {socket.gethostname()}."
+    assert (
+        remote.failure.message
+        == f"{local.failure.message} The error occurred on an executor on host {socket.gethostname()}."
+    )
 
 
 IMPORTS = """

@@ -151,7 +151,7 @@ def test_what_cannot_be_read_fails_by_name_and_stops_no_other(cloud: Cloud, body
     failed, done = run(cloud, "archive", [damaged], [intact])
     assert isinstance(failed, NotErased)
     assert failed.object == damaged
-    assert f"whether s3://{BUCKET}/a has rows" in failed.failure.message
+    assert f"whether s3://{BUCKET}/a contains rows" in failed.failure.message
     assert isinstance(done, Erased)
     assert (done.found, cloud.objects()["a"], cloud.unfinished_uploads()) == (3, body, [])
 
@@ -172,7 +172,9 @@ def test_a_line_beyond_the_limit_fails_by_name(
 
     assert counts([done]) == [100]
     assert isinstance(failed, NotErased)
-    assert f"s3://{BUCKET}/long has rows to be erased: the file has a line of more than 1,000" in failed.failure.message
+    assert (
+        f"s3://{BUCKET}/long contains rows to erase: the file has a line of more than 1,000" in failed.failure.message
+    )
 
 
 def test_a_former_version_is_searched_and_not_written(cloud: Cloud) -> None:
@@ -406,7 +408,7 @@ def test_a_file_that_cannot_be_searched_fails_by_name(cloud: Cloud, body: bytes)
     [failed] = run(cloud, "rows", [put(cloud, "a", body)])
     assert isinstance(failed, NotErased)
     assert f"s3://{BUCKET}/a" in failed.failure.message
-    assert "Another program has written or changed it" in failed.failure.message
+    assert "Another program wrote or changed this file" in failed.failure.message
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_a_record_is_refused_if_its_key_was_changed_or_its_cursor_lost(kind: str
 
     assert received + b"\n" == REFUSED[kind]
     assert reason == KEY_CHANGED
-    assert message == "the primary key, the cursor or the time of deletion cannot be kept as it was sent"
+    assert message == "the primary key, the cursor or the time of deletion cannot be stored unchanged"
 
 
 def refusals(block: bytes) -> list[tuple[bytes, str, str]]:

@@ -144,7 +144,7 @@ def test_disk_that_cannot_be_written_is_a_transient_error_that_names_the_folder(
 
     assert isinstance(result, NotEncoded)
     assert result.failure.type == "transient_error"
-    assert result.failure.message.startswith("Stream shop.orders could not be written: The disk for rows that wait")
+    assert result.failure.message.startswith("Stream shop.orders could not be written: The disk for spilled rows")
     assert "/nowhere/spark" in result.failure.message
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
 

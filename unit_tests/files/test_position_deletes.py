@@ -112,9 +112,9 @@ def test_row_groups_of_other_files_are_not_read(lake: Cloud, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"Obj\x01 of Avro", "has position deletes that cannot be read as Parquet"),
-        (b"", "has position deletes that cannot be read as Parquet"),
-        (None, "has position deletes without the column file_path"),
+        (b"Obj\x01 of Avro", "has position delete files that cannot be read as Parquet"),
+        (b"", "has position delete files that cannot be read as Parquet"),
+        (None, "has a position delete file without the column file_path"),
     ],
 )
 def test_a_file_that_cannot_be_read_makes_the_data_file_unsuitable(

@@ -155,10 +155,10 @@ def test_a_file_with_values_that_would_change_is_unsuitable(old: Any, value: Any
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ([pa.field("v", INT)], "without field ids"),
-        ([field(1, "v", pa.struct([pa.field("x", LONG)]))], "without field ids"),
-        ([field(1, "v", INT), field(1, "w", INT)], "one field id"),
-        ([field(1, "v", INT), field(2, "v", INT)], "one name"),
+        ([pa.field("v", INT)], "without field IDs"),
+        ([field(1, "v", pa.struct([pa.field("x", LONG)]))], "without field IDs"),
+        ([field(1, "v", INT), field(1, "w", INT)], "the same field ID"),
+        ([field(1, "v", INT), field(2, "v", INT)], "the same name"),
     ],
 )
 def test_file_with_ambiguous_columns_is_unsupported(source: list[Any], why: str) -> None:

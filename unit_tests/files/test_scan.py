@@ -130,7 +130,7 @@ def test_a_line_beyond_the_limit_fails_the_task_with_its_name(cloud: Cloud, monk
     result = search(cloud, SourceFile(f"s3://{BUCKET}/long.jsonl.gz", len(body), 0))
 
     assert isinstance(result, Failed)
-    assert f"s3://{BUCKET}/long.jsonl.gz cannot be read: has a line of more than" in result.failure.message
+    assert f"Cannot read s3://{BUCKET}/long.jsonl.gz: has a line of more than" in result.failure.message
 
 
 def test_files_of_all_kinds_are_searched_together(cloud: Cloud) -> None:

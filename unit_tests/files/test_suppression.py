@@ -104,9 +104,7 @@ def test_what_may_not_be_read_is_an_error_that_names_the_permission(cloud: Cloud
         read_suppressed(FOLDER, cloud.access)
 
     assert failed.value.failure.type == "config_error"
-    assert f"Cannot read whose records are to be rejected (`delete-rows --suppress`) from {FOLDER}/" in str(
-        failed.value
-    )
+    assert f"Cannot read the suppression requests (`delete-rows --suppress`) from {FOLDER}/" in str(failed.value)
 
 
 def test_a_request_that_was_killed_before_it_was_written_suppresses_nobody(cloud: Cloud) -> None:
@@ -120,7 +118,7 @@ def test_a_request_that_was_killed_before_it_was_written_suppresses_nobody(cloud
 def test_what_is_no_request_is_an_error(cloud: Cloud) -> None:
     put(cloud, "1", b"{")
 
-    with pytest.raises(ConnectorError, match="json there is not as `delete-rows` has written it") as failed:
+    with pytest.raises(ConnectorError, match="json in this folder is not valid") as failed:
         read_suppressed(FOLDER, cloud.access)
 
     assert failed.value.failure.type == "config_error"

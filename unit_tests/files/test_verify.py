@@ -103,7 +103,7 @@ def test_a_line_beyond_the_limit_is_a_problem(
         [result] = verify([VerifyTask((ExpectedFileStats(source, "jsonl", None),), cloud.access)])
         return getattr(result, "problems", (repr(result),))
 
-    assert lines_problems() == ("has more than 20 bytes in line 2",)
+    assert lines_problems() == ("exceeds the limit of 20 bytes per line in line 2",)
     monkeypatch.setattr(verifying, "MAX_MEMBER_BYTES", 21)
     assert lines_problems() == ()
 

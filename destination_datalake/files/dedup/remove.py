@@ -66,11 +66,11 @@ def _problem(task: RemoveTask, error: Exception) -> Problem:
     remedy = None
     if isinstance(error, UnsupportedFile):
         remedy = (
-            f"Rows of {uri} cannot be replaced: the file {error}. Another program has written it. Let that program "
-            "write the table's files again (Spark: CALL system.rewrite_data_files with the option rewrite-all), then "
-            "run the sync again."
+            f"Cannot replace rows of {uri}: the file {error}. Another program wrote this file. Rewrite the table's "
+            "files with that program (Spark: CALL system.rewrite_data_files with the option rewrite-all), and run the "
+            "sync again."
         )
-    return Problem(f"Rows of {uri} could not be replaced", "replace rows of", uri, task.access, remedy)
+    return Problem(f"Cannot replace rows of {uri}", "replace rows of", uri, task.access, remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,8 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
             if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             message = (
-                "The disk for keys of rows that are deduplicated is full, or single keys are too long for "
-                f"{MEMORY_LIMIT_MB} MB of memory. Set TMPDIR (for executors of a cluster, spark.local.dir) to a folder "
+                "Cannot deduplicate rows: the disk for their keys is full, or a single key is too long for "
+                f"{MEMORY_LIMIT_MB} MB of memory. Set TMPDIR (on executors of a cluster: spark.local.dir) to a folder "
                 "on a larger disk."
             )
             raise ConnectorError(Failure(message, str(error), "transient_error")) from error

@@ -207,10 +207,10 @@ def _problem(task: WinnersTask, error: Exception) -> Problem:
     remedy = None
     if isinstance(error, UnsupportedFile):
         remedy = (
-            f"Rows of the table's file {error.uri} cannot be deduplicated: it {error}. Have another engine write the "
-            "table's files again (Iceberg's rewrite_data_files), or refresh the stream."
+            f"Cannot deduplicate rows of {error.uri}: the file {error}. Rewrite the table's files with another engine "
+            "(Spark: CALL system.rewrite_data_files with the option rewrite-all), or refresh the stream."
         )
-    headline = f"Rows of files under {folder} could not be deduplicated"
+    headline = f"Cannot deduplicate the rows of files under {folder}"
     return Problem(headline, "deduplicate the rows of files under", folder, task.access, remedy)
 
 

@@ -80,9 +80,9 @@ def test_a_cluster_without_resources_is_told_what_was_asked_for(attempt: Attempt
     with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=ROLE) as cluster:
         message = sentence(attempt(classic(cluster.master, **asked)), "transient_error")
 
-    assert message.startswith(f"{cluster.master} has had no executor for this sync for 60 s")
-    assert "4g of memory and 3 cores, 6 cores in all" in message
-    assert "request less in spark.conf" in message
+    assert message.startswith(f"{cluster.master} started no executor for this sync within 60 s")
+    assert "4g of memory and 3 cores, at most 6 cores in total" in message
+    assert "To request less, set spark.executor.memory" in message
 
 
 def test_a_driver_that_executors_do_not_reach_is_told_its_own_address(attempt: Attempt, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_driver_that_executors_do_not_reach_is_told_its_own_address(attempt: A
     with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=ROLE) as cluster:
         message = sentence(attempt(classic(cluster.master, **{"spark.driver.host": "127.0.0.9"})), "config_error")
 
-    assert "they cannot reach this driver, at 127.0.0.9:" in message
+    assert "the executors cannot reach this driver at 127.0.0.9:" in message
     assert "set spark.driver.host in spark.conf" in message
 
 
@@ -100,7 +100,7 @@ def test_executors_that_do_not_reach_s3_say_so(attempt: Attempt, tmp_path: Path)
         message = sentence(attempt(classic(cluster.master)), "transient_error")
 
     assert "the endpoint is unreachable. Check region, endpoint_url and the network" in message
-    assert f"This was on an executor, on host {gethostname()}." in message
+    assert f"The error occurred on an executor on host {gethostname()}." in message
 
 
 def test_executors_without_a_role_say_so(attempt: Attempt, tmp_path: Path) -> None:
@@ -109,4 +109,4 @@ def test_executors_without_a_role_say_so(attempt: Attempt, tmp_path: Path) -> No
         message = sentence(attempt(classic(cluster.master)), "config_error")
 
     assert "the AWS client found no credentials" in message
-    assert "This was on an executor" in message
+    assert "The error occurred on an executor" in message

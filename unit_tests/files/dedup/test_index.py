@@ -109,7 +109,7 @@ def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, lake: Cloud, tmp_
 
     monkeypatch.setattr(duckdb.DuckDBPyRelation, "write_parquet", full)
 
-    with pytest.raises(ConnectorError, match="disk for keys of rows") as raised:
+    with pytest.raises(ConnectorError, match="the disk for their keys is full") as raised:
         written(range(MANY), tmp_path.as_uri(), lake.access)
 
     assert raised.value.failure.type == "transient_error"

@@ -196,7 +196,7 @@ def test_of_several_files_the_one_that_cannot_be_read_is_named(lake: Cloud) -> N
     [result] = remove([of_files(lake, Removal(good, gone), Removal(SourceFile(f"{FOLDER}/b", 10, 2), gone))])
 
     assert isinstance(result, Failed)
-    assert f"Rows of {FOLDER}/b cannot be replaced" in result.failure.message
+    assert f"Cannot replace rows of {FOLDER}/b" in result.failure.message
     assert written(lake) == []
 
 
@@ -216,10 +216,10 @@ FOREIGN = pa.schema([pa.field("id", pa.int64())])
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        pytest.param(pa.table([[1, 2]], schema=FOREIGN), "has columns without field ids", id="foreign"),
+        pytest.param(pa.table([[1, 2]], schema=FOREIGN), "contains columns without field IDs", id="foreign"),
         pytest.param(
             pa.table([[1.5, 2.5]], schema=pa.schema([field(1, "id", pa.float64())])),
-            "has column id as double, which is int64 in the table",
+            "stores column id as double, but the table's type is int64",
             id="another type",
         ),
         pytest.param(b"no Parquet", "cannot be read as Parquet", id="no Parquet"),
@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_read_as_the_table_s_is_a_matter_of_its_writer(
 
     assert isinstance(result, Failed)
     assert result.failure.type == "config_error"
-    assert f"Rows of {FOLDER}/a cannot be replaced: the file {reason}." in result.failure.message
+    assert f"Cannot replace rows of {FOLDER}/a: the file {reason}." in result.failure.message
     assert written(lake) == []
 
 

@@ -253,7 +253,10 @@ def test_an_unsuitable_file_is_the_users_to_repair(lake: Cloud) -> None:
     source = put(lake, "a", [order("x") | {"updated": "1"}], schema=SCHEMA.set(1, field(2, "updated", pa.string())))
     broken = replace(source, rows=5)
 
-    for file, clause in ((source, "has column updated as string"), (broken, "has 1 rows, and 5")):
+    for file, clause in (
+        (source, "stores column updated as string"),
+        (broken, "contains 1 rows, but the table's metadata records 5"),
+    ):
         [result] = winners([task(lake, file)])
 
         assert isinstance(result, Failed)
@@ -333,4 +336,4 @@ def test_what_is_no_parquet_file_is_named(lake: Cloud) -> None:
     [result] = winners([task(lake, source)])
 
     assert isinstance(result, Failed)
-    assert f"{source.uri} cannot be deduplicated: it cannot be read as Parquet" in result.failure.message
+    assert f"Cannot deduplicate rows of {source.uri}: the file cannot be read as Parquet" in result.failure.message

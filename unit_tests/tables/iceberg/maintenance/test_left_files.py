@@ -42,7 +42,7 @@ def test_what_equality_deletes_may_apply_to_is_left_with_a_note(lake: Lake) -> N
     report = compacted(lake)
 
     assert (report.files_before, report.files_after) == (6, 1)
-    assert report.notes == ("equality deletes may apply to 6 of its files",)
+    assert report.notes == ("the compaction skips 6 files to which equality deletes may apply",)
 
 
 def test_files_of_other_writers_without_field_ids_are_left_with_a_note(lake: Lake) -> None:
@@ -55,7 +55,7 @@ def test_files_of_other_writers_without_field_ids_are_left_with_a_note(lake: Lak
 
     report = compacted(lake)
 
-    assert report.notes == ("1 of its files: has columns without field ids",)
+    assert report.notes == ("the compaction skips 1 file: contains columns without field IDs",)
     assert (report.files_before, report.files_after) == (6, 1)
     assert lake.ids() == [0, 1, 2, 3, 4, 5, 7]
     assert foreign in {file.file_path for file in lake.files()}
