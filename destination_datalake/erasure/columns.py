@@ -123,7 +123,9 @@ def redirected_columns(table: TableName, request: Request) -> list[str]:
 
 def _scalar(type_: ColumnType, column: str) -> ColumnType:
     if isinstance(type_, Struct | List):
-        raise ConfigError(f"--column {column}: the column has objects or lists. Name a nested field, such as user.id.")
+        raise ConfigError(
+            f"--column {column}: this column contains objects or lists. Name a nested field, such as user.id."
+        )
     return type_
 
 
@@ -159,7 +161,9 @@ def _archived(
         try:
             [stream] = parse_catalog({"streams": [json.loads(get(s3, uri))]})
         except ValueError as error:
-            raise ConfigError(f"{uri} is not a configured stream. Restore it from a copy, or delete it.") from error
+            raise ConfigError(
+                f"{uri} is not a valid stream configuration. Restore this object from a copy, or delete it."
+            ) from error
         layout = TableLayout(stream, config, TableLocation.for_stream(config, stream.id, table, naming))
         yield assign_names(layout.columns(naming), naming, existing, record, types)
 

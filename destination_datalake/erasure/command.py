@@ -51,24 +51,24 @@ if TYPE_CHECKING:
     from destination_datalake.tables.catalog import TableCatalog
 
 _DESCRIPTION = """\
-Erase the rows of given IDs from everything that a configuration has written: tables with their branches, tags and
-history, and unreferenced files. Afterwards a second search verifies that no such row remains. If it finds one, the
-command fails and reports where. If the command is interrupted, run it again: it resumes."""
+Erase rows by ID from all data that syncs with a configuration wrote. This data includes branches, tags and history of
+tables, and unreferenced files. A second search then verifies that no row with one of the IDs remains. If rows remain,
+the command fails and reports their locations. If the command is interrupted, run it again to continue."""
 
 _EPILOG = """\
-The file has one ID per line, in UTF-8: a value of the column, such as 42 or anna@example.com. The command never copies
-the file, and no message, report or object in S3 contains an ID.
+The option --ids-file names a UTF-8 file with one ID per line. An ID is a value of the column, such as 42 or
+anna@example.com. The command never copies this file. Messages, reports and the request in S3 never contain an ID.
 
-In a column of numbers, dates or times, an ID matches every form of the same value that a sync reads ("735", " 735" and
-735.0 are 735). In a column of texts, it matches only the same text, including letter case and blanks.
+In a column of numbers, dates or times, an ID matches every form of the same value that a sync reads. For example, 735
+matches "735", " 735" and 735.0. In a text column, an ID matches only the identical text, including case and spaces.
 
   destination-datalake delete-rows --config config.json --all --column user_id --ids-file ids.txt --dry-run
   destination-datalake delete-rows --config config.json --stream shop.orders --column user_id --ids-file ids.txt
   destination-datalake delete-rows --config config.json --table lake.orders --column user.id --ids-file ids.txt \\
       --report erased.html
 
-The exit code is 0; 1 if the configuration is not valid, or if rows remain or could not be erased; 2 for an invalid
-command line; 143 after SIGTERM."""
+The exit code is 0, 1 if the configuration is not valid, rows remain or the erasure failed, 2 for an invalid command
+line, and 143 after SIGTERM."""
 
 
 def run_delete_rows(arguments: Sequence[str]) -> int:
@@ -80,7 +80,7 @@ def run_delete_rows(arguments: Sequence[str]) -> int:
     with terminal.terminable() as termination:
         options = _parser().parse_args(arguments)
         return terminal.run(
-            options, "erase rows of", "the tables", lambda config: _delete_rows(config, options, termination)
+            options, "erase rows from", "the tables", lambda config: _delete_rows(config, options, termination)
         )
 
 
@@ -91,8 +91,8 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
         _require_writable(Path(options.report))
     if config.catalog.limits.assigns_locations:
         raise ConfigError(
-            "Cannot erase rows from tables in a table bucket: Amazon S3 Tables decides which files it deletes, and "
-            "when, so that the erasure cannot be verified. Nothing was changed."
+            "Cannot erase rows from tables in an S3 table bucket: Amazon S3 Tables decides when files are deleted, so "
+            "the erasure cannot be verified. Nothing was changed."
         )
     access = aws_access(config)
     catalog = catalog_of(config, access, NO_LIMITS)
@@ -135,7 +135,7 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
                 as_page = options.report.lower().endswith((".html", ".htm"))
                 Path(options.report).write_bytes(report.page().encode() if as_page else report.encoded())
         except OSError as error:
-            remedy = "Nothing was changed." if options.dry_run else f"The report is also in {ledger.folder}/."
+            remedy = "Nothing was changed." if options.dry_run else f"Read the report in {ledger.folder}/."
             raise _unwritable(options.report, error, remedy) from error
         finally:
             _print_report(report)
@@ -183,7 +183,7 @@ def _tables(options: argparse.Namespace, config: Config, access: AwsAccess, cata
     Raises ConfigError if there are none.
     """
     if not (tables := [*_requested_tables(options, config, access, catalog)]):
-        raise ConfigError("This configuration has no tables. Nothing was changed.")
+        raise ConfigError("Found no tables of this configuration. Check --config. Nothing was changed.")
     names = {str(name) for name in tables}
     replayed = [
         TableName(entry.database, entry.glue_table["Name"])
@@ -205,7 +205,7 @@ def _requested_tables(
         database, dot, table = options.table.rpartition(".")
         name = TableName(database, table)
         if not dot or (catalog.find(name) is None and name not in remaining):
-            raise ConfigError(f"--table {options.table}: no such table. Use the form database.table.")
+            raise ConfigError(f"--table {options.table}: no such table exists. Use the form database.table.")
         yield name
         return
     try:
@@ -315,7 +315,7 @@ class Erasure:
                 names |= {column["Name"] for column in entry.get("StorageDescriptor", {}).get("Columns", ())}
         similar = " or ".join(get_close_matches(column, sorted(names), n=3))
         return ConfigError(
-            f"Unknown column --column {column}: no table, archive or reject has it. "
+            f"Unknown column --column {column}: no table, archive or reject contains this column. "
             f"{f'Did you mean {similar}? ' if similar else ''}Name a nested field by its path, such as user.id. "
             "Nothing was changed."
         )
@@ -384,13 +384,12 @@ def _print_report(report: Report) -> None:
             + (f", {line.snapshots_expired} snapshots expired" if line.snapshots_expired else "")
         )
         for object_ in line.objects if report.dry_run else line.left:
-            content = f"{object_.rows_found} rows" if object_.rows_found >= 0 else "ids"
+            content = f"{object_.rows_found} rows" if object_.rows_found >= 0 else "rows not counted"
             terminal.write(f"  {object_.uri}: {content}{f': {object_.reason}' if object_.reason else ''}")
-    have = "have" if report.dry_run else "had"
-    terminal.write(f"In this run, {report.ids_with_rows} of {report.ids} ids {have} rows.")
+    terminal.write(f"This run found {report.ids_with_rows} of {report.ids} IDs.")
     terminal.write(f"Request {report.request}: {report.verdict}.")
     if report.suppress:
-        terminal.write("Syncs that start from now on reject records with these ids.")
+        terminal.write("Syncs that start from now on reject records with these IDs.")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -398,29 +397,37 @@ def _parser() -> argparse.ArgumentParser:
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--table", metavar="DATABASE.TABLE", help="erase rows from this table")
     target.add_argument(
-        "--stream", metavar="NAME", help="erase rows of this stream: namespace.name, or name without a namespace"
+        "--stream",
+        metavar="NAME",
+        help="erase rows of this stream; NAME is namespace.name, or name without a namespace",
     )
     target.add_argument("--all", action="store_true", help="erase rows from all tables of the configuration")
     parser.add_argument(
         "--column",
         required=True,
         metavar="NAME",
-        help="the column with the ids; for a nested field its path, such as user.id",
+        help="column that contains the IDs; for a nested field, its dotted path, such as user.id",
     )
-    parser.add_argument("--ids-file", required=True, metavar="FILE", help="file with one id per line")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be erased; change nothing")
+    parser.add_argument("--ids-file", required=True, metavar="FILE", help="UTF-8 file with one ID per line")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the rows to erase per object without changing anything"
+    )
     parser.add_argument(
         "--keep-history",
         type=_days,
         metavar="DAYS",
-        help="keep snapshots of the last DAYS days; they still have the rows",
+        help="keep the snapshots of the last DAYS days, which still contain the rows",
     )
-    parser.add_argument("--drop-tags", action="store_true", help="drop tags of snapshots with such rows")
+    parser.add_argument("--drop-tags", action="store_true", help="drop tags of snapshots that contain the rows")
     parser.add_argument(
-        "--suppress", action="store_true", help="reject records with these ids in later syncs, without storing them"
+        "--suppress",
+        action="store_true",
+        help="make later syncs reject records with these IDs without storing these records",
     )
     parser.add_argument(
-        "--report", metavar="FILE", help="write the report to this file: HTML if its name ends in .html, else JSON"
+        "--report",
+        metavar="FILE",
+        help="write the report to FILE, as HTML if the name ends in .html, otherwise as JSON",
     )
     return parser
 
@@ -431,5 +438,5 @@ def _days(text: str) -> float:
     except ValueError:
         days = -1
     if not 0 < days <= 3650:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of days above 0, up to 3650")
+        raise argparse.ArgumentTypeError(f"{text} is not a valid number of days: use a number above 0 and at most 3650")
     return days

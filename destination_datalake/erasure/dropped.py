@@ -116,7 +116,7 @@ def _with_folders(config: Config, s3: S3Client, catalog: TableCatalog, notes: li
             failure = explain(error, doing="list the tables of", resource=database)
             if failure is None or failure.type != "config_error":
                 raise
-            notes.append(f"{failure.message} Folders of its dropped tables were skipped.")
+            notes.append(f"{failure.message} The command skipped folders of dropped tables in this database.")
             continue
         yield from (tables[folder] for folder in unused)
 
@@ -167,7 +167,6 @@ class UndescribedTable:
 
 
 _UNDESCRIBED = (
-    "files of a dropped table that has neither an archive nor a description in _schema/, so they cannot be searched. "
-    "Delete this folder with all versions of its objects, or register the table in the catalog, and run the command "
-    "again"
+    "files of a dropped table, which cannot be searched without an archive or a description in _schema/. Delete this "
+    "folder with all versions of its objects, or register the table in the catalog. Then run the command again"
 )

@@ -36,12 +36,15 @@ _BOM = b"\xef\xbb\xbf"
 
 _DESCRIPTIONS = (
     (pa.types.is_boolean, "true or false"),
-    (pa.types.is_integer, "whole numbers, as 1 or -1, within the range of the column"),
+    (pa.types.is_integer, "whole numbers within the range of the column, such as 1 or -1"),
     (pa.types.is_floating, "numbers that the column can represent exactly"),
-    (pa.types.is_decimal, "numbers with no more digits than the column has"),
-    (pa.types.is_date, "dates, as 2000-12-31"),
-    (pa.types.is_timestamp, "times, as 2000-12-31T23:59:59Z (with a zone if the column has one, else without)"),
-    (pa.types.is_time, "times of day, as 12:00:00"),
+    (pa.types.is_decimal, "numbers with at most as many digits as the column allows"),
+    (pa.types.is_date, "dates such as 2000-12-31"),
+    (
+        pa.types.is_timestamp,
+        "timestamps such as 2000-12-31T23:59:59Z (without Z if the column's type has no time zone)",
+    ),
+    (pa.types.is_time, "times of day such as 12:00:00"),
 )
 
 
@@ -58,7 +61,9 @@ class IdsFile:
         """Return the number of IDs in the file. Raises ConfigError if the file is not readable, not valid or empty."""
         count = sum(len(block) for _, block in self._blocks())
         if not count:
-            raise ConfigError(f"--ids-file {self.path}: the file has no ids. Nothing was changed.")
+            raise ConfigError(
+                f"--ids-file {self.path}: the file contains no IDs. Write one ID per line. Nothing was changed."
+            )
         return count
 
     def typed(self, type_: pa.DataType, column: str) -> Ids:
@@ -99,7 +104,7 @@ class IdsFile:
 
     def _require_parser(self, type_: pa.DataType, column: str) -> _Parse:
         if (parse := _parser(type_)) is None:
-            raise ConfigError(f"--column {column}: a column of type {type_} cannot have ids.")
+            raise ConfigError(f"--column {column}: values of type {type_} cannot be IDs. Choose another column.")
         return parse
 
     def _typed(self, type_: pa.DataType, column: str) -> Iterator[pa.Array[Any]]:
@@ -113,7 +118,7 @@ class IdsFile:
             if exact is None or not exact.all():
                 raise ConfigError(
                     f"--ids-file {self.path}, line {_first_invalid(parse, texts, lines)}: invalid value for column "
-                    f"{column}, which has {_describe(type_)}. Nothing was changed."
+                    f"{column}, which contains {_describe(type_)}. Correct the line. Nothing was changed."
                 ) from None
             yield values
 
@@ -132,7 +137,10 @@ class IdsFile:
                     numbers, ids = [], []
                     for number, line in block:
                         if len(line) > _MAX_LINE_BYTES:
-                            raise ConfigError(f"--ids-file {self.path}, line {number}: the line is longer than 64 KiB.")
+                            raise ConfigError(
+                                f"--ids-file {self.path}, line {number}: the line exceeds the limit of 64 KiB. "
+                                "Correct the line. Nothing was changed."
+                            )
                         id_ = line.removeprefix(_BOM) if number == 1 else line
                         id_ = id_.removesuffix(b"\n").removesuffix(b"\r")
                         if id_:
@@ -143,11 +151,13 @@ class IdsFile:
                     if ids:
                         yield np.array(numbers), self._texts(ids, numbers)
         except OSError as error:
-            raise ConfigError(f"Cannot read --ids-file {self.path}: {error.strerror or error}.") from error
+            raise ConfigError(
+                f"Cannot read --ids-file {self.path}: {error.strerror or error}. Check the path."
+            ) from error
 
     def _too_many(self) -> ConfigError:
         return ConfigError(
-            f"--ids-file {self.path}: the limit of {MAX_IDS:,} ids or {MAX_BYTES // 1024**2} MiB is exceeded. "
+            f"--ids-file {self.path}: the file exceeds the limit of {MAX_IDS:,} IDs or {MAX_BYTES // 1024**2} MiB. "
             "Split the file, and run the command once for each part. Nothing was changed."
         )
 
@@ -160,7 +170,10 @@ class IdsFile:
                 try:
                     id_.decode()
                 except UnicodeDecodeError:
-                    raise ConfigError(f"--ids-file {self.path}, line {number}: the line is not UTF-8.") from None
+                    raise ConfigError(
+                        f"--ids-file {self.path}, line {number}: the line is not valid UTF-8. Save the file as UTF-8. "
+                        "Nothing was changed."
+                    ) from None
             raise
         return texts
 

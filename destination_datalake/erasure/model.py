@@ -164,14 +164,14 @@ class ErasureTarget(Protocol):
 
 
 NEVER = (
-    "Query results (such as Athena's, in the folder of its workgroup), and tables derived from these tables.",
-    "Copies in other buckets, prefixes, accounts and backups (replication, AWS Backup, exports).",
-    "The source: the next sync writes rows again that the source still has.",
-    "Values of other columns: the command erases rows by the value of one column.",
+    "Query results, such as those of Athena in the folder of its workgroup, and tables derived from these tables.",
+    "Copies in other buckets, prefixes, accounts and backups, such as replication, AWS Backup and exports.",
+    "Records in the source: if the source sends records with these IDs again, the next sync writes their rows again.",
+    "IDs in other columns: the command searches the values of one column only.",
 )
 """The data that `delete-rows` never changes, as listed in the report."""
 
-_WRITTEN_MEANWHILE = "written while the command ran; run the command again"
+_WRITTEN_MEANWHILE = "another writer wrote this object while the command ran. Run the command again"
 REMOVED_EARLIER = "removed by an unfinished attempt or by another writer"
 
 
@@ -241,8 +241,8 @@ class Report(msgspec.Struct, kw_only=True):
         if self.is_left:
             count = sum(object_.outcome == "left" for place in self.places for object_ in place.left)
             objects = "1 object" if count == 1 else f"{count} objects"
-            return f"Incomplete: {objects} may still have rows. The report has a remedy for each"
-        return "Complete except for the history that --keep-history keeps: the rows can still be read there"
+            return f"Incomplete: {objects} may still contain rows with these IDs. The report lists the remedies"
+        return "Complete, except for the snapshots that --keep-history keeps. These snapshots still contain the rows"
 
     def objects(self, outcomes: Sequence[str]) -> list[tuple[TargetReport, ErasedObject]]:
         """Return the objects with one of these outcomes, each with the report of its target."""
@@ -254,9 +254,13 @@ class Report(msgspec.Struct, kw_only=True):
 
         rows = sum(target.rows_found if self.dry_run else target.rows_removed for target in self.places)
         kpis = (
-            ("Ids", f"{self.ids_with_rows:,}", f"of {self.ids:,} had rows in this run"),
-            ("Rows", f"{rows:,}", "found" if self.dry_run else "removed, including copies in history and versions"),
-            ("Objects", f"{sum(target.objects_found for target in self.places):,}", "had such rows"),
+            ("IDs", f"{self.ids_with_rows:,}", f"of {self.ids:,} found in this run"),
+            (
+                "Rows",
+                f"{rows:,}",
+                "found" if self.dry_run else "removed, including copies in snapshots and noncurrent versions",
+            ),
+            ("Objects", f"{sum(target.objects_found for target in self.places):,}", "contained these rows"),
             ("Snapshots", f"{sum(target.snapshots_expired for target in self.places):,}", "expired"),
             ("Second search", "–" if self.found_afterwards is None else f"{self.found_afterwards:,}", "objects found"),
         )

@@ -183,7 +183,7 @@ class Objects(ABC):
     def _columns(self) -> tuple[Field, ...]:
         columns = self.columns()
         if not columns:
-            self.stats.note(f"{self.name} has no column {self.request.column}.")
+            self.stats.note(f"{self.name}: column {self.request.column} does not exist, so nothing was searched.")
         return columns
 
     @cached_property
@@ -216,7 +216,8 @@ class Objects(ABC):
 
     def _retries_exhausted(self) -> ConnectorError:
         message = (
-            f"{self.name}: other writers replaced objects during each of {_ATTEMPTS} searches. Run the command again."
+            f"{self.name}: other writers replaced objects during each of {_ATTEMPTS} searches. Run the command again "
+            "later."
         )
         return ConnectorError(Failure(message, message, "transient_error"))
 

@@ -87,10 +87,10 @@ class HiveTarget(Objects):
         table_input, column = self._glue_table.find(), self.request.column
         if table_input is not None and (key := _revealing_key(table_input, column)) is not None:
             raise ConfigError(
-                f"Cannot erase rows by --column {column}: table {self.table} is partitioned by it (key {key}), so that "
-                "names of folders contain ids. Write the stream to another table with another partition_by, drop this "
-                "table, and run the command again: it also searches the leftovers of dropped tables. "
-                "Nothing was changed."
+                f"Cannot erase rows by --column {column}: table {self.table} is partitioned by this column (partition "
+                f"key {key}), so folder names contain IDs. Write the stream to another table with another "
+                "partition_by. Drop this table, and run the command again. The command also searches the files of "
+                "dropped tables. Nothing was changed."
             )
         super().require()
 
@@ -135,8 +135,8 @@ class HiveTarget(Objects):
         if self._glue_table.find() is None or not self._glue_table.update(fence):
             return True
         self.stats.notes.append(
-            f"Fenced a sync that was copying files of table {self.table}, or had failed there; the next sync "
-            "continues. If the sync still runs, let it end and run the command again."
+            f"Fenced a sync that was copying files of table {self.table} or had failed during the copy. The next sync "
+            "continues. If the fenced sync is still running, wait until it ends, and run the command again."
         )
         return False
 
@@ -166,7 +166,9 @@ class HiveTarget(Objects):
         if folder.startswith((f"{location}/", self.request.config.uri(""))):
             yield folder
         else:
-            self.stats.note("Skipped a partition with a folder outside the table: other programs write to that folder.")
+            self.stats.note(
+                "Skipped a partition with a folder outside the table, because other programs may write to this folder."
+            )
 
     def includes(self, uri: str) -> bool:
         """Return whether an object in one of the target's folders belongs to the table.
@@ -248,7 +250,7 @@ class IcebergTarget:
     def require(self) -> None:
         """Raise ConnectorError if rows cannot be erased from the table, or if it does not exist. Changes nothing."""
         if self.request.catalog.find(self.table) is None:
-            raise ConfigError(f"Table {self.table} does not exist. Nothing was changed.")
+            raise ConfigError(f"Table {self.table} does not exist in the catalog. Nothing was changed.")
         with as_failures(self.table):
             if (erasure := self._begin()) is not None:
                 erasure.require()
@@ -270,13 +272,13 @@ class IcebergTarget:
             for path, rows in sorted(matches.items()):
                 origin = f"branch {branches[path]}" if path in branches else "former snapshots"
                 outcome: Outcome = "kept" if path in kept_files else "found"
-                yield ErasedObject(path, rows.count, outcome=outcome, reason=f"of {origin}")
+                yield ErasedObject(path, rows.count, outcome=outcome, reason=f"in {origin}")
             for snapshot_id in sorted(plan.revealing - erasure.kept_snapshots(plan)):
                 snapshot = plan.metadata.snapshot_by_id(snapshot_id)
                 assert snapshot is not None
-                yield ErasedObject(snapshot.manifest_list, -1, reason="entries of removed files contain an id")
+                yield ErasedObject(snapshot.manifest_list, -1, reason="manifest entries of removed files contain an ID")
             for file in self._unreferenced_files(erasure).find(datetime.now(UTC)):
-                yield ErasedObject(file.uri, file.rows, reason="no snapshot references it")
+                yield ErasedObject(file.uri, file.rows, reason="no snapshot references this file")
 
     def erase(self) -> Iterator[ErasedObject]:
         """Erase the rows with one of the IDs. Yield each file that contained such rows, with the outcome.
@@ -315,8 +317,8 @@ class IcebergTarget:
             elif not file.deletable:
                 until = file.since + unreferenced.age
                 reason = (
-                    "no snapshot references it, but a running sync may still commit it. Run the command again after "
-                    f"{until:%Y-%m-%d %H:%M} UTC: it then deletes the file if no snapshot references it"
+                    "no snapshot references this file, but a running sync may still commit it. Run the command again "
+                    f"after {until:%Y-%m-%d %H:%M} UTC. The command then deletes the file if it is still unreferenced"
                 )
                 yield ErasedObject(file.uri, file.rows, outcome="left", reason=reason)
 
@@ -332,7 +334,7 @@ class IcebergTarget:
         except NoSuchColumn:
             if not self.may_lack_column:
                 raise
-            self.stats.note(f"{self.name} has no column {self.request.column}.")
+            self.stats.note(f"{self.name}: column {self.request.column} does not exist, so nothing was searched.")
             return None
         return self._erasure
 
@@ -385,10 +387,10 @@ def as_failures(table: TableName) -> Iterator[None]:
         raise ConnectorError(Failure(message, str(error), "config_error")) from error
     except (Incomplete, Disagreement) as error:
         message = (
-            f"Not all objects with rows of table {table} were deleted, although its branches and snapshots may no "
-            f"longer have these rows: {error}. This may be a bug of the connector: report it with that file. If "
-            "another engine can read the table, rewrite its manifests there (Spark: the procedure rewrite_manifests), "
-            "and run the command again."
+            f"Table {table}: the erasure stopped before all objects with these rows were deleted: {error}. The table's "
+            "branches and snapshots may no longer contain the rows. This error may be a bug in the connector. Report "
+            "it with the named file. If another engine can read the table, rewrite its manifests with that engine "
+            "(Spark: the procedure rewrite_manifests), and run the command again."
         )
         raise ConnectorError(Failure(message, str(error), "system_error")) from error
 
@@ -406,7 +408,7 @@ class DroppedTableTarget(HiveTarget):
 
     def __init__(self, request: Request, table: TableName) -> None:
         super().__init__(request, table)
-        self.title = f"Dropped Iceberg tables of the name {table}"
+        self.title = f"Dropped Iceberg tables named {table}"
         self.name = request.display_name(self.title)
 
     def require(self) -> None:
@@ -438,7 +440,9 @@ class DroppedTableTarget(HiveTarget):
         """Yield the data files that contain rows with one of the IDs, and the manifests that reveal an ID."""
         yield from super().find()
         for stored, is_readable in self._revealing_objects():
-            yield ErasedObject(stored.uri, -1, reason="metadata of a dropped table" if is_readable else _UNREADABLE)
+            yield ErasedObject(
+                stored.uri, -1, reason="metadata of a dropped table that contains an ID" if is_readable else _UNREADABLE
+            )
 
     def erase(self) -> Iterator[ErasedObject]:
         """Rewrite the data files without the rows that contain one of the IDs. Delete the manifests that reveal an ID.
@@ -475,6 +479,6 @@ class DroppedTableTarget(HiveTarget):
 
 
 _UNREADABLE = (
-    "metadata of a dropped table that is no Iceberg manifest, or is corrupted: cannot determine whether it reveals an "
-    "id. Delete it if it is not needed, and run the command again"
+    "metadata of a dropped table that is not an Iceberg manifest or is corrupted, so the connector cannot determine "
+    "whether the object contains an ID. If you do not need the object, delete it. Then run the command again"
 )

@@ -247,7 +247,9 @@ class TargetVersions(Objects):
                 yield ErasedObject(result.object.uri, result.found, reason="a noncurrent version")
         for stored, is_readable in self._revealing_objects():
             yield ErasedObject(
-                stored.uri, -1, reason="a noncurrent version of metadata" if is_readable else _UNREADABLE
+                stored.uri,
+                -1,
+                reason="a noncurrent version of metadata that contains an ID" if is_readable else _UNREADABLE,
             )
         yield from self._bucket.unlisted_folders()
 
@@ -363,8 +365,9 @@ _NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version
 """Suffixes of metadata files that contain neither rows nor bounds, and are therefore not searched."""
 
 _UNREADABLE = (
-    "a noncurrent version that is neither Parquet nor an Iceberg manifest, or is corrupted: cannot determine whether "
-    "it has such rows. Delete the version if it is not needed, and run the command again"
+    "a noncurrent version that is neither Parquet nor an Iceberg manifest, or is corrupted, so the connector cannot "
+    "determine whether the version contains rows to erase. If you do not need the version, delete it. Then run the "
+    "command again"
 )
 
 _MAX_BATCH = 5_000
@@ -455,7 +458,7 @@ class _Bucket:
             code = error.response["Error"]["Code"]
             since = self._since.get((stored.uri, stored.version))
             expiry = self._expiry_clause(S3Address.parse(stored.uri), since)
-            reason = f"cannot delete this noncurrent version ({code}{self._lock_clause(stored)}); {expiry}"
+            reason = f"S3 did not delete this noncurrent version ({code}{self._lock_clause(stored)}). {expiry}"
             return ErasedObject(stored.uri, rows, 0, "left", reason=reason)
         self._emptied.add(stored.uri)
         return ErasedObject(stored.uri, rows, max(rows, 0), "removed", versions_deleted=1)
@@ -512,7 +515,9 @@ class _Bucket:
             if failure is None or failure.missing is None:
                 raise
             if self._has_versions(address.bucket):
-                self.unlisted[f"{folder}/"] = f"its noncurrent versions could not be listed: {failure.message}"
+                self.unlisted[f"{folder}/"] = (
+                    f"the noncurrent versions in this folder could not be listed: {failure.message}"
+                )
 
     def _has_versions(self, bucket: str) -> bool:
         """Return whether a bucket may contain noncurrent versions, because versioning is or was enabled.
@@ -534,8 +539,8 @@ class _Bucket:
         except self._s3.exceptions.ClientError:
             return ""
         until = head.get("ObjectLockRetainUntilDate")
-        hold = ", and has a legal hold" if head.get("ObjectLockLegalHoldStatus") == "ON" else ""
-        return (f", Object Lock keeps it until {until:%Y-%m-%d}" if until is not None else "") + hold
+        hold = ", a legal hold protects it" if head.get("ObjectLockLegalHoldStatus") == "ON" else ""
+        return (f", Object Lock protects it until {until:%Y-%m-%d}" if until is not None else "") + hold
 
     def _expiry_clause(self, address: S3Address, since: datetime | None) -> str:
         """Return a clause about the day on which a lifecycle rule deletes a version.
@@ -552,10 +557,10 @@ class _Bucket:
             and _prefix_of(rule) is not None
         ]
         if not days or since is None:
-            return "no known lifecycle rule deletes it"
+            return "No known lifecycle rule deletes the version"
         # S3 rounds the time up to the next midnight in UTC.
         end = (since + timedelta(days=min(days) + 1)).date()
-        return f"a lifecycle rule deletes it on {end.isoformat()}"
+        return f"A lifecycle rule deletes the version on {end.isoformat()}"
 
     def _rules(self, bucket: str) -> Sequence[Any]:
         if bucket not in self._lifecycle:
@@ -598,7 +603,7 @@ _MAX_SYNC_AGE = timedelta(hours=24)
 """If the last write of a sync is less than this time ago, the sync may still be running. The reports of syncs use the
 same limit."""
 
-_MAY_BE_RUNNING = "of a sync that may be running: let it end and run the command again"
+_MAY_BE_RUNNING = "written by a sync that may still be running. Wait until the sync ends, and run the command again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -661,7 +666,7 @@ class Staging(_Remnants):
         for sync, uris in uris_by_sync.items():
             is_dead = _is_dead(latest[sync])
             for uri in uris:
-                reason = "of a dead sync" if is_dead else _MAY_BE_RUNNING
+                reason = "written by a sync that no longer runs" if is_dead else _MAY_BE_RUNNING
                 yield _Remnant(uri, reason, partial(delete, self._s3, uri) if is_dead else None)
 
 

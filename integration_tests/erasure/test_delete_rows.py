@@ -103,7 +103,7 @@ def test_no_object_has_the_rows_and_all_others_are_as_they_were(warehouse: Wareh
     assert difference(rows_without(before, ids), whole(lake)) == []
     assert (done.report["complete"], done.report["found_afterwards"]) == (True, 0)
     assert (done.report["ids"], done.report["ids_with_rows"]) == (4, 3)
-    assert "In this run, 3 of 4 ids had rows." in done.lines
+    assert "This run found 3 of 4 IDs." in done.lines
     place = done.place(f"Iceberg table {lake.database}.orders")
     assert (place["objects_found"], place["rows_removed"], place["objects_searched"]) == (2, 3, 3)
     assert [entry["outcome"] for entry in place["objects"]] == ["rewritten", "rewritten"]
@@ -119,7 +119,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
 
     assert (done.exit_code, done.stderr) == (0, ""), done
     assert lake.objects() == before
-    assert "In this run, 1 of 1 ids have rows." in done.lines
+    assert "This run found 1 of 1 IDs." in done.lines
     assert done.lines[0].startswith(f"Iceberg table {lake.database}.orders: 1 rows would be removed from 1 objects")
     assert [entry["outcome"] for entry in done.place(f"Iceberg table {lake.database}.orders")["objects"]] == ["found"]
 

@@ -76,7 +76,9 @@ def test_folders_of_a_dropped_table_without_a_description_are_left(warehouse: Wa
     done = deletions.run(warehouse.config(), people(2))
 
     assert (done.exit_code, done.report["complete"]) == (1, False), done
-    assert done.lines[-1].endswith("Incomplete: 2 objects may still have rows. The report has a remedy for each.")
+    assert done.lines[-1].endswith(
+        "Incomplete: 2 objects may still contain rows with these IDs. The report lists the remedies."
+    )
     remaining = [entry["uri"] for entry in done.place(f"Dropped table {lake.database}.orders")["left"]]
     [rejects] = [uri for uri in remaining if "/_errors/" in uri]
     assert remaining == [rejects, f"s3://{lake.bucket}/{root}"]

@@ -162,8 +162,8 @@ def test_what_waits_for_spark_is_deleted_once_its_sync_is_dead(
 
     (place,) = [named(asked, "Staged records", NAME)]
     assert {object_.outcome for object_ in place.erase()} == {"left"}
-    assert [object_.reason.partition(":")[0] for object_ in second_search(asked, NAME)] == [
-        "of a sync that may be running"
+    assert [object_.reason.partition(".")[0] for object_ in second_search(asked, NAME)] == [
+        "written by a sync that may still be running"
     ] * 2
 
     from datetime import timedelta

@@ -98,7 +98,7 @@ def test_an_id_that_the_column_cannot_hold_is_refused_by_its_line_and_not_shown(
 
 
 def test_a_nested_column_has_no_ids(file: IdsFile) -> None:
-    with pytest.raises(ConfigError, match="cannot have ids"):
+    with pytest.raises(ConfigError, match="cannot be IDs"):
         typed(file, b"1", pa.list_(pa.int64()))
 
 
@@ -106,7 +106,7 @@ def test_a_nested_column_has_no_ids(file: IdsFile) -> None:
 def test_a_file_without_ids_is_refused(file: IdsFile, content: bytes) -> None:
     file.path.write_bytes(content)
 
-    with pytest.raises(ConfigError, match="the file has no ids"):
+    with pytest.raises(ConfigError, match="the file contains no IDs"):
         file.require()
 
 

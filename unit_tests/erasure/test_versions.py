@@ -122,7 +122,8 @@ def test_a_version_that_may_not_be_deleted_is_listed_with_the_day_at_which_it_en
         0,
     )
     assert re.search(
-        r"cannot delete .* \(AccessDenied\); a lifecycle rule deletes it on 20\d\d-\d\d-\d\d", remaining.reason
+        r"did not delete .* \(AccessDenied\)\. A lifecycle rule deletes the version on 20\d\d-\d\d-\d\d",
+        remaining.reason,
     )
     assert [object_.reason for object_ in second_search(asked, NAME)] == ["a noncurrent version"]
 

@@ -234,7 +234,7 @@ def test_a_file_without_field_ids_is_refused_if_it_would_have_to_be_written_agai
     uri = people.lake.put(sink.getvalue().to_pybytes())
     table.add_files([uri])
 
-    with pytest.raises(ConnectorError, match="without field ids"):
+    with pytest.raises(ConnectorError, match="without field IDs"):
         people.erase(*ids_of(2))
 
     people.erase(*ids_of(2, 3))
@@ -502,9 +502,10 @@ def test_recent_uploads_are_left(people: People, monkeypatch: pytest.MonkeyPatch
     ]
     assert {object_.outcome for object_ in remaining} == {"left"}
     assert all(
-        "of a sync that may be running: let it end and run the command" in object_.reason for object_ in remaining
+        "written by a sync that may still be running. Wait until the sync ends" in object_.reason
+        for object_ in remaining
     )
-    assert report.verdict.startswith("Incomplete: 2 objects may still have rows")
+    assert report.verdict.startswith("Incomplete: 2 objects may still contain rows")
 
 
 def test_bounds_of_files_that_were_removed_long_ago_are_erased_from_manifests(
@@ -533,7 +534,7 @@ def test_bounds_of_files_that_were_removed_long_ago_are_erased_from_manifests(
 def test_a_table_with_columns_of_unknown_types_is_refused(people: People) -> None:
     people.lake.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "b", BinaryType())))
 
-    with pytest.raises(ConnectorError, match="cannot have ids"):
+    with pytest.raises(ConnectorError, match="cannot be IDs"):
         people.erase(*ids_of(1), column="b")
 
 
