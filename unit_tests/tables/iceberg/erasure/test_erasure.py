@@ -253,7 +253,7 @@ def test_files_of_dead_syncs_are_deleted_and_those_that_may_be_of_running_ones_a
     assert (report.complete, report.is_left) == (False, True)
     [remaining] = of_table(report).left
     assert (remaining.uri, remaining.rows_found, remaining.outcome) == (stray, 1, "left")
-    assert "it then deletes the file" in remaining.reason
+    assert "The command then deletes the file" in remaining.reason
 
     monkeypatch.setattr(iceberg_place, "datetime", Later)
     assert people.erase(*ids_of(2)).complete
