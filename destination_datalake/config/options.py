@@ -151,7 +151,7 @@ class Config(Options):
         else:
             problems += _contradictions(config)
         if problems:
-            count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
+            count = [f"The configuration contains {len(problems)} errors:"] if len(problems) > 1 else []
             hint = s3_data_lake_hint(normalised_options)
             raise ConfigError("\n".join([*count, *problems, *([hint] if hint else [])]))
         config._unknown = unknown
@@ -253,13 +253,13 @@ def _unsupported_by_catalog(config: Config) -> Iterator[str]:
     """Yield a message for each option whose value the configured catalog does not support."""
     limits, database = config.catalog.limits, config.lakeformation_database_name
     if not limits.is_valid_name(database):
-        yield f"lakeformation_database_name {database} is not a valid name in this catalog: {limits.name_in_words}."
+        yield f"lakeformation_database_name {database} is not a valid name in this catalog. Use {limits.name_in_words}."
     if isinstance(config.catalog, S3TablesCatalogOptions):
         region = config.catalog.table_bucket_arn.split(":")[3]
         if region != config.region:
             yield (
-                f"catalog.table_bucket_arn is in {region}, but region is {config.region}. Set "
-                f"region to {region}, and bucket_name to a bucket in that region."
+                f"The table bucket in catalog.table_bucket_arn is in region {region}, but region is {config.region}. "
+                f"Set region to {region}, and bucket_name to a bucket in {region}."
             )
 
 

@@ -45,7 +45,9 @@ def read_object(path: str, label: str) -> dict[str, Any]:
     except RecursionError:
         raise nesting_error(f"{label} file {path}") from None
     except ValueError:
-        raise ConfigError(f"The {label} file {path} contains a number with too many digits.") from None
+        raise ConfigError(
+            f"The {label} file {path} contains a number with too many digits. Shorten the number."
+        ) from None
     if not isinstance(content, dict):
         raise ConfigError(f"The {label} file {path} does not contain a JSON object.")
     return content
@@ -59,13 +61,15 @@ def _object(pairs: Sequence[tuple[str, Any]], label: str) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         key = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        raise ConfigError(f"The {label} has the key {json.dumps(key)} more than once in one object. Keep one of them.")
+        raise ConfigError(
+            f"The {label} contains the key {json.dumps(key)} more than once in one object. Remove the duplicates."
+        )
     return members
 
 
 def nesting_error(label: str) -> ConfigError:
     """Return the ConfigError for JSON that is nested more deeply than Python's parser supports."""
-    return ConfigError(f"The {label} is nested too deeply: it has hundreds of levels of objects or arrays.")
+    return ConfigError(f"The {label} is nested too deeply. Reduce the nesting of objects and arrays.")
 
 
 def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:
@@ -329,13 +333,13 @@ _S3_DATA_LAKE_OPTIONS: Mapping[str, str] = {
     "s3_bucket_region": "region",
     "s3_endpoint": "endpoint_url",
     "warehouse_location": "bucket_name and bucket_prefix",
-    "main_branch_name": "no option: syncs write to the branch main",
+    "main_branch_name": "no option, because syncs write to the branch main",
     "flush_batch_size_mb": "batch_size_mb",
-    "normalize_column_names": "no option: existing columns keep their names",
-    "catalog_type.glue_id": "glue_catalog_id, if it is another account's",
+    "normalize_column_names": "no option, because existing columns keep their names",
+    "catalog_type.glue_id": "glue_catalog_id, if another account owns the catalog",
     "catalog_type.role_arn": "credentials.role_arn, with credentials_title IAM Role",
     "catalog_type.database_name": "lakeformation_database_name",
-    "catalog_type": "no option: tables are in the Glue Data Catalog",
+    "catalog_type": "catalog.type, glue by default",
 }
 """Maps the options of Airbyte's S3 Data Lake destination to the equivalent options of this connector."""
 
@@ -350,16 +354,18 @@ def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
         return None
     catalog = options.get("catalog_type")
     names = {*options, *(f"catalog_type.{key}" for key in catalog)} if isinstance(catalog, Mapping) else {*options}
-    equivalents = "; ".join(f"{key} is {option}" for key, option in _S3_DATA_LAKE_OPTIONS.items() if key in names)
+    equivalents = "; ".join(
+        f"{key} corresponds to {option}" for key, option in _S3_DATA_LAKE_OPTIONS.items() if key in names
+    )
     catalog_type = catalog.get("catalog_type") if isinstance(catalog, Mapping) else None
     continuation = (
-        f"Tables in a catalog of type {catalog_type} cannot be continued."
+        f"This connector cannot continue tables in a catalog of type {catalog_type}."
         if catalog_type in ("NESSIE", "REST", "POLARIS")
-        else "With naming.style preserve, its tables are continued."
+        else "To continue the tables of that destination, set naming.style to preserve."
     )
     return (
-        f"These are options of Airbyte's S3 Data Lake destination: {equivalents}. {continuation} See "
-        "docs/operating/migrating.md for the whole configuration."
+        f"The configuration contains options of Airbyte's S3 Data Lake destination: {equivalents}. {continuation} "
+        "See docs/operating/migrating.md for a complete configuration."
     )
 
 

@@ -47,7 +47,7 @@ class BucketDefault(Options, title="Bucket Default"):
     encryption_type: Literal["Bucket default"]
 
 
-class SseS3(Options, title="SSE-S3: Keys of S3"):
+class SseS3(Options, title="SSE-S3: Keys Managed by S3"):
     """Encryption with keys that S3 manages (SSE-S3)."""
 
     encryption_type: Literal["SSE-S3"]
@@ -92,8 +92,7 @@ NO_LIMITS = CatalogLimits()
 _S3_TABLES = CatalogLimits(
     # https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-buckets-naming.html
     r"(?!aws)[0-9a-z][0-9a-z_]{0,254}",
-    "lower-case letters, digits and underscores; the first character is not an underscore, and the name does not begin "
-    "with aws",
+    "lower-case letters, digits and underscores, without an underscore or aws at the beginning",
     assigns_locations=True,
     metadata_bytes=50 * 1024**2,
 )
@@ -178,18 +177,18 @@ def contradictory_catalog(
     for name, is_set in glue_only.items():
         if is_set and not (name in _DATA_CATALOG_OPTIONS and isinstance(catalog, GlueRestCatalogOptions)):
             yield (
-                f"{name} is only for tables in Glue, but catalog.type is {catalog.type}. Remove it, or set "
+                f"{name} requires catalog.type glue, but catalog.type is {catalog.type}. Remove {name}, or set "
                 "catalog.type to glue."
             )
     if catalog.limits.assigns_locations:
         for name, is_set in storage.items():
             if is_set:
-                yield f"{name} does not apply to table buckets, which Amazon S3 Tables manages. Remove it."
+                yield f"{name} does not apply to table buckets, which Amazon S3 Tables manages. Remove {name}."
     if catalog.vended_credentials and not spark_is_local:
         # Vended credentials allow access only to tables, not to the staging folder that remote executors read.
         yield (
-            "catalog.vended_credentials requires executors on this machine, but spark.mode is not local. Set "
-            "catalog.vended_credentials to false."
+            "catalog.vended_credentials requires spark.mode local, because vended credentials do not allow access to "
+            "the staging folder of remote executors. Set catalog.vended_credentials to false."
         )
     if isinstance(catalog, RestCatalogOptions):
         yield from _contradictory_authentication(catalog)
@@ -206,13 +205,20 @@ def _contradictory_authentication(catalog: RestCatalogOptions) -> Iterator[str]:
     }
     if sum(methods.values()) > 1:
         names = " and ".join(name for name, is_set in methods.items() if is_set)
-        yield f"{names} are alternative authentication methods. Keep one of them."
+        yield f"{names} are alternative authentication methods. Keep one of these options, and remove the rest."
     if catalog.client_id is not None and catalog.client_secret is None:
-        yield "catalog.client_id requires catalog.client_secret. Set it, or remove catalog.client_id."
+        yield (
+            "catalog.client_id requires catalog.client_secret. Set catalog.client_secret, or remove catalog.client_id."
+        )
     if catalog.client_secret is not None and catalog.client_id is None:
-        yield "catalog.client_secret requires catalog.client_id. Set it, or remove catalog.client_secret."
+        yield (
+            "catalog.client_secret requires catalog.client_id. Set catalog.client_id, or remove catalog.client_secret."
+        )
     if catalog.signing_region is not None and catalog.signing_name is None:
-        yield "catalog.signing_region requires catalog.signing_name. Set it, or remove catalog.signing_region."
+        yield (
+            "catalog.signing_region requires catalog.signing_name. Set catalog.signing_name, or remove "
+            "catalog.signing_region."
+        )
 
 
 # --- Lake Formation ---------------------------------------------------------------------------------------------------
@@ -307,22 +313,22 @@ def _contradictory_grant(name: str, grant: Grant) -> Iterator[str]:
     permissions = frozenset(grant.permissions)
     if grant.columns is not None:
         if grant.table is None:
-            yield f'{name}.columns requires table. Set table to the table\'s name, or to "*" for all tables.'
+            yield f'{name}.columns requires {name}.table. Set table to the name of a table, or to "*" for all tables.'
         elif rest := permissions - COLUMN_PERMISSIONS:
             yield (
-                f"{name}: {', '.join(sorted(rest))} cannot be granted on columns; Lake Formation supports only SELECT. "
-                "Remove columns, or move the other permissions to a separate grant."
+                f"{name}: {', '.join(sorted(rest))} cannot be granted on columns, because Lake Formation supports only "
+                "SELECT on columns. Remove columns, or move these permissions to a separate grant without columns."
             )
     elif grant.table is not None:
         if rest := permissions - TABLE_PERMISSIONS:
             yield (
                 f"{name}: {', '.join(sorted(rest))} cannot be granted on a table. "
-                "Move it to a separate grant without table."
+                "Move these permissions to a separate grant without table."
             )
     elif rest := permissions - DATABASE_PERMISSIONS - LOCATION_PERMISSIONS:
         yield (
             f"{name}: {', '.join(sorted(rest))} cannot be granted on a database. "
-            'Set table to a table\'s name, or to "*" for all tables.'
+            'Set table to the name of a table, or to "*" for all tables.'
         )
 
 
@@ -466,16 +472,19 @@ _TOKEN_IN_ADDRESS = re.compile(r";token=", re.IGNORECASE)
 def contradictory_spark(spark: Spark) -> Iterator[str]:
     """Yield a message for each pair of contradictory options."""
     if {"master", "remote"} <= spark.model_fields_set:
-        yield "spark.master and spark.remote are alternatives. Keep one of them."
+        yield "spark.master and spark.remote exclude each other. Remove one of them."
     elif spark.remote is not None and not isinstance(spark, ConnectSpark):
         yield (
             f"spark.remote requires spark.mode connect, but spark.mode is {spark.mode}. Set spark.mode to connect, or "
             "remove spark.remote."
         )
     if spark.remote is not None and _TOKEN_IN_ADDRESS.search(spark.remote):
-        yield "spark.remote contains a token, which is not kept secret there. Move it to spark.token."
+        yield (
+            "spark.remote contains a token, but the connector does not treat spark.remote as a secret. Move the token "
+            "to spark.token."
+        )
     if spark.token is not None and spark.remote is None:
-        yield "spark.token requires spark.remote, which is not set. Set spark.remote, or remove spark.token."
+        yield "spark.token requires spark.remote, but spark.remote is not set. Set spark.remote, or remove spark.token."
     for name in ("spark.pyspark.python", "spark.pyspark.driver.python"):
         if name in spark.conf:
             yield f"{name} has no effect in spark.conf. Set spark.python instead."

@@ -148,13 +148,13 @@ def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) 
         return
     if partitioning != "NO PARTITIONING":
         yield (
-            f"partitioning {partitioning} has no effect with a template in path_layout: the template's variables "
-            "determine the partitions. Remove partitioning."
+            f"partitioning {partitioning} has no effect if path_layout is a template, because the variables of the "
+            "template determine the partitions. Remove partitioning."
         )
     if table_prefix and "{table}" not in template.root:
         yield (
-            f"path_layout has {{stream}} but not {{table}}, so connections with a table_prefix other than "
-            f"{table_prefix} would write to the same folders. Use {{table}}, or remove table_prefix."
+            "path_layout contains {stream} but not {table}, so connections with a different table_prefix "
+            "would write to the same folders. Replace {stream} with {table} in path_layout, or remove table_prefix."
         )
 
 
@@ -168,15 +168,15 @@ def contradictory_layout(
     """
     names = [name for name, is_set in hive_only.items() if is_set]
     if table_type == "ICEBERG" and names:
-        verb = "is" if len(names) == 1 else "are"
+        verb = "requires" if len(names) == 1 else "require"
         yield (
-            f"{' and '.join(names)} {verb} only for Hive tables: Iceberg stores partitions in its metadata, in UTC. "
+            f"{' and '.join(names)} {verb} Hive tables, because Iceberg stores partitions in its metadata, in UTC. "
             f"Set table_type to HIVE, or remove {' and '.join(names)}."
         )
     seen: set[tuple[str | None, str]] = set()
     for number, stream in enumerate(streams):
         if (key := (stream.namespace, stream.stream)) in seen:
-            yield f"streams.{number} is a second entry for stream {stream.stream}. Merge the entries."
+            yield f"streams.{number} is the second entry for stream {stream.stream}. Merge the entries into one."
         seen.add(key)
         for field in stream.partition_by or ():
             if table_type == "HIVE" and field.transform.startswith(("bucket", "truncate")):
@@ -230,8 +230,8 @@ def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) 
     ]
     if table_type == "HIVE" and changed:
         names = " and ".join(changed)
-        verb = "is" if len(changed) == 1 else "are"
-        yield f"{names} {verb} only for Iceberg tables. {_remedy(format_type)}, or remove {names}."
+        verb = "requires" if len(changed) == 1 else "require"
+        yield f"{names} {verb} Iceberg tables. {_remedy(format_type)}, or remove {names}."
 
 
 def streams_without_dedup(streams: Sequence[StreamId], table_type: str, format_type: str) -> str | None:
@@ -244,10 +244,10 @@ def streams_without_dedup(streams: Sequence[StreamId], table_type: str, format_t
     is_single = len(streams) == 1
     names = ", ".join([*map(str, streams[:_MAX_SHOWN]), *(["…"] if len(streams) > _MAX_SHOWN else [])])
     return (
-        f"{'Stream' if is_single else 'Streams'} {names} {'has' if is_single else 'have'} the destination sync mode "
-        "append_dedup, but these options create Hive tables, which do not support deduplication. "
-        f"{_remedy(format_type)} (with another lakeformation_database_name or table_prefix if the tables exist), or "
-        "choose a sync mode without deduplication (append, overwrite)."
+        f"{'Stream' if is_single else 'Streams'} {names} {'uses' if is_single else 'use'} the destination sync mode "
+        "append_dedup, but with these options the connector creates Hive tables, which do not support deduplication. "
+        f"{_remedy(format_type)}. If the tables exist, also choose a new lakeformation_database_name or table_prefix. "
+        "Alternatively, choose a sync mode without deduplication: append or overwrite."
     )
 
 

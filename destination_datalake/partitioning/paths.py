@@ -200,8 +200,8 @@ class PartitionFolders:
         folder = self._filled(self.texts(values))
         if len(folder.encode()) > self.max_bytes:
             raise ConfigError(
-                f"The folder of a partition exceeds S3's limit of {MAX_KEY_BYTES} bytes for keys, because the table's "
-                "folder is too long. Choose a shorter bucket_prefix, or fewer fields in partition_by."
+                f"The path of a partition would exceed S3's limit of {MAX_KEY_BYTES} bytes for keys. "
+                "Choose a shorter bucket_prefix, or fewer fields in partition_by."
             )
         return folder
 

@@ -11,9 +11,9 @@ from destination_datalake.partitioning.spec import Part
 
 NAMES: Mapping[str, str] = {
     "database": "the table's database: the stream's namespace, or `lakeformation_database_name`",
-    "namespace": "the same",
-    "table": "the table",
-    "stream": "the table; only without `table_prefix`",
+    "namespace": "a synonym for `database`",
+    "table": "the name of the table, with `table_prefix`",
+    "stream": "a synonym for `table`, which is not allowed with `table_prefix`",
 }
 """Variables for the folder of a table, with their meanings for the documentation. Together, their values are unique to
 a table."""
@@ -94,14 +94,16 @@ def is_key_folder(folder: str) -> bool:
 def _check_folder(folder: str) -> None:
     literal = VARIABLE.sub("", folder)
     if not folder:
-        raise InvalidTemplate("has an empty folder: write one slash between folders")
+        raise InvalidTemplate("contains an empty folder. Write one slash between folders")
     if not _LITERAL.fullmatch(literal):
         raise InvalidTemplate(
-            f"has the folder {folder}: only variables in braces, letters, digits and = _ . - are allowed in a folder"
+            f"contains the folder {folder} with invalid characters. Use only variables in braces, letters, digits and "
+            "= _ . -"
         )
     if folder[0] in "_.":
         raise InvalidTemplate(
-            f"has the folder {folder}, but engines skip folders that begin with _ or . Choose another name"
+            f"contains the folder {folder}, but query engines skip folders that begin with _ or a dot. Choose a "
+            "different name"
         )
 
 
@@ -110,27 +112,31 @@ def _check_root(root: str) -> None:
     names = variables(root)
     if not {"table", "stream"} & set(names) or not {"database", "namespace"} & set(names):
         raise InvalidTemplate(
-            "must have {database} or {namespace}, and {table} or {stream}, so that each table has its own folder, for "
-            "example {database}/{table}/{year}/{month}/{day}"
+            "must contain {database} or {namespace}, and {table} or {stream}, because every table requires its own "
+            "folder. Use for example {database}/{table}/{year}/{month}/{day}"
         )
-    if misplaced := [name for name in names if name not in NAMES]:
+    placed, misplaced = ([name for name in names if (name in NAMES) is known] for known in (True, False))
+    if misplaced:
         raise InvalidTemplate(
-            f"has {{{misplaced[0]}}} in or before a folder of {{{names[-1]}}}, so a table would have several folders. "
-            "Put the folders of dates and partition keys after those of names"
+            f"contains {{{misplaced[0]}}} in or before the folder with {{{placed[-1]}}}, so a table would have several "
+            "folders. Place the folders with dates and partition keys after the folders with names"
         )
     if any(len(variables(folder)) > 1 for folder in folders):
         raise InvalidTemplate(
-            "has two names in one folder, so two tables could have the same folder. Write {database}/{table}"
+            "contains two names in one folder, so two tables could use the same folder. Write {database}/{table}"
         )
     # No table may be inside another table. In the layouts {database}/{table}, tables are two folders deep.
     literal = folders[0].lower()
     for preset in PRESETS.values():
         if literal == preset.root.split("/")[0] in RESERVED_FOLDERS and root != preset.root:
-            raise InvalidTemplate(f"must begin with {preset.root}, because its first folder is {folders[0]}")
+            raise InvalidTemplate(
+                f"must begin with {preset.root}, because folder {folders[0]} is reserved for this layout. Correct the "
+                "path, or choose a different first folder"
+            )
     if variables(folders[0]) and len(folders) > 2 and "=" not in f"{folders[0]}{folders[1]}":
         raise InvalidTemplate(
-            f"has tables in {root}, which would be inside tables in {{database}}/{{table}}. Begin with a separate "
-            f"folder: lake/{root}"
+            f"places tables in {root}, inside the folders of tables in {{database}}/{{table}}. Begin the template with "
+            f"a separate folder, such as lake/{root}"
         )
 
 
@@ -139,17 +145,26 @@ def _check_partition(partition: str) -> None:
     for folder in folders:
         for variable in variables(folder):
             if variable in NAMES:
-                raise InvalidTemplate(f"has {{{variable}}} in or after a folder of a date or a key. Put it before them")
+                raise InvalidTemplate(
+                    f"contains {{{variable}}} in or after the folder of a date or a partition key. Place "
+                    f"{{{variable}}} before these folders"
+                )
             if variable not in TIMES and not is_key_folder(folder):
                 raise InvalidTemplate(
-                    f"has the folder {folder}, but a variable other than {', '.join(TIMES)} must be the name of a "
-                    f"field in the stream's partition_by, in a folder of the form name={{name}}"
+                    f"contains the folder {folder}, but {{{variable}}} is not a known variable. Use one of "
+                    f"{', '.join(TIMES)}. For a field in the stream's partition_by, write a folder of the "
+                    f"form name={{name}}"
                 )
     keys = [folder.partition("=")[0].lower() for folder in folders if is_key_folder(folder)]
     if repeated := [key for key in keys if keys.count(key) > 1]:
-        raise InvalidTemplate(f"has several folders {repeated[0]}=…, but engines read only one. Use different names")
+        raise InvalidTemplate(
+            f"contains several folders {repeated[0]}=…, but query engines read only one of them. Use different names"
+        )
     if folders and not variables(folders[-1]):
-        raise InvalidTemplate(f"ends with the folder {folders[-1]}, but the last folder must have a variable")
+        raise InvalidTemplate(
+            f"ends with the folder {folders[-1]}, but the last folder must contain a variable. Move or remove the "
+            "folder"
+        )
 
 
 @dataclass(frozen=True, slots=True)

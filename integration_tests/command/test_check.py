@@ -168,7 +168,7 @@ def test_invalid_options_are_a_failed_status_with_a_sentence_for_each(platform: 
     ).refusal
 
     assert 'region "Ireland" is not valid.' in refusal
-    assert 'bucket_prefix "../other" is not valid. It must be folders inside the bucket' in refusal
+    assert 'bucket_prefix "../other" is not valid. It must be a path of folders inside the bucket' in refusal
     assert "table_type ICEBERG does not support format_type JSONL" in refusal
 
 

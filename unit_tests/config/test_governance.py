@@ -39,7 +39,7 @@ def test_permissions_that_their_resource_takes_are_accepted(grant: dict[str, Any
             {"permissions": ["SELECT", "DESCRIBE"], "table": "a", "columns": ["b"]},
             "supports only SELECT",
         ),
-        ({"permissions": ["SELECT"], "columns": ["b"]}, "columns requires table"),
+        ({"permissions": ["SELECT"], "columns": ["b"]}, "grants.0.columns requires lake_formation.grants.0.table"),
         ({"permissions": []}, "It must be a list of permissions"),
         ({"permissions": ["READ"]}, "It must be a list of permissions"),
         ({"permissions": ["SELECT"], "table": "a", "columns": []}, "It must be a list of at least one column"),
@@ -61,14 +61,20 @@ def test_a_grant_that_lake_formation_would_refuse_is_refused_first(grant: dict[s
         ({"lake_formation": {"mode": "none", "grants": [{"principal": ANALYST, "permissions": ["ALL"]}]}}, "grants"),
         ({"lake_formation": {"mode": "none"}, "lakeformation_governed_tables": True}, "Set lake_formation.mode"),
         ({"lake_formation": {"mode": "hybrid"}, "lakeformation_governed_tables": True}, "Set lake_formation.mode"),
-        ({"lake_formation": {"mode": "managed", "tags": {"a": []}}}, "It must be LF-Tags, each key once"),
-        ({"lake_formation": {"mode": "managed", "tags": {"a": ["b*"]}}}, "It must be LF-Tags, each key once"),
+        (
+            {"lake_formation": {"mode": "managed", "tags": {"a": []}}},
+            "It must be LF-Tags, an object that maps each key to a list of values",
+        ),
+        (
+            {"lake_formation": {"mode": "managed", "tags": {"a": ["b*"]}}},
+            "It must be LF-Tags, an object that maps each key to a list of values",
+        ),
         ({"lake_formation": {"mode": "governed"}}, "It must be none, hybrid or managed"),
         ({"lakeformation_database_default_tag_key": "pii"}, "lakeformation_database_default_tag_key has no values"),
         ({"encryption": {"encryption_type": "SSE-KMS"}}, "kms_key_arn is missing"),
         (
             {"encryption": {"encryption_type": "SSE-KMS", "kms_key_arn": "arn:aws:kms:eu-west-1:123456789012:alias/a"}},
-            "not of an alias",
+            "not the ARN of an alias",
         ),
     ],
 )

@@ -27,14 +27,20 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
         ({"bucket_name": "Lake"}, 'bucket_name "Lake" is not valid. It must be the bucket'),
         ({"bucket_name": "Lake"}, "3 to 63 lower-case letters, digits, dots and hyphens."),
         ({"bucket_name": "my..lake"}, 'bucket_name "my..lake" is not valid.'),
-        ({"bucket_prefix": "s3://lake/raw"}, 'bucket_prefix "s3://lake/raw" is not valid. It must be folders'),
+        (
+            {"bucket_prefix": "s3://lake/raw"},
+            'bucket_prefix "s3://lake/raw" is not valid. It must be a path of folders',
+        ),
         ({"bucket_prefix": "raw/*"}, 'bucket_prefix "raw/*" is not valid.'),
         *(
-            ({"bucket_prefix": prefix}, f"bucket_prefix {json.dumps(prefix)} is not valid. It must be folders inside")
+            (
+                {"bucket_prefix": prefix},
+                f"bucket_prefix {json.dumps(prefix)} is not valid. It must be a path of folders inside",
+            )
             for prefix in ("..", ".", "../other", "raw/./lake", "raw/..", "a\\b", "a%20b", "a?b", "a#b")
         ),
         ({"follow_table_location": "yes"}, 'follow_table_location "yes" is not valid. It must be true or false.'),
-        ({"aws_account_id": "1234"}, 'aws_account_id "1234" is not valid. It must be an AWS account id of 12 digits.'),
+        ({"aws_account_id": "1234"}, 'aws_account_id "1234" is not valid. It must be an AWS account ID of 12 digits.'),
         ({"aws_account_id": 123456789012}, "aws_account_id 123456789012 is not valid."),
         ({"lakeformation_database_name": "a.b"}, 'lakeformation_database_name "a.b" is not valid.'),
         ({"credentials": ...}, "credentials is missing. It must be an object whose credentials_title is IAM Role"),
@@ -95,7 +101,7 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
         ),
         (
             {"spark": {"master": "mesos://x"}},
-            "spark.master is not valid. It must be spark://host:7077, k8s://… or yarn (local[*] is",
+            "spark.master is not valid. It must be spark://host:7077, k8s://… or yarn; for Spark on this machine",
         ),
         ({"spark": {"conf": {"spark.ui.port": 4040}}}, "spark.conf.spark.ui.port is not valid."),
         ({"endpoint_url": "localhost:9000"}, "endpoint_url is not valid. It must be the address"),
@@ -154,9 +160,9 @@ def test_options_of_s3_data_lake_are_answered_with_those_that_are_meant() -> Non
     assert "credentials is missing." in message
     [line] = [line for line in message.splitlines() if "S3 Data Lake" in line]
     for key in ("access_key_id", "s3_bucket_name", "s3_bucket_region", "warehouse_location", "main_branch_name"):
-        assert f"{key} is " in line
-    assert "warehouse_location is bucket_name and bucket_prefix" in line
-    assert "catalog_type.database_name is lakeformation_database_name" in line
+        assert f"{key} corresponds to " in line
+    assert "warehouse_location corresponds to bucket_name and bucket_prefix" in line
+    assert "catalog_type.database_name corresponds to lakeformation_database_name" in line
     assert "s3_endpoint" not in line
     assert "docs/operating/migrating.md" in line
     assert not any(value in message for value in ("s3cr3t", "AKIA1234", "s3://lake"))
@@ -168,9 +174,11 @@ def test_tables_in_other_catalogs_of_s3_data_lake_cannot_be_continued(kind: str)
         {**S3_DATA_LAKE, "catalog_type": {"catalog_type": kind, "server_uri": "https://a", "namespace": "b"}}
     )
 
-    assert f"Tables in a catalog of type {kind} cannot be continued." in message
+    assert f"This connector cannot continue tables in a catalog of type {kind}." in message
 
 
 @pytest.mark.parametrize("catalog", ["GLUE", None, [], {}])
 def test_half_a_configuration_of_s3_data_lake_is_recognised(catalog: object) -> None:
-    assert "warehouse_location is bucket_name" in refusal({"warehouse_location": "s3://lake", "catalog_type": catalog})
+    assert "warehouse_location corresponds to bucket_name" in refusal(
+        {"warehouse_location": "s3://lake", "catalog_type": catalog}
+    )

@@ -261,7 +261,7 @@ def test_key_that_an_object_has_twice_is_named_without_its_values(tmp_path: Path
     path = tmp_path / "config.json"
     path.write_text(content)
 
-    with pytest.raises(ConfigError, match='has the key "region" more than once') as error:
+    with pytest.raises(ConfigError, match='contains the key "region" more than once') as error:
         read_object(str(path), "configuration")
 
     assert "hush" not in str(error.value)

@@ -52,15 +52,15 @@ def test_options_of_before_there_was_a_mode_mean_the_same_with_it(without: dict[
     [
         ({"mode": "here"}, "spark is not valid. It must be an object whose mode is local, cluster or connect."),
         ({"mode": "local", "master": "yarn"}, "spark.master is not valid. It must be local[*], or local[4]"),
-        ({"mode": "cluster"}, "spark.master is missing. It must be spark://host:7077, k8s://… or yarn ("),
+        ({"mode": "cluster"}, "spark.master is missing. It must be spark://host:7077, k8s://… or yarn; for Spark"),
         ({"mode": "connect"}, "spark.remote is missing. It must be the address of a Spark Connect server"),
         ({"mode": "cluster", "master": "yarn", "token": "t0k3n"}, "spark.token requires spark.remote"),
         (
             {"mode": "local", "remote": "sc://lake"},
             "spark.remote requires spark.mode connect",
         ),
-        ({"master": "local[2]", "remote": "sc://lake"}, "spark.master and spark.remote are alternatives"),
-        ({"token": "t0k3n"}, "spark.token requires spark.remote, which is not set"),
+        ({"master": "local[2]", "remote": "sc://lake"}, "spark.master and spark.remote exclude each other"),
+        ({"token": "t0k3n"}, "spark.token requires spark.remote, but spark.remote is not set"),
         ({"remote": "sc://lake/;use_ssl=true;token=t0k3n"}, "spark.remote contains a token"),
         ({"conf": {"spark.master": "yarn"}}, "spark.master is not allowed in spark.conf"),
         ({"conf": {"spark.remote": "sc://lake"}}, "spark.remote is not allowed in spark.conf"),

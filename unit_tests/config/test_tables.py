@@ -56,12 +56,12 @@ def test_what_is_wrong_is_said_in_a_sentence(dedup: object, sentence: str) -> No
         (
             {"table_type": "HIVE"},
             {"deletes": "merge_on_read"},
-            "dedup.deletes is only for Iceberg tables. Set table_type to ICEBERG, or remove dedup.deletes.",
+            "dedup.deletes requires Iceberg tables. Set table_type to ICEBERG, or remove dedup.deletes.",
         ),
         (
             {"format": JSONL},
             {"deletes": "merge_on_read", "cdc_deletion": "soft"},
-            "dedup.deletes and dedup.cdc_deletion are only for Iceberg tables. Set table_type to ICEBERG and "
+            "dedup.deletes and dedup.cdc_deletion require Iceberg tables. Set table_type to ICEBERG and "
             "format_type to Parquet, or remove dedup.deletes and dedup.cdc_deletion.",
         ),
     ],
@@ -83,10 +83,17 @@ def test_defaults_that_a_form_sends_contradict_nothing(table: dict[str, Any]) ->
         (
             ["orders"],
             "Parquet",
-            ["Stream orders has the destination sync mode append_dedup", "Set table_type to ICEBERG (with"],
+            [
+                "Stream orders uses the destination sync mode append_dedup",
+                "Set table_type to ICEBERG. If the tables exist, also choose a new",
+            ],
         ),
-        (["orders"], "JSONL", ["Set table_type to ICEBERG and format_type to Parquet (with"]),
-        (["a", "b", "c", "d"], "Parquet", ["Streams a, b, c, … have the"]),
+        (
+            ["orders"],
+            "JSONL",
+            ["Set table_type to ICEBERG and format_type to Parquet. If the tables exist, also choose a new"],
+        ),
+        (["a", "b", "c", "d"], "Parquet", ["Streams a, b, c, … use the"]),
     ],
 )
 def test_streams_that_are_to_be_deduplicated_need_iceberg_tables(

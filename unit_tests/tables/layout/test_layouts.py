@@ -140,30 +140,30 @@ def test_a_stream_s_keys_and_the_variables_of_the_template_must_be_the_same(
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("{year}/{month}", "must have {database} or {namespace}, and {table} or {stream}"),
-        ("lake/{table}/{date}", "must have {database} or {namespace}"),
+        ("{year}/{month}", "must contain {database} or {namespace}, and {table} or {stream}"),
+        ("lake/{table}/{date}", "must contain {database} or {namespace}"),
         ("lake/{database}/{date}", "and {table} or {stream}"),
-        ("{date}/{database}/{table}", "has {date} in or before a folder of {table}"),
-        ("{database}/{table}-{date}", "has {date} in or before a folder"),
-        ("{database}_{table}/{date}", "has two names in one folder"),
-        ("{database}/x/{table}/{date}", "Begin with a separate folder: lake/{database}/x/{table}"),
+        ("{date}/{database}/{table}", "contains {date} in or before the folder with {table}"),
+        ("{database}/{table}-{date}", "contains {date} in or before the folder with {table}"),
+        ("{database}_{table}/{date}", "contains two names in one folder"),
+        ("{database}/x/{table}/{date}", "a separate folder, such as lake/{database}/x/{table}"),
         ("segment-data/{database}/{table}/{date}", "must begin with segment-data/data/{namespace}/"),
-        ("{database}/{table}/_{date}", "folders that begin with _ or ."),
-        (".lake/{database}/{table}/{date}", "folders that begin with _ or ."),
-        ("lake/../{database}/{table}/{date}", "folders that begin with _ or ."),
-        ("{database}//{table}/{date}", "has an empty folder"),
-        ("{database}/{table}/{date}?", "letters, digits and = _ . - are allowed"),
-        ("{database}/{table}/{date}#", "letters, digits and = _ . - are allowed"),
-        ("{database}/{table}/${date}", "letters, digits and = _ . - are allowed"),
-        ("{database}/{table}/größe={date}", "letters, digits and = _ . - are allowed"),
-        ("{database}/{table}/{date", "letters, digits and = _ . - are allowed"),
-        ("s3://lake/{database}/{table}/{date}", "letters, digits and = _ . - are allowed"),
-        ("{database}/{table}/{country}", "in a folder of the form name={name}"),
-        ("{database}/{table}/c-{country}", "in a folder of the form name={name}"),
-        ("{database}/{table}/{epoch}", "in a folder of the form name={name}"),
-        ("{database}/{table}/{}", "in a folder of the form name={name}"),
-        ("{database}/{table}/{date}/data", "the last folder must have a variable"),
-        ("{database}/{table}/dt={date}/DT={hour}", "has several folders dt=…, but engines read only one"),
+        ("{database}/{table}/_{date}", "folders that begin with _ or a dot"),
+        (".lake/{database}/{table}/{date}", "folders that begin with _ or a dot"),
+        ("lake/../{database}/{table}/{date}", "folders that begin with _ or a dot"),
+        ("{database}//{table}/{date}", "contains an empty folder"),
+        ("{database}/{table}/{date}?", "letters, digits and = _ . -."),
+        ("{database}/{table}/{date}#", "letters, digits and = _ . -."),
+        ("{database}/{table}/${date}", "letters, digits and = _ . -."),
+        ("{database}/{table}/größe={date}", "letters, digits and = _ . -."),
+        ("{database}/{table}/{date", "letters, digits and = _ . -."),
+        ("s3://lake/{database}/{table}/{date}", "letters, digits and = _ . -."),
+        ("{database}/{table}/{country}", "write a folder of the form name={name}"),
+        ("{database}/{table}/c-{country}", "write a folder of the form name={name}"),
+        ("{database}/{table}/{epoch}", "write a folder of the form name={name}"),
+        ("{database}/{table}/{}", "write a folder of the form name={name}"),
+        ("{database}/{table}/{date}/data", "the last folder must contain a variable"),
+        ("{database}/{table}/dt={date}/DT={hour}", "contains several folders dt=…, but query engines read only one"),
     ],
 )
 def test_a_template_is_refused_if_tables_could_meet_or_engines_would_not_find_the_data(
@@ -181,7 +181,7 @@ def test_a_template_is_refused_if_tables_could_meet_or_engines_would_not_find_th
         ("plain", "DATE", "plain does not support partitioning DATE. Set partitioning to YEAR, YEAR/MONTH, "),
         ("segment", "DAY", "segment does not support partitioning DAY. Set partitioning to DATE, DAY/HOUR, "),
         ("firehose", "DAY/HOUR", "or YEAR/MONTH/DAY/HOUR, or path_layout to hive."),
-        ("{database}/{table}/{date}", "DATE", "partitioning DATE has no effect with a template in path_layout"),
+        ("{database}/{table}/{date}", "DATE", "partitioning DATE has no effect if path_layout is a template"),
     ],
 )
 def test_a_layout_without_folders_for_partitioning_says_which_it_has(
@@ -197,7 +197,7 @@ def test_a_template_without_the_table_s_prefix_is_refused_since_another_connecti
 
     refused = refusal(options(table_type="HIVE", path_layout=template, table_prefix="raw_"))
 
-    assert "connections with a table_prefix other than raw_ would write to the same folders" in refused
+    assert "connections with a different table_prefix would write to the same folders" in refused
 
 
 @pytest.mark.parametrize(("path_layout", "preset"), PRESETS.items())
