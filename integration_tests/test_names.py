@@ -145,7 +145,7 @@ def test_a_change_of_options_that_would_begin_new_tables_is_told_by_check(lake: 
         message = check.connection_status["message"]
         assert all(text in message for text in told), message
         assert f"INFO: {message}" in check.logs
-        assert "If another connection writes to them, no action is needed." in message
+        assert "If a different connection writes to these tables, no action is needed." in message
     # When another connection writes to the same bucket under a prefix of its own, and has done so
     own = lake.config(table_prefix="raw_", database_strategy="single")
     run = platform.write(own, configured_catalog(*streams[:1]), _synced("OrderLines", {"orderId": 1}))

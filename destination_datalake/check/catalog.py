@@ -47,7 +47,9 @@ def is_check_table(table: str) -> bool:
 def try_database(context: CheckContext, findings: StepFindings) -> None:
     """Create the Glue database if it does not exist, and add a failure if the caller may not create or read it."""
     with findings.attempt("create or read database", context.database):
-        ensure_database(context.access.client("glue"), context.database, Policy.of(context.config).database_settings)
+        ensure_database(
+            context.access.client("glue"), context.database, Policy.from_config(context.config).database_settings
+        )
 
 
 def try_table(context: CheckContext, findings: StepFindings) -> None:
@@ -140,7 +142,9 @@ def _try_partition(context: CheckContext, glue: GlueClient, table: str) -> None:
     with optional.attempt("create a partition of", f"table {context.database}.{table}"):
         glue.batch_create_partition(DatabaseName=context.database, TableName=table, PartitionInputList=[partition])
     for failure in optional.failures:
-        _logger.warning("%s Only the table of rejects needs partitions.", failure.message)
+        _logger.warning(
+            "%s Without this permission, syncs cannot register partitions of the rejects table.", failure.message
+        )
 
 
 def try_rest_catalog(context: CheckContext, findings: StepFindings) -> None:
@@ -216,4 +220,4 @@ def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:
     for database, name in old[:_MAX_DROPPED]:
         with StepFindings().attempt("drop table", f"{database}.{name}"):
             glue.delete_table(DatabaseName=database, Name=name)
-            _logger.info("Dropped table %s.%s of an interrupted check.", database, name)
+            _logger.info("Dropped table %s.%s, which an interrupted check had left behind.", database, name)

@@ -59,12 +59,12 @@ def try_identity(context: CheckContext, findings: StepFindings) -> None:
     with findings.attempt("identify", "the owner of the credentials"):
         identity = context.access.client("sts").get_caller_identity()
         principal = getattr(context.config.credentials, "role_arn", None) or role_of_session(identity["Arn"])
-        context.remedies = Remedies.of(context.config, identity["Account"], principal)
+        context.remedies = Remedies.for_caller(context.config, identity["Account"], principal)
         account = context.config.aws_account_id
         if account is not None and identity["Account"] != account:
             findings.fail(
                 f"The credentials belong to AWS account {identity['Account']} ({identity['Arn']}), "
-                f"but aws_account_id is {account}. Correct the credentials or aws_account_id."
+                f"but aws_account_id is {account}. Correct credentials or aws_account_id."
             )
 
 
@@ -74,7 +74,7 @@ STEPS: Sequence[Step] = (
     Step(
         "java",
         "Java",
-        "finds the Java for Spark; not with Spark Connect",
+        "finds the Java runtime for Spark; skipped with Spark Connect",
         try_java,
         applies=lambda config: not config.spark.is_connect,
     ),
@@ -85,11 +85,16 @@ STEPS: Sequence[Step] = (
         try_server,
         applies=lambda config: config.spark.remote is not None,
     ),
-    Step("identity", "Identity and account", "compares the account of the credentials with the option", try_identity),
+    Step(
+        "identity",
+        "Identity and account",
+        "compares the account of the credentials with `aws_account_id`",
+        try_identity,
+    ),
     Step(
         "region",
         "Region of the bucket",
-        "finds the bucket, and compares its region with the option",
+        "finds the bucket, and compares its region with `region`",
         try_region,
         needs=["identity"],
     ),
@@ -126,16 +131,16 @@ STEPS: Sequence[Step] = (
     Step(
         "archive_lifecycle",
         "Lifecycle rule of the archive",
-        "warns if the bucket's lifecycle rules keep `_raw/` shorter or longer than `raw_archive.retention_days`; only "
-        "if `raw_archive.enabled` is set",
+        "warns if the bucket's lifecycle rules keep objects in `_raw/` for a shorter or longer time than "
+        "`raw_archive.retention_days`; only if `raw_archive.enabled` is set",
         try_lifecycle,
         needs=["region"],
         applies=ARCHIVED.holds,
     ),
     Step(
         KMS_KEY,
-        "Encryption and its key",
-        "reports failures to use the KMS key, and objects without the configured encryption",
+        "Encryption and KMS key",
+        "reports requests that KMS rejected, and objects without the configured encryption",
         try_kms_key,
         needs=["region"],
         after=["tables_folder", "staging_folder", "rejects_folder", "archive_folder"],
@@ -160,8 +165,8 @@ STEPS: Sequence[Step] = (
     Step(
         "table",
         "Glue table",
-        "creates, reads, changes and drops a table, and creates a partition in it, which may fail; with partitioned "
-        "Hive tables, also creates, reads, changes and deletes partitions, which must succeed",
+        "creates, reads, changes and drops a table, and creates a partition, which is allowed to fail; if syncs create "
+        "partitioned Hive tables, also reads, changes and deletes the partition, and all requests must succeed",
         try_table,
         needs=["database"],
         applies=IN_GLUE.holds,
@@ -169,7 +174,8 @@ STEPS: Sequence[Step] = (
     Step(
         "table_optimizers",
         "Glue's table optimizers",
-        "checks the permission to turn them on, with a table that does not exist; only if `maintenance.mode` is `glue`",
+        "checks the permission to turn on the optimizers, with a table that does not exist; only if `maintenance.mode` "
+        "is `glue`",
         try_optimizers,
         needs=["database"],
         applies=OPTIMIZED.holds,
@@ -185,7 +191,7 @@ STEPS: Sequence[Step] = (
     Step(
         "lake_formation_permissions",
         "Lake Formation: permissions",
-        "warns about missing permissions on tables that others created",
+        "warns about missing permissions on tables that other principals created",
         governance.try_permissions,
         needs=["database"],
         applies=GOVERNED.holds,
@@ -201,7 +207,7 @@ STEPS: Sequence[Step] = (
     Step(
         "lake_formation_tags",
         "Lake Formation: LF-Tags",
-        "compares their definitions with the options, and assigns the defined ones to a temporary table",
+        "compares the definitions of LF-Tags with the options, and assigns existing LF-Tags to a temporary table",
         governance.try_lf_tags,
         needs=["table"],
         after=["lake_formation_location"],
@@ -210,7 +216,7 @@ STEPS: Sequence[Step] = (
     Step(
         "lake_formation_grants",
         "Lake Formation: grants",
-        "compares the grants on the database with the options, and checks the permission to make the missing ones",
+        "compares the grants on the database with the options, and checks the permission to grant missing ones",
         governance.try_grants,
         needs=["database"],
         after=["lake_formation_location"],
@@ -218,7 +224,7 @@ STEPS: Sequence[Step] = (
     ),
     Step(
         "default_permissions",
-        "Lake Formation: old default permissions",
+        "Lake Formation: default permissions",
         "warns about permissions of `IAM_ALLOWED_PRINCIPALS`, which bypass governance; only if `mode` is `managed`",
         governance.try_defaults,
         needs=["database"],
@@ -228,8 +234,8 @@ STEPS: Sequence[Step] = (
     Step(
         "existing_tables",
         "Existing tables",
-        "compares them with the options, reads the metadata of Iceberg tables, and, with `follow_table_location`, "
-        "probes the buckets of tables",
+        "compares existing tables with the options, and reads the metadata of Iceberg tables; if "
+        "`follow_table_location` is set, also checks the permissions in the buckets of the tables",
         try_existing_tables,
         needs=["database"],
         applies=IN_GLUE.holds,

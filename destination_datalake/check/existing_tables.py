@@ -86,7 +86,7 @@ def try_outside(context: CheckContext, findings: StepFindings, outside: Sequence
         if (problem := outside_warehouse(table.location, warehouse)) is not None:
             findings.fail(cannot_write(table.owner.stream, table.name, problem))
     if len(outside) > _SHOWN:
-        findings.fail(f"{len(outside) - _SHOWN} more tables have the same problem.")
+        findings.fail(f"The same problem affects {len(outside) - _SHOWN} more tables.")
 
 
 def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, access: AwsAccess) -> Iterator[str]:
@@ -109,12 +109,12 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
     refused = [f"{result.table}: {result.problem}" for result in inspected if result.problem is not None]
     if refused:
         yield (
-            f"A sync would refuse to write to tables of database {config.lakeformation_database_name}: "
-            f"{_joined(refused)}. If no stream writes to them, no action is needed."
+            f"Syncs cannot write to these tables of database {config.lakeformation_database_name}: "
+            f"{_joined(refused)}. If no stream writes to these tables, no action is needed."
         )
     noted = [f"{result.table}: {'; '.join(result.notes)}" for result in inspected if result.notes]
     if noted:
-        yield f"Some tables have further requirements: {_joined(noted)}. {_SEE}"
+        yield f"Syncs can write to these tables only under conditions: {_joined(noted)}. {_SEE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +137,20 @@ class ExistingTables:
         """
         database, optional = config.lakeformation_database_name, StepFindings()
         listed: Sequence[ListedTable] = []
-        with optional.attempt("look for earlier tables of", database):
+        with optional.attempt("list the tables of database", database):
             listed = list_tables(catalog_of(config, access), database)
         for failure in optional.failures:
-            _logger.info("%s Only a warning needs this permission.", failure.message)
+            _logger.info(
+                "%s Without this permission, the check cannot compare existing tables with the options.",
+                failure.message,
+            )
         owned = [
             owned for table in listed if (owned := OwnedTable.from_glue(table.database, table.glue_table)) is not None
         ]
         for table in owned[:_LOGGED]:
-            _logger.info("Found: %s.", table)
+            _logger.info("Existing %s.", table)
         if len(owned) > _LOGGED:
-            _logger.info("Found: %d more tables.", len(owned) - _LOGGED)
+            _logger.info("Found %d more tables.", len(owned) - _LOGGED)
         return cls(config, listed, owned)
 
     def any_inside(self) -> bool:
@@ -175,12 +178,12 @@ class ExistingTables:
         warehouse = self._warehouse()
         inside = [table for table in self.owned if is_inside(table.location, warehouse)]
         return _note(
-            f"Some tables under {warehouse} were named by other options: ",
+            f"Some tables under {warehouse} have names that do not match the options: ",
             list(relocations(inside, TableNaming.from_config(self.config))),
             "the next sync creates new tables and columns without the earlier records, and no longer writes to the old "
-            "ones. To keep the old names, restore lakeformation_database_name, database_strategy, table_prefix and "
-            "naming. If the change is intended, refresh the streams whose earlier records are needed, and drop the old "
-            "tables when they are no longer read.",
+            "tables and columns. To keep the old names, restore lakeformation_database_name, database_strategy, "
+            "table_prefix and naming. If the change is intended, refresh the streams whose earlier records are needed, "
+            "and drop the old tables when they are no longer read.",
         )
 
     def _outside_beside_inside(self) -> str | None:
@@ -192,11 +195,11 @@ class ExistingTables:
         if self.config.follow_table_location or not self.any_inside():
             return None
         return _note(
-            f"Some tables of database {self.config.lakeformation_database_name} are under {self._warehouse()}, and "
-            "others are not: ",
+            f"Some tables of database {self.config.lakeformation_database_name} are under {self._warehouse()}, but "
+            "these tables are not: ",
             [f"{table.name} ({table.location}, stream {table.owner.stream})" for table in self.outside()],
-            "syncs refuse their streams. Correct bucket_name and bucket_prefix, choose another table_prefix, or set "
-            "follow_table_location to true.",
+            "syncs refuse to write their streams. Correct bucket_name and bucket_prefix, choose a different "
+            "table_prefix, or set follow_table_location to true.",
         )
 
     def _other_kinds(self) -> str | None:
@@ -204,9 +207,9 @@ class ExistingTables:
         kind: TableKind = "Iceberg" if self.config.table_type == "ICEBERG" else "Hive"
         different = [table for table in self._in_use() if table.kind != kind]
         return _note(
-            f"With table_type {self.config.table_type}, a sync would refuse to write to ",
+            f"With table_type {self.config.table_type}, syncs refuse to write to these tables: ",
             [f"{table.name} ({table.kind}, stream {table.owner.stream})" for table in different],
-            "restore table_type and format_type, or choose another lakeformation_database_name or table_prefix.",
+            "restore table_type and format_type, or choose a different lakeformation_database_name or table_prefix.",
         )
 
     def _s3_data_lake(self) -> str | None:
@@ -219,8 +222,8 @@ class ExistingTables:
             return None
         groups = [f"{_joined(tables, ', ')}: {reason}" for reason, tables in reasons.items()]
         return (
-            f"{CONNECTOR} created tables that these options do not continue: {_joined(groups)}. If they belong to "
-            f"another connection, no action is needed. {_SEE}"
+            f"{CONNECTOR} created tables that syncs with these options do not continue: {_joined(groups)}. If these "
+            f"tables belong to a different connection, no action is needed. {_SEE}"
         )
 
     def _of_database(self) -> Sequence[TableTypeDef]:
@@ -242,8 +245,8 @@ def _note(introduction: str, tables: Sequence[str], remedy: str) -> str | None:
     if not tables:
         return None
     return (
-        f"{introduction}{_joined(tables)}. If another connection writes to them, no action is needed. If they belong "
-        f"to this connection, {remedy}"
+        f"{introduction}{_joined(tables)}. If a different connection writes to these tables, no action is needed. If "
+        f"they belong to this connection, {remedy}"
     )
 
 

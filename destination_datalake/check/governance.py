@@ -68,7 +68,7 @@ EVERYBODY = "IAM_ALLOWED_PRINCIPALS"
 controls access to the resource."""
 
 _DEFAULTS = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
-_KEPT = frozenset({"Name", "Description", "LocationUri", "Parameters"})
+_DATABASE_INPUT_MEMBERS = frozenset({"Name", "Description", "LocationUri", "Parameters"})
 _NOT_ALLOWED = "Resource does not exist or requester is not authorized"
 _SHOWN = 5
 
@@ -84,14 +84,14 @@ def try_location(context: CheckContext, findings: StepFindings) -> None:
     if not reading.succeeded:
         # Only a warning, because syncs do not read the settings.
         findings.warn(
-            f"{findings.failures.pop().message} Without this permission, check cannot find default permissions that "
-            "bypass governance."
+            f"{findings.failures.pop().message} Without this permission, the check cannot find default permissions "
+            "that bypass Lake Formation."
         )
     with _reporting_errors(context, findings):
-        result = _difference(context, findings, replace(Policy.of(context.config).location(), tag_values={}))
+        result = _difference(context, findings, replace(Policy.from_config(context.config).location(), tag_values={}))
         to_register = [change for change in result.changes if isinstance(change, Registration)]
         for change in to_register:
-            _logger.info("After the first sync: %s.", describe_change(change).outcome)
+            _logger.info("The first sync makes this change: %s.", describe_change(change).outcome)
             _require_access(context, findings, change)
         if not to_register and not result.deviations:
             _require(context, findings, result.changes)
@@ -116,8 +116,8 @@ def try_permissions(context: CheckContext, findings: StepFindings) -> None:
                 continue
             if missing := _missing_permissions(context, principal, grant.permissions):
                 findings.warn(
-                    f"{principal} lacks {', '.join(missing)} on {tables}. Syncs need this for tables that others "
-                    f"created. Command: {grant.command_line(principal, context.config)}"
+                    f"{principal} lacks {', '.join(missing)} on {tables}. Syncs need these permissions for tables that "
+                    f"other principals created. Run: {grant.command_line(principal, context.config)}"
                 )
 
 
@@ -128,18 +128,18 @@ def try_optimizers_role(context: CheckContext, findings: StepFindings) -> None:
         return
     with _reporting_errors(context, findings):
         if missing := _missing_permissions(context, options.role_arn, ROLE_PERMISSIONS):
-            command = CommandLines.of(context.access).grant(options.role_arn, missing, tables, grantable=False)
+            command = CommandLines.for_access(context.access).grant(options.role_arn, missing, tables, grantable=False)
             findings.warn(
-                f"{options.role_arn} lacks {', '.join(missing)} on {tables}. Glue's table optimizers need this. "
-                f"Command: {command}"
+                f"{options.role_arn} lacks {', '.join(missing)} on {tables}. Glue's table optimizers need these "
+                f"permissions. Run: {command}"
             )
 
 
 def _missing_permissions(context: CheckContext, principal: str, permissions: Iterable[str]) -> list[str]:
     """Return the permissions that neither `principal` nor EVERYBODY has on all tables of the database, sorted."""
     for grantee in (principal, EVERYBODY):
-        held = effective_permissions(grantee, AllTables(context.database), _client(context))
-        permissions = held.missing(permissions, grantable=False)
+        effective = effective_permissions(grantee, AllTables(context.database), _client(context))
+        permissions = effective.missing(permissions, grantable=False)
     return sorted(permissions)
 
 
@@ -148,7 +148,7 @@ def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
 
     Adds a failure for each missing permission.
     """
-    policy, database = Policy.of(context.config), context.database
+    policy, database = Policy.from_config(context.config), context.database
     definitions = policy.location().tag_values
     desired = Desired(tag_values=definitions, tags=policy.database(database, created_by_connector=False).tags)
     with _reporting_errors(context, findings):
@@ -177,7 +177,7 @@ def _assign(tags: Iterable[Tag], context: CheckContext) -> None:
 def try_grants(context: CheckContext, findings: StepFindings) -> None:
     """Add a failure for each configured grant that is missing on the database and that the caller may not make."""
     desired = replace(
-        Policy.of(context.config).database(context.database, created_by_connector=False),
+        Policy.from_config(context.config).database(context.database, created_by_connector=False),
         tags=frozenset(),
     )
     with _reporting_errors(context, findings):
@@ -190,20 +190,20 @@ def try_defaults(context: CheckContext, findings: StepFindings) -> None:
     Checks the account's defaults, the database's defaults, the database and its tables.
     https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation.html
     """
-    name, lines = context.database, CommandLines.of(context.access)
+    name, lines = context.database, CommandLines.for_access(context.access)
     if open_defaults := [setting for setting in _DEFAULTS if (context.settings or {}).get(setting)]:
         findings.warn(
             f"The data lake settings grant {EVERYBODY} all permissions on new databases and tables, so IAM alone "
-            f"controls access to them. Set {' and '.join(open_defaults)} to [] in the output of `aws lakeformation "
-            "get-data-lake-settings`, and pass it to `aws lakeformation put-data-lake-settings`."
+            f"controls access to these resources. Set {' and '.join(open_defaults)} to [] in the output of `aws "
+            "lakeformation get-data-lake-settings`, and pass the result to `aws lakeformation put-data-lake-settings`."
         )
     with _reporting_errors(context, findings):
         database = context.access.client("glue").get_database(Name=name)["Database"]
         if database.get("CreateTableDefaultPermissions"):
             findings.warn(
                 f"Database {name} grants {EVERYBODY} all permissions on new tables, so IAM alone controls access to "
-                "them. "
-                f"Command: {_without_defaults(database, context.access)}"
+                "these tables. "
+                f"Run: {_without_defaults(database, context.access)}"
             )
         resources: list[Resource] = [
             table
@@ -214,17 +214,20 @@ def try_defaults(context: CheckContext, findings: StepFindings) -> None:
             resources.insert(0, Database(name))
         for resource in resources[:_SHOWN]:
             findings.warn(
-                f"{EVERYBODY} has all permissions on {resource}, so IAM alone controls access to it. "
-                f"Command: {lines.revoke(EVERYBODY, ['ALL'], resource)}"
+                f"{EVERYBODY} has all permissions on {resource}, so IAM alone controls access to this resource. "
+                f"Run: {lines.revoke(EVERYBODY, ['ALL'], resource)}"
             )
         if len(resources) > _SHOWN:
-            findings.warn(f"The same applies to {len(resources) - _SHOWN} more tables of database {name}.")
+            findings.warn(
+                f"The same applies to {len(resources) - _SHOWN} more tables of database {name}. Revoke these "
+                "permissions too."
+            )
 
 
 def _without_defaults(database: DatabaseTypeDef, access: AwsAccess) -> str:
     """Return the AWS CLI command that removes a database's default permissions and keeps its other properties."""
-    kept = {key: value for key, value in database.items() if key in _KEPT}
-    entry = json.dumps({**kept, "CreateTableDefaultPermissions": []})
+    members = {key: value for key, value in database.items() if key in _DATABASE_INPUT_MEMBERS}
+    entry = json.dumps({**members, "CreateTableDefaultPermissions": []})
     catalog = [] if access.glue_catalog_id is None else ["--catalog-id", access.glue_catalog_id]
     words = ["aws", "glue", "update-database", "--name", database["Name"], "--database-input", entry, *catalog]
     return shlex.join([*words, "--region", access.glue_region or access.region])
@@ -243,7 +246,7 @@ def _difference(
     """
     result = difference(desired, present or read(desired, _client(context)))
     for deviation in result.deviations:
-        findings.warn(warning(deviation, CommandLines.of(context.access)))
+        findings.warn(warning(deviation, CommandLines.for_access(context.access)))
     return result
 
 
@@ -275,7 +278,7 @@ def _add_expected_failure(context: CheckContext, findings: StepFindings, failure
     This is the case if the data lake settings could not be read.
     """
     if context.settings is None:
-        findings.warn(f"Unless the caller is a data lake administrator: {failure.message}")
+        findings.warn(f"This problem does not apply if the caller is a data lake administrator: {failure.message}")
     else:
         findings.failures.append(failure)
 
@@ -300,15 +303,15 @@ def _require_access(context: CheckContext, findings: StepFindings, registration:
     location = DataLocation(registration.arn)
     if context.remedies is None or _is_administrator(context):
         return
-    held = effective_permissions(context.remedies.principal, location, _client(context))
-    if not held.missing(["DATA_LOCATION_ACCESS"], grantable=False) or _is_below_database_location(context):
+    effective = effective_permissions(context.remedies.principal, location, _client(context))
+    if not effective.missing(["DATA_LOCATION_ACCESS"], grantable=False) or _is_below_database_location(context):
         return
-    lines, principal = CommandLines.of(context.access), context.remedies.principal
+    lines, principal = CommandLines.for_access(context.access), context.remedies.principal
     granting = lines.grant(principal, ["DATA_LOCATION_ACCESS"], location, grantable=False)
     message = (
-        f"Cannot create tables at {location}: after the first sync has registered it, Lake Formation denies access. "
-        f"{principal} needs DATA_LOCATION_ACCESS on {location}, which can be granted after registration. "
-        f"Command: {lines.register(registration)} && {granting}"
+        f"Cannot create tables at {location}: the first sync registers {location}, and Lake Formation then denies "
+        f"access. {principal} needs DATA_LOCATION_ACCESS on {location}, which can be granted only after the "
+        f"registration. Run: {lines.register(registration)} && {granting}"
     )
     missing = MissingPermission("DATA_LOCATION_ACCESS", str(location))
     _add_expected_failure(context, findings, Failure(message, message, "config_error", missing))

@@ -163,12 +163,15 @@ class Outcome:
         error: str | None = None
         error_class: ErrorClass | None = None
         if self.raised is not None:
-            error, error_class = f"Step {self.step.id} failed: {type(self.raised).__name__}.", "internal"
+            error, error_class = (
+                f"Step {self.step.id} failed with an unexpected error: {type(self.raised).__name__}.",
+                "internal",
+            )
         elif failures:
             error = "\n".join(failure.message for failure in failures)
             error_class = failures[0].error_class
         elif blocked_by is not None:
-            error = f"Skipped: step {blocked_by} failed."
+            error = f"The check skipped this step because step {blocked_by} failed."
         line = {
             "id": self.step.id,
             "name": self.step.name,
@@ -241,9 +244,9 @@ class Remedies:
     principal: str
 
     @classmethod
-    def of(cls, config: Config, account: str, principal: str) -> Self:
+    def for_caller(cls, config: Config, account: str, principal: str) -> Self:
         """Return the remedies for a configuration whose caller is `principal` in the AWS account `account`."""
-        return cls(config, Scope.of(config.model_copy(update={"aws_account_id": account})), principal)
+        return cls(config, Scope.for_config(config.model_copy(update={"aws_account_id": account})), principal)
 
     def with_folders(self, folders: Iterable[S3Address]) -> Self:
         """Return a copy whose policies also allow access to these folders of tables outside bucket_prefix."""
@@ -261,15 +264,16 @@ class Remedies:
         if missing is None or "explicit deny" in failure.detail or "aws lakeformation" in failure.message:
             return failure
         if missing.in_iam and (policy := resource_policy(missing.action, failure.detail)):
-            remedy = f"Statement for {policy}: {json.dumps(self._for_resource(missing))}"
+            remedy = f"Add this statement to {policy}: {json.dumps(self._for_resource(missing))}"
         elif missing.in_iam:
-            remedy = f"Policy statement for {self.principal}: {json.dumps(self._statement(missing))}"
+            remedy = f"Add this statement to an IAM policy of {self.principal}: {json.dumps(self._statement(missing))}"
         else:
-            remedy = f"Command: {self._grant(missing).command_line(self.principal, self.config)}"
+            remedy = f"Run: {self._grant(missing).command_line(self.principal, self.config)}"
             if missing == MissingPermission("DESCRIBE", self.scope.database):
                 # AWS does not reveal whether a database exists to a caller without CREATE_DATABASE.
                 creation = self._grant(MissingPermission("CREATE_DATABASE"))
-                remedy += f" Or, if the database does not exist: {creation.command_line(self.principal, self.config)}"
+                command = creation.command_line(self.principal, self.config)
+                remedy += f" If the database does not exist, run instead: {command}"
         return dataclasses.replace(failure, message=f"{failure.message} {remedy}")
 
     def whole_policy(self) -> str:
@@ -279,7 +283,7 @@ class Remedies:
         """
         policy = json.dumps(document(statements(self.config, self.scope)), ensure_ascii=False)
         return (
-            "The whole IAM policy for this configuration, as printed by `destination-datalake iam-policy --config "
+            "The complete IAM policy for this configuration, as printed by `destination-datalake iam-policy --config "
             f"FILE`: {policy}"
         )
 

@@ -92,7 +92,9 @@ def try_folder(context: CheckContext, findings: StepFindings, folder: S3Address)
         if write.succeeded:
             with findings.attempt("read", address):
                 if s3.get_object(Bucket=bucket, Key=key)["Body"].read() != _CONTENT:
-                    findings.fail(f"The content of {address} differs from what was written. Check endpoint_url.")
+                    findings.fail(
+                        f"The content of {address} differs from the content that the check wrote. Check endpoint_url."
+                    )
             with findings.attempt("list", address):
                 _delete_leftovers(s3, bucket, key.removesuffix(context.unique))
     finally:
@@ -124,7 +126,7 @@ def _delete_leftovers(s3: S3Client, bucket: str, prefix: str) -> None:
         # A failure is ignored, because the deletion of the check's own object reports a missing permission.
         with StepFindings().attempt("delete", address):
             s3.delete_object(Bucket=bucket, Key=entry["Key"])
-            _logger.info("Deleted %s of an interrupted check.", address)
+            _logger.info("Deleted %s, which an interrupted check had left behind.", address)
 
 
 def _is_about_key(failure: Failure) -> bool:
@@ -156,7 +158,7 @@ def try_kms_key(context: CheckContext, findings: StepFindings) -> None:
     if different := [used for used in context.encrypted_with if used != expected]:
         findings.fail(
             f"Objects in {context.config.bucket_name} are encrypted with {different[0]}, but the option encryption "
-            f"requires {expected}. Check endpoint_url: the store may not support this encryption."
+            f"requires {expected}. If endpoint_url is set, check that the store supports this encryption."
         )
 
 
@@ -176,8 +178,8 @@ def try_lifecycle(context: CheckContext, findings: StepFindings) -> None:
                 raise
     if not reading.succeeded:
         findings.warn(
-            f"{findings.failures.pop().message} Without this permission, check cannot determine the retention of the "
-            "archive."
+            f"{findings.failures.pop().message} Without this permission, the check cannot determine the retention of "
+            "the archive."
         )
         return
     folder = S3Address(bucket, context.config.key(ARCHIVE_FOLDER, ""))
@@ -230,18 +232,18 @@ def lifecycle_warnings(rules: Iterable[LifecycleRuleOutputTypeDef], folder: S3Ad
             yield (
                 f"Lifecycle rule {expiry.rule} deletes {'all' if expiry.covers_folder else 'some'} objects in {folder} "
                 f"{expiry.when}, but raw_archive.retention_days is {days}. Tables cannot be rebuilt from deleted "
-                "objects. Change the rule, or retention_days."
+                "objects. Change the rule, or raw_archive.retention_days."
             )
     complete = [expiry for expiry in expiries if expiry.covers_folder]
     if not complete:
         yield (
-            f"No lifecycle rule of the bucket deletes all objects in {folder}, so some never expire, but "
-            f"raw_archive.retention_days is {days}. Add the rule in docs/permissions.md."
+            f"No lifecycle rule of the bucket deletes all objects in {folder}, so some objects never expire, but "
+            f"raw_archive.retention_days is {days}. Add the lifecycle rule from docs/permissions.md to the bucket."
         )
     # Where rules overlap, the earliest expiration applies (S3 User Guide: How Amazon S3 handles conflicts in lifecycle
     # configurations).
     elif (first := min(complete, key=lambda expiry: expiry.days)).days > days:
         yield (
-            f"Lifecycle rule {first.rule} deletes objects in {folder} {first.when}, later than "
-            f"raw_archive.retention_days {days}. Change the rule, or retention_days."
+            f"Lifecycle rule {first.rule} deletes objects in {folder} {first.when}, but "
+            f"raw_archive.retention_days is {days}. Change the rule, or raw_archive.retention_days."
         )

@@ -314,20 +314,21 @@ def _contradictory_grant(name: str, grant: Grant) -> Iterator[str]:
     if grant.columns is not None:
         if grant.table is None:
             yield f'{name}.columns requires {name}.table. Set table to the name of a table, or to "*" for all tables.'
-        elif rest := permissions - COLUMN_PERMISSIONS:
+        elif unsupported := permissions - COLUMN_PERMISSIONS:
             yield (
-                f"{name}: {', '.join(sorted(rest))} cannot be granted on columns, because Lake Formation supports only "
-                "SELECT on columns. Remove columns, or move these permissions to a separate grant without columns."
+                f"{name}: {', '.join(sorted(unsupported))} cannot be granted on columns, because Lake Formation "
+                "supports only SELECT on columns. Remove columns, or move these permissions to a separate grant "
+                "without columns."
             )
     elif grant.table is not None:
-        if rest := permissions - TABLE_PERMISSIONS:
+        if unsupported := permissions - TABLE_PERMISSIONS:
             yield (
-                f"{name}: {', '.join(sorted(rest))} cannot be granted on a table. "
+                f"{name}: {', '.join(sorted(unsupported))} cannot be granted on a table. "
                 "Move these permissions to a separate grant without table."
             )
-    elif rest := permissions - DATABASE_PERMISSIONS - LOCATION_PERMISSIONS:
+    elif unsupported := permissions - DATABASE_PERMISSIONS - LOCATION_PERMISSIONS:
         yield (
-            f"{name}: {', '.join(sorted(rest))} cannot be granted on a database. "
+            f"{name}: {', '.join(sorted(unsupported))} cannot be granted on a database. "
             'Set table to the name of a table, or to "*" for all tables.'
         )
 

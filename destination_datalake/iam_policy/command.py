@@ -25,9 +25,9 @@ from destination_datalake.iam_policy.rules import ANY_ACCOUNT, CAPABILITIES, ERA
 from destination_datalake.protocol.catalog import parse_catalog
 
 _DESCRIPTION = """\
-Print the minimal IAM policy of the connector's user or role for a configuration. The required Lake Formation
-permissions are printed on standard error as commands of the AWS CLI, or, with --grants, on standard output instead of
-the policy. The command does not call AWS."""
+Print the minimal IAM policy that a configuration requires for the connector's user or role. The command also prints the
+required Lake Formation permissions on standard error, as commands of the AWS CLI. With --grants, it prints only these
+commands, on standard output. The command does not call AWS."""
 
 _EPILOG = """\
 Examples:
@@ -54,8 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--catalog",
         metavar="FILE",
-        help="the configured catalog, as for write; adds the databases of its streams' namespaces to the policy, which "
-        "otherwise contains only lakeformation_database_name",
+        help="the configured catalog, as for the command write; the policy then also contains the databases of the "
+        "streams' namespaces (default: only lakeformation_database_name)",
     )
     parser.add_argument(
         "--grants", action="store_true", help="print the Lake Formation permissions instead of the policy"
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S3_URI",
         action="append",
         default=[],
-        help="a folder outside bucket_prefix with tables for follow_table_location; may be repeated",
+        help="a folder of tables outside bucket_prefix, for follow_table_location; can be repeated",
     )
     parser.add_argument("--delete-rows", action="store_true", help="add the permissions for the command delete-rows")
     parser.add_argument(
@@ -94,10 +94,12 @@ def _print(config: Config, options: argparse.Namespace) -> int:
     divided = parts(policy)
     grants = [grant.command_line(principal, config) for grant in lake_formation_grants(config, scope) if principal]
     if options.grants and principal is None:
-        raise ConfigError("The connector's user or role is unknown. Set --principal to its ARN.")
+        raise ConfigError("The connector's user or role is unknown. Set --principal to the ARN of the user or role.")
     if options.part is not None and not options.grants:
         if not 1 <= options.part <= len(divided):
-            raise ConfigError(f"--part {options.part} does not exist. The policy has {counted(len(divided), 'part')}.")
+            raise ConfigError(
+                f"--part {options.part} does not exist. The policy consists of {counted(len(divided), 'part')}."
+            )
         policy = divided[options.part - 1]
     answer = "\n".join(grants) if options.grants else json.dumps(document(policy), indent=2, ensure_ascii=False)
     terminal.put(sys.stdout, answer)  # Do not mask secrets here: masking would change a name that equals a secret.
@@ -105,12 +107,12 @@ def _print(config: Config, options: argparse.Namespace) -> int:
         terminal.note(f"Note: {note}")
     if len(divided) > 1 and options.part is None and not options.grants:
         terminal.note(
-            f"Note: the policy has {characters(policy):,} characters without white space, but the limit of managed "
-            f"policies is {MANAGED_POLICY_CHARACTERS:,}. "
+            f"Note: the policy contains {characters(policy):,} characters, not counting white space, but the limit of "
+            f"managed policies is {MANAGED_POLICY_CHARACTERS:,}. "
             f"Use --part 1 to --part {len(divided)} to print policies within the limit."
         )
     if config.lake_formation.mode != "none" and principal and not options.grants:
-        terminal.note("Lake Formation permissions, for a data lake administrator to grant:")
+        terminal.note("A data lake administrator must grant these Lake Formation permissions:")
         terminal.put(sys.stderr, "\n".join(grants))
     return 0
 
@@ -121,13 +123,17 @@ _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(user|role)/\S+")
 def _scope(config: Config, options: argparse.Namespace) -> Scope:
     streams = parse_catalog(read_object(options.catalog, "configured catalog")) if options.catalog else ()
     if options.location and not config.follow_table_location:
-        raise ConfigError("--location requires follow_table_location true. Set it, or remove --location.")
+        raise ConfigError(
+            "--location requires follow_table_location true. Set follow_table_location, or remove --location."
+        )
     if options.principal is not None and not _PRINCIPAL.fullmatch(options.principal):
         raise ConfigError(
             f"--principal {options.principal} is not the ARN of an IAM user or role, such as "
             "arn:aws:iam::123456789012:role/airbyte. For a session, use the ARN of its role."
         )
-    return Scope.of(config, (stream.id for stream in streams), [_folder(location) for location in options.location])
+    return Scope.for_config(
+        config, (stream.id for stream in streams), [_folder(location) for location in options.location]
+    )
 
 
 def _principal(config: Config, options: argparse.Namespace) -> str | None:
@@ -140,27 +146,31 @@ def _principal(config: Config, options: argparse.Namespace) -> str | None:
 def _notes(config: Config, options: argparse.Namespace, scope: Scope, principal: str | None) -> Iterator[str]:
     if config.database_strategy == "namespace" and options.catalog is None:
         yield (
-            f"the policy contains only database {scope.database}. Streams with a namespace are written to the database "
-            "of that name. Use --catalog with the configured catalog to add these databases."
+            f"the policy contains only database {scope.database}. Streams with a namespace are written to the "
+            "database with the namespace's name. Use --catalog with the configured catalog to add these databases."
         )
     if scope.account == ANY_ACCOUNT and config.catalog.type in ("glue", "glue_rest") and not options.grants:
         yield (
-            "the account of the Data Catalog is unknown, so the policy contains * instead. It is valid as printed. To "
-            "restrict it, set aws_account_id, or glue_catalog_id if another account owns the catalog."
+            "the account of the Glue Data Catalog is unknown, so the policy contains * instead of the account ID. To "
+            "restrict the policy to one account, set aws_account_id, or glue_catalog_id if another account owns the "
+            "catalog."
         )
     if config.follow_table_location and not options.location:
-        yield "the policy contains only bucket_name and bucket_prefix. Use --location to add folders of other tables."
+        yield (
+            "the policy contains only bucket_name and bucket_prefix. Use --location to add the folders of tables at "
+            "other locations."
+        )
     if config.encryption.encryption_type == "Bucket default":
         yield (
-            "if the bucket's default encryption uses your KMS key, the policy lacks this key. Set encryption to "
+            "the policy contains no KMS key. If the bucket's default encryption uses your KMS key, set encryption to "
             "SSE-KMS with kms_key_arn."
         )
     if config.lake_formation.mode != "none" and principal is None:
         yield "the connector's user or role is unknown. Use --principal to print the Lake Formation permissions."
     if replaced := scope.replaced():
         yield (
-            f"the wildcard * replaces characters of {', '.join(replaced)} that policies do not support. The policy "
-            "therefore allows more than necessary. Names in ASCII avoid this."
+            f"the wildcard * replaces characters of {', '.join(replaced)} that policies do not support, so the policy "
+            "allows more than necessary. To avoid the wildcard, use names in ASCII."
         )
 
 
@@ -170,5 +180,8 @@ def _folder(location: str) -> S3Address:
     except ValueError as error:
         raise ConfigError(f"--location: {error}, such as s3://bucket/folder.") from None
     if not {"*", "?", "$"}.isdisjoint(location):
-        raise ConfigError(f"--location {location} has a character with a special meaning in policies: *, ? or $.")
+        raise ConfigError(
+            f"--location {location} contains *, ? or $, which have a special meaning in policies. Use a folder "
+            "without these characters."
+        )
     return address

@@ -120,7 +120,7 @@ class LakeFormationGrant:
         return lines.grant(principal, self.permissions, self.resource, grantable=self.grantable)
 
 
-_TAGGED = "LF-Tags on databases and tables that others created"
+_TAGGED = "assign LF-Tags to databases and tables that other principals created"
 
 
 def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
@@ -130,31 +130,35 @@ def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormatio
     (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). This is why DROP is only required
     with LF-Tags: the connector drops only its own tables, which `check` creates.
     """
-    tags = Policy.of(config).location().tag_values.keys()
-    yield LakeFormationGrant(("CREATE_DATABASE",), Catalog(), "databases that do not exist")
+    tags = Policy.from_config(config).location().tag_values.keys()
+    yield LakeFormationGrant(("CREATE_DATABASE",), Catalog(), "create missing databases")
     if tags:
-        yield LakeFormationGrant(("CREATE_LF_TAG",), Catalog(), "LF-Tags that are not defined")
+        yield LakeFormationGrant(("CREATE_LF_TAG",), Catalog(), "create missing LF-Tags")
     granted = _granted_to_others(config, None, on_tables=False) & LOCATION_PERMISSIONS
     for folder in scope.folders:
         # Use `folder.arn` instead of `scope.s3`, because a grant applies to one location, without wildcards.
         location = DataLocation(folder.arn(scope.partition))
         yield LakeFormationGrant(
-            ("DATA_LOCATION_ACCESS",), location, "tables at this location", grantable=bool(granted)
+            ("DATA_LOCATION_ACCESS",), location, "create tables at this location", grantable=bool(granted)
         )
     for name in scope.databases:
         yield from _on_database(name, config)
     for key in tags:
         tag = LfTag(key, ("*",))
-        yield LakeFormationGrant(("ALTER", "ASSOCIATE", "DESCRIBE"), tag, "an LF-Tag that others defined")
+        yield LakeFormationGrant(
+            ("ALTER", "ASSOCIATE", "DESCRIBE"), tag, "assign and extend an LF-Tag that another principal created"
+        )
 
 
 def _on_database(name: str, config: Config) -> Iterator[LakeFormationGrant]:
     database, tables = Database(name), AllTables(name)
-    yield LakeFormationGrant(("CREATE_TABLE", "DESCRIBE"), database, "new tables")
+    yield LakeFormationGrant(("CREATE_TABLE", "DESCRIBE"), database, "create tables")
     if config.lake_formation.tags:
         yield LakeFormationGrant(tuple(sorted(TO_TAG_DATABASE)), database, _TAGGED, grantable=True)
     yield from _grantable(_granted_to_others(config, name, on_tables=False) - LOCATION_PERMISSIONS, database)
-    yield LakeFormationGrant(("ALTER", "DELETE", "DESCRIBE", "INSERT"), tables, "tables that others created")
+    yield LakeFormationGrant(
+        ("ALTER", "DELETE", "DESCRIBE", "INSERT"), tables, "write to tables that other principals created"
+    )
     if any(tagged.database in (None, name) for tagged in config.lake_formation.table_tags):
         yield LakeFormationGrant(tuple(sorted(TO_TAG_TABLE)), tables, _TAGGED, grantable=True)
     yield from _grantable(_granted_to_others(config, name, on_tables=True), tables)
@@ -162,7 +166,7 @@ def _on_database(name: str, config: Config) -> Iterator[LakeFormationGrant]:
 
 def _grantable(permissions: Collection[str], resource: Resource) -> Iterator[LakeFormationGrant]:
     if permissions:
-        reason = "`lake_formation.grants` on databases and tables that others created"
+        reason = "grant `lake_formation.grants` on databases and tables that other principals created"
         yield LakeFormationGrant(tuple(sorted(permissions)), resource, reason, grantable=True)
 
 

@@ -52,7 +52,7 @@ class Scope:
     outside: tuple[S3Address, ...] = ()
 
     @classmethod
-    def of(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
+    def for_config(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
         """Return the scope of a configuration. `streams` adds the databases for their namespaces."""
         folders = tuple(S3Address(address.bucket, address.key.strip("/")) for address in outside)
         return cls(config, _catalog_account(config), _databases(config, streams), folders)
@@ -149,8 +149,8 @@ def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:
     governance = config.lake_formation
     options: tuple[Grant | TableTags, ...] = (*governance.grants, *governance.table_tags)
     configured = (option.database for option in options if option.database)
-    further = {*(naming.table_of(stream).database for stream in streams), *configured} - {naming.database}
-    return (naming.database, *sorted(further))
+    additional = {*(naming.table_of(stream).database for stream in streams), *configured} - {naming.database}
+    return (naming.database, *sorted(additional))
 
 
 ANY_ACCOUNT = "*"
@@ -258,9 +258,9 @@ def _capabilities() -> Iterator[Capability]:
         yield Capability(sid, tuple(permissions), _RESOURCES[rule["on"]], condition)
 
 
-_ALL = tuple(_capabilities())
-CAPABILITIES = tuple(capability for capability in _ALL if capability.permissions[0].need is not Need.ERASURE)
+_DECLARED = tuple(_capabilities())
+CAPABILITIES = tuple(capability for capability in _DECLARED if capability.permissions[0].need is not Need.ERASURE)
 """The capabilities of syncs, `check`, `maintain` and `replay`, in the order of the policy's statements."""
-ERASURE = tuple(capability for capability in _ALL if capability not in CAPABILITIES)
+ERASURE = tuple(capability for capability in _DECLARED if capability not in CAPABILITIES)
 """The additional capabilities that `delete-rows` needs. They are separate, because they include the permanent deletion
 of object versions."""

@@ -69,7 +69,7 @@ class CommandLines:
     catalog_id: str | None = None
 
     @classmethod
-    def of(cls, access: AwsAccess) -> Self:
+    def for_access(cls, access: AwsAccess) -> Self:
         """Return an instance for the Data Catalog that `access` uses."""
         return cls(access.glue_region or access.region, access.glue_catalog_id)
 
@@ -136,7 +136,7 @@ def warning(deviation: Deviation, lines: CommandLines) -> str:
             return (
                 f"Data location {desired.arn} is not registered with Lake Formation, so Lake Formation's permissions "
                 "have no effect on its files. Set lake_formation.registration_role_arn to a role that may read and "
-                f"write it, or register it. Command: {lines.register(desired)}"
+                f"write the location, or run: {lines.register(desired)}"
             )
         case RegisteredDifferently(present, desired):
             changed = replace(desired, arn=present.arn, role_arn=desired.role_arn or present.role_arn)
@@ -151,12 +151,13 @@ def warning(deviation: Deviation, lines: CommandLines) -> str:
             required = desired.access + (f" with role {desired.role_arn}" if desired.role_arn else "")
             return (
                 f"Data location {present.arn} is registered with Lake Formation for {present.access} with role "
-                f"{present.role_arn}, but the options require {required}. The registration stays. To change it: {line}"
+                f"{present.role_arn}, but the options require {required}. The connector does not change an existing "
+                f"registration. To change the registration, run: {line}"
             )
         case OtherValueAssigned(tag, present):
             return (
                 f"LF-Tag {tag.key} of {tag.resource} has the value {present}, but the options require {tag.value}. "
-                f"The value stays. To change it: {lines.assign(tag)}"
+                f"The connector does not change an existing value. To change the value, run: {lines.assign(tag)}"
             )
     assert_never(deviation)
 
@@ -233,13 +234,13 @@ def explaining_denials(database: str, table: str, access: AwsAccess, location: s
             if location is not None and f"{named}/".startswith(f"{location}/"):
                 named = location
         resource = _of_table(permission, named, database, table)
-        lines, caller = CommandLines.of(access), _caller(access)
+        lines, caller = CommandLines.for_access(access), _caller(access)
         line = lines.grant(caller, [permission], resource, grantable=False)
         if permission == "DESCRIBE" and resource == Database(database):
             # AWS does not reveal whether a database exists to a caller without CREATE_DATABASE.
             creation = lines.grant(caller, ["CREATE_DATABASE"], Catalog(), grantable=False)
-            line += f" Or, if the database does not exist: {creation}"
-        raise ConnectorError(replace(failure, message=f"{failure.message} Command: {line}")) from error
+            line += f" If the database does not exist, run instead: {creation}"
+        raise ConnectorError(replace(failure, message=f"{failure.message} Run: {line}")) from error
 
 
 def _of_table(permission: str, named: str | None, database: str, table: str) -> Resource:
@@ -271,7 +272,7 @@ def _correction(error: ChangeError | ReadError) -> str:
     match error:
         case ChangeError(change=Grant(resource=DataLocation()), text=text) if "register" in text:
             # https://docs.aws.amazon.com/lake-formation/latest/dg/granting-location-permissions.html
-            return "The location is not registered. Set lake_formation.registration_role_arn."
+            return "The location is not registered with Lake Formation. Set lake_formation.registration_role_arn."
     return "Correct lake_formation in the configuration."
 
 
@@ -281,25 +282,27 @@ def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[Missing
     needed = None if "not authorized to perform" in error.text else _required_permissions(error, access)
     if needed is not None:
         permissions, resource, grantable = needed
-        line = CommandLines.of(access).grant(caller, permissions, resource, grantable=grantable)
+        line = CommandLines.for_access(access).grant(caller, permissions, resource, grantable=grantable)
         names = ", ".join(sorted(permissions))
-        remedy = f"{caller} needs {names} on {resource}{' with grant option' if grantable else ''}. Command: {line}"
+        remedy = f"{caller} needs {names} on {resource}{' with grant option' if grantable else ''}. Run: {line}"
         return MissingPermission(names, str(resource)), remedy
     missing = denied_by_iam(error.operation, error.text)
     if "OptIn" in error.operation and missing.resource is None:
         remedy = (
-            f"Only data lake administrators may opt principals in ({_HYBRID}). Make {caller} an administrator, or set "
+            f"Only data lake administrators can opt principals in ({_HYBRID}). Make {caller} a data lake "
+            "administrator, or set "
         )
         match error:
             case ChangeError(change=OptIn(principal, resource)):
                 # An administrator can make the opt-in, because the connector does not request existing opt-ins.
-                line = CommandLines.of(access).opt_in(principal, resource)
+                line = CommandLines.for_access(access).opt_in(principal, resource)
                 return (
                     missing,
-                    f"{remedy}lake_formation.mode to managed, or let an administrator opt it in. Command: {line}",
+                    f"{remedy}lake_formation.mode to managed, or ask an administrator to opt {principal} in. Run: "
+                    f"{line}",
                 )
         return missing, f"{remedy}lake_formation.mode to managed."
-    return missing, f"Allow {missing.action} on {missing.resource or 'all resources'} for {caller} in IAM."
+    return missing, f"Allow {missing.action} on {missing.resource or 'all resources'} in an IAM policy of {caller}."
 
 
 def _caller(access: AwsAccess) -> str:
@@ -488,7 +491,7 @@ class Governance:
                 raise failure
             if failure is None:
                 for deviation in result.deviations:
-                    _logger.warning("%s", warning(deviation, CommandLines.of(self._access)))
+                    _logger.warning("%s", warning(deviation, CommandLines.for_access(self._access)))
             try:
                 apply(result.changes, client)
             except ChangeError as error:

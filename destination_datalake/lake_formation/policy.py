@@ -60,7 +60,7 @@ class Policy:
     """Whether the options request governed tables, a table type that AWS has retired."""
 
     @classmethod
-    def of(cls, config: Config) -> Self:
+    def from_config(cls, config: Config) -> Self:
         """Return the policy of a configuration."""
         return cls(
             S3Address(config.bucket_name, config.key()).arn(partition_of(config.region)),
@@ -82,16 +82,16 @@ class Policy:
         """Yield notes for the log: governed tables are retired, or only one of an LF-Tag's values is assigned."""
         if self.governed_tables:
             yield (
-                "lakeformation_governed_tables: AWS retired the table type GOVERNED on 2024-12-31. Tables have the "
-                "type in table_type, and Lake Formation manages access to them (lake_formation.mode managed)."
+                "lakeformation_governed_tables: AWS retired the table type GOVERNED on 2024-12-31. The connector "
+                "creates tables of the type in table_type, and uses lake_formation.mode managed."
             )
         for key, values in dict.fromkeys(
             (key, tuple(values)) for tags in self._sources() for key, values in tags.items()
         ):
             if len(values) > 1:
                 yield (
-                    f"LF-Tag {key} is defined with {', '.join(values)}. A resource has one value for each key: "
-                    f"{values[0]} is assigned."
+                    f"The configuration contains several values of LF-Tag {key}: {', '.join(values)}. A resource can "
+                    f"have only one value, so the connector assigns the first value, {values[0]}."
                 )
 
     def location(self) -> Desired:

@@ -365,13 +365,17 @@ def describe_change(change: Change) -> ChangeDescription:
     match change:
         case Registration(arn, role):
             location = f"data location {arn}"
-            outcome = f"{location} is registered with {role} ({change.access})"
+            outcome = f"{location} is registered with role {role} ({change.access})"
             return ChangeDescription(outcome, "register", f"{location} with role {role}")
         case CreateLfTag(key, values):
-            return ChangeDescription(f"LF-Tag {key} is created with {', '.join(values)}", "create", f"LF-Tag {key}")
+            return ChangeDescription(
+                f"LF-Tag {key} is created with the values {', '.join(values)}", "create", f"LF-Tag {key}"
+            )
         case AddLfTagValues(key, values):
             added = ", ".join(values)
-            return ChangeDescription(f"LF-Tag {key} gets {added}", f"add {added} to", f"LF-Tag {key}")
+            return ChangeDescription(
+                f"LF-Tag {key} is extended by the values {added}", f"add the values {added} to", f"LF-Tag {key}"
+            )
         case Tag(resource, key, value):
             return ChangeDescription(
                 f"{resource} is tagged {key}={value}", f"assign LF-Tag {key}={value} to", str(resource)

@@ -183,7 +183,7 @@ class PartitionFolders:
         return cls(tuple(keys), "/".join(f"{escaped(key.name)}={{{key.name}}}" for key in keys), max_bytes)
 
     @classmethod
-    def of(
+    def from_template(
         cls, template: PathTemplate, keys: Sequence[PartitionKey], max_bytes: int = MAX_KEY_BYTES
     ) -> PartitionFolders:
         """Return the folders of a path template. Its variables and `keys` must be in the same order."""
@@ -345,8 +345,8 @@ def _moment_text(microseconds: int) -> str:
 
     Supports years before 1 and after 9999.
     """
-    seconds, rest = divmod(microseconds, 1_000_000)
-    return str(np.datetime64(seconds, "s")) + (f".{rest:06}" if rest else "")
+    seconds, fraction = divmod(microseconds, 1_000_000)
+    return str(np.datetime64(seconds, "s")) + (f".{fraction:06}" if fraction else "")
 
 
 def escaped(text: str) -> str:

@@ -142,7 +142,7 @@ def _run_sync(
         jobs = Jobs(engine, staging.scratch)
         context = TableContext(sync, access, table_catalog, jobs, reporting.journal, archives)
         factories = {stream.id: partial(open_table, stream, tables[stream.id], config, context) for stream in streams}
-        stream_tables = StreamTables(factories, access, Policy.of(config).location_arn, archive)
+        stream_tables = StreamTables(factories, access, Policy.from_config(config).location_arn, archive)
         encoding = Encoding(engine, staging, access, sync, partial(_suppressed, config, access))
         new_landing = partial(Landing, stream_tables, encoding, rejects)
         conductor = Conductor(streams, _backlog(config, directory, staging), new_landing, out, termination)

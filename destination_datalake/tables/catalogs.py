@@ -22,7 +22,7 @@ def catalog_of(config: Config, access: AwsAccess, limits: CatalogLimits | None =
 
     A REST catalog refuses to load tables that exceed `limits`, by default the limits in the catalog's options.
     """
-    governance = Governance(Policy.of(config), access)
+    governance = Governance(Policy.from_config(config), access)
     match config.catalog:
         case GlueCatalogOptions():
             return GlueTableCatalog(access, governance)

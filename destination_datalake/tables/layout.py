@@ -146,7 +146,7 @@ class TableLayout:
         max_bytes = MAX_KEY_BYTES - len(S3Address.parse(self.location.folder).key.encode()) - _MAX_NAME_BYTES
         if template is None or not keys:
             return PartitionFolders.hive(keys, max_bytes)
-        return PartitionFolders.of(template, keys, max_bytes)
+        return PartitionFolders.from_template(template, keys, max_bytes)
 
     def hive_fields(self, columns: Sequence[Field], *, digits: bool) -> tuple[PartitionField, ...] | None:
         """Return the partition fields of a Hive table if the option `path_layout` is `hive`.

@@ -56,7 +56,7 @@ def governed_statements() -> str:
 def actions() -> str:
     """Return a row for each action: what it is allowed on, who uses it, for what, and with which options."""
     optimizers = {"mode": "glue", "role_arn": f"arn:aws:iam::{_ACCOUNT}:role/table-optimizers"}
-    scope = Scope.of(Config.parse({**_GOVERNED, "maintenance": optimizers}))
+    scope = Scope.for_config(Config.parse({**_GOVERNED, "maintenance": optimizers}))
 
     def rows() -> Iterator[list[str]]:
         for capability in (*CAPABILITIES, *ERASURE):
@@ -70,7 +70,7 @@ def actions() -> str:
                     permission.when.options,
                 ]
 
-    return table(["action", "on", "used by", "for", "only with"], rows())
+    return table(["action", "on", "used by", "purpose", "only with"], rows())
 
 
 def writer_grants() -> str:
@@ -78,24 +78,24 @@ def writer_grants() -> str:
     config = Config.parse(_GOVERNED)
 
     def rows() -> Iterator[list[str]]:
-        for grant in lake_formation_grants(config, Scope.of(config)):
+        for grant in lake_formation_grants(config, Scope.for_config(config)):
             option = " with grant option" if grant.grantable else ""
             yield [str(grant.resource), ", ".join(map(code, grant.permissions)) + option, grant.why]
 
-    return table(["on", "permissions", "for"], rows())
+    return table(["on", "permissions", "purpose"], rows())
 
 
 def writer_commands() -> str:
     """Return the first commands that `iam-policy --grants` prints for the example."""
     config = Config.parse(_GOVERNED)
     principal = _EXAMPLE["credentials"]["role_arn"]
-    lines = [grant.command_line(principal, config) for grant in lake_formation_grants(config, Scope.of(config))]
+    lines = [grant.command_line(principal, config) for grant in lake_formation_grants(config, Scope.for_config(config))]
     return "```sh\n" + "".join(f"{line}\n" for line in lines[2:4]) + "```\n"
 
 
 def _statements(options: Mapping[str, Any]) -> Any:
     config = Config.parse(options)
-    return statements(config, Scope.of(config))
+    return statements(config, Scope.for_config(config))
 
 
 def _shortened(arns: Iterable[str]) -> str:

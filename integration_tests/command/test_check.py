@@ -132,7 +132,7 @@ def test_missing_permissions_are_named_with_the_policy_that_has_them_all(platfor
     assert "glue:UpdateTable" in refusal
     intro, _, policy = refusal.splitlines()[-1].partition("`: ")
     assert intro.startswith(
-        "The whole IAM policy for this configuration, as printed by `destination-datalake iam-policy"
+        "The complete IAM policy for this configuration, as printed by `destination-datalake iam-policy"
     )
     actions = {action for statement in json.loads(policy)["Statement"] for action in statement["Action"]}
     assert {"s3:PutObject", "glue:GetTable", "glue:UpdateTable", "glue:CreateTable"} <= actions
@@ -158,7 +158,7 @@ def test_notes_about_tables_that_are_there_are_in_the_answer_and_those_of_others
     status = platform.check(lake.config(table_type="ICEBERG")).connection_status
 
     assert status["status"] == "SUCCEEDED"
-    assert f"would refuse to write to {lake.database}.orders (Hive, stream orders)" in status["message"]
+    assert f"syncs refuse to write to these tables: {lake.database}.orders (Hive, stream orders)" in status["message"]
     assert "users" not in status["message"]
 
 

@@ -84,11 +84,11 @@ class Site:
 
     @property
     def policy(self) -> Mapping[str, Any]:
-        return document(statements(self.config, Scope.of(self.config)))
+        return document(statements(self.config, Scope.for_config(self.config)))
 
     @property
     def grants(self) -> Sequence[LakeFormationGrant]:
-        return [*lake_formation_grants(self.config, Scope.of(self.config))]
+        return [*lake_formation_grants(self.config, Scope.for_config(self.config))]
 
     @cached_property
     def iam(self) -> Any:
@@ -230,7 +230,7 @@ def test_a_missing_action_is_named_with_resource_and_the_statement_that_helps(
 
     assert first_failure(caplog) == (step, "insufficient_permissions")
     assert site.left_behind() == before or action in DELETING
-    sentence, _, statement = problem.partition(f" Policy statement for {site.member.arn}: ")
+    sentence, _, statement = problem.partition(f" Add this statement to an IAM policy of {site.member.arn}: ")
     assert sentence.partition(f"Allow {action} on ")[2].startswith(("arn:aws:", "all resources", "* "))
     site.permit({"Statement": [*without(site.policy, action)["Statement"], json.loads(statement)]})
     assert site.succeeds(step)
@@ -257,7 +257,7 @@ def test_the_printed_policy_suffices_for_the_default_tag_of_databases(lake: Lake
     member, tag = account.user(), lake.name("origin")
     older = {"lakeformation_database_default_tag_key": tag, "lakeformation_database_default_tag_values": "airbyte"}
     config = Config.parse(lake.config(credentials=member.credentials, **older))
-    account.permit_user(member.name, *document(statements(config, Scope.of(config)))["Statement"])
+    account.permit_user(member.name, *document(statements(config, Scope.for_config(config)))["Statement"])
     account.client("lakeformation").create_lf_tag(TagKey=tag, TagValues=["airbyte"])
     account.client("lakeformation").grant_permissions(
         Principal={"DataLakePrincipalIdentifier": member.arn},
@@ -299,7 +299,7 @@ def test_a_missing_grant_is_named_with_resource_and_the_command_that_grants_it(
         problem = site.check().problems[0]
 
     assert first_failure(caplog) == (step, "insufficient_permissions")
-    sentence, _, command = problem.partition(" Command: aws lakeformation grant-permissions ")
+    sentence, _, command = problem.partition(" Run: aws lakeformation grant-permissions ")
     # Lake Formation does not tell whether a database exists.
     assert ("DESCRIBE" if permission == "CREATE_DATABASE" else permission) in sentence
     assert f"DataLakePrincipalIdentifier={site.member.arn}" in command

@@ -19,7 +19,7 @@ USER = "arn:aws:iam::123456789012:user/airbyte"
 def a_context(access: AwsAccess, **changes: Any) -> CheckContext:
     """A check with these changes of the smallest options, after AWS has said who calls."""
     config = Config.parse(options(**changes))
-    return CheckContext(config, access, UNIQUE, Remedies.of(config, "123456789012", USER))
+    return CheckContext(config, access, UNIQUE, Remedies.for_caller(config, "123456789012", USER))
 
 
 def findings_of(context: CheckContext) -> StepFindings:

@@ -60,7 +60,7 @@ def test_a_catalog_that_works_keeps_only_the_database(cloud: Cloud) -> None:
 def test_what_iam_refuses_is_one_failure_with_the_statement_that_allows_it(operation: str, doing: str) -> None:
     [message] = denied(operation, IN_IAM)
 
-    sentence, _, remedy = message.partition(f" Policy statement for {USER}: ")
+    sentence, _, remedy = message.partition(f" Add this statement to an IAM policy of {USER}: ")
     assert sentence == (
         f"Cannot {doing} (Glue, {operation}): access denied. "
         f"Allow glue:{operation} for the connector's identity in IAM."
@@ -95,7 +95,7 @@ def test_what_lake_formation_refuses_is_one_failure_with_the_command_that_grants
 ) -> None:
     [message] = denied(operation, text)
 
-    sentence, _, command = message.partition(" Command: ")
+    sentence, _, command = message.partition(" Run: ")
     assert f"(Glue, {operation}): Lake Formation denied access" in sentence
     assert f"Grant {permission} on " in sentence
     words = shlex.split(command)
@@ -117,7 +117,7 @@ def test_a_partition_that_cannot_be_created_is_a_warning(cloud: Cloud, caplog: p
 
     [message] = caplog.messages
     assert "Allow glue:BatchCreatePartition" in message
-    assert message.endswith("Only the table of rejects needs partitions.")
+    assert message.endswith("Without this permission, syncs cannot register partitions of the rejects table.")
     assert tables(cloud) == []
 
 
@@ -134,7 +134,7 @@ def test_partitions_that_syncs_register_must_be_permitted(
 ) -> None:
     [message] = denied(operation, IN_IAM, table_type="HIVE", **options)
 
-    sentence, _, remedy = message.partition(f" Policy statement for {USER}: ")
+    sentence, _, remedy = message.partition(f" Add this statement to an IAM policy of {USER}: ")
     assert sentence.startswith(f"Cannot {doing} table raw.airbyte_check_{UNIQUE} (Glue, {operation}): access denied.")
     assert json.loads(remedy)["Action"] == [f"glue:{operation}"]
     assert f"{GLUE}:table/raw/*" in json.loads(remedy)["Resource"]

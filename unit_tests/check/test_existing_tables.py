@@ -42,8 +42,8 @@ def test_streams_that_the_options_relocate_are_in_a_note() -> None:
     [note] = existing(owned("orders"), table_prefix="b_").notes()
 
     assert note.startswith(
-        f"Some tables under s3://{BUCKET}/ were named by other options: stream orders was written to table "
-        "raw.orders and would now be written to raw.b_orders."
+        f"Some tables under s3://{BUCKET}/ have names that do not match the options: stream orders was written to "
+        "table raw.orders and would now be written to raw.b_orders."
     )
 
 
@@ -59,7 +59,7 @@ def test_tables_outside_are_in_a_note_if_others_are_inside() -> None:
 
     [note] = existing(owned("users"), outside).notes()
 
-    assert "and others are not: raw.orders (s3://elsewhere/orders/, stream orders)." in note
+    assert "but these tables are not: raw.orders (s3://elsewhere/orders/, stream orders)." in note
     assert list(existing(outside).notes()) == []
     assert not existing(owned("users", table=TableName("raw", "other")), outside).any_inside()
     assert list(existing(owned("users"), outside, follow_table_location=True).notes()) == []
@@ -68,7 +68,9 @@ def test_tables_outside_are_in_a_note_if_others_are_inside() -> None:
 def test_tables_of_the_other_kind_are_in_a_note() -> None:
     [note] = existing(owned("orders", kind="Hive")).notes()
 
-    assert note.startswith("With table_type ICEBERG, a sync would refuse to write to raw.orders (Hive, stream orders).")
+    assert note.startswith(
+        "With table_type ICEBERG, syncs refuse to write to these tables: raw.orders (Hive, stream orders)."
+    )
 
 
 def test_inherited_tables_of_the_default_database_are_told_of() -> None:
@@ -107,7 +109,7 @@ def test_the_default_database_is_listed_once_and_its_owned_tables_are_logged(
     assert calls == [1]
     assert [table.glue_table["Name"] for table in existing.listed] == ["orders", "of_others"]
     assert existing.owned == [owned("orders", kind="Hive")]
-    assert caplog.messages == [f"Found: table raw.orders (Hive) at {INSIDE}orders/ contains stream orders."]
+    assert caplog.messages == [f"Existing table raw.orders (Hive) at {INSIDE}orders/ contains stream orders."]
 
 
 @pytest.mark.usefixtures("cloud")
@@ -120,8 +122,8 @@ def test_no_table_is_found_without_permission_to_list_them(caplog: pytest.LogCap
 
     assert (existing.listed, existing.owned) == ([], [])
     [message] = caplog.messages
-    assert message.startswith("Cannot look for earlier tables of raw")
-    assert message.endswith("Only a warning needs this permission.")
+    assert message.startswith("Cannot list the tables of database raw")
+    assert message.endswith("Without this permission, the check cannot compare existing tables with the options.")
 
 
 def outside(number: int) -> OwnedTable:
@@ -137,7 +139,7 @@ def test_tables_outside_are_refused_ten_by_name(cloud: Cloud) -> None:
     assert findings.failures[0].message.startswith(
         "Cannot write stream s0 to table raw.s0: its location is s3://elsewhere/s0/, outside s3://lake/, which "
     )
-    assert findings.failures[-1].message == "2 more tables have the same problem."
+    assert findings.failures[-1].message == "The same problem affects 2 more tables."
 
 
 def test_the_buckets_of_followed_tables_are_tried_once_each(cloud: Cloud) -> None:

@@ -128,7 +128,7 @@ def test_access_to_a_location_that_the_first_sync_registers_is_asked_for_before_
     message = only_failure(lab.findings(try_location))
 
     # Then the command can be run as it is printed: access is granted on a location that is registered
-    first, second = message.partition(" Command: ")[2].split(" && ")
+    first, second = message.partition(" Run: ")[2].split(" && ")
     assert f"{USER} needs DATA_LOCATION_ACCESS on data location {LOCATION}" in message
     options = dict(pairwise(shlex.split(first)))
     assert first.startswith("aws lakeformation register-resource ")
@@ -169,7 +169,7 @@ def test_a_grant_that_the_caller_may_not_make_is_a_failure_with_the_command(
 
     assert message.startswith(f"Cannot grant {ANALYST} {permission} on {resource} (Lake Formation, GrantPermissions)")
     assert (
-        f"{USER} needs {permission} on {resource} with grant option. Command: aws lakeformation grant-permissions"
+        f"{USER} needs {permission} on {resource} with grant option. Run: aws lakeformation grant-permissions"
         in message
     )
     lab.grant(resource, permission, grantable=True)
@@ -201,11 +201,11 @@ def test_only_administrators_may_opt_principals_in(cloud: Cloud) -> None:
     message = only_failure(lab.findings(try_grants))
 
     assert message.startswith(f"Cannot opt {ANALYST} in on database raw (Lake Formation, CreateLakeFormationOptIn)")
-    assert f"Make {USER} an administrator, or set lake_formation.mode to managed, or let an" in message
+    assert f"Make {USER} a data lake administrator, or set lake_formation.mode to managed, or ask an" in message
     assert "Policy statement" not in message
 
     # An administrator runs the command.
-    command = shlex.split(message.partition(" Command: ")[2])
+    command = shlex.split(message.partition(" Run: ")[2])
     lab.lf.create_lake_formation_opt_in(
         Principal={"DataLakePrincipalIdentifier": ANALYST},
         Resource=json.loads(command[command.index("--resource") + 1]),
@@ -219,7 +219,7 @@ def test_only_administrators_may_opt_principals_in(cloud: Cloud) -> None:
     ("defined", "doing", "needs", "resource", "permission"),
     [
         ([], "create LF-Tag domain", "CREATE_LF_TAG on the Data Catalog", Catalog(), "CREATE_LF_TAG"),
-        (["sales"], "add new to LF-Tag domain", "ALTER on LF-Tag domain", LfTag("domain", ("*",)), "ALTER"),
+        (["sales"], "add the values new to LF-Tag domain", "ALTER on LF-Tag domain", LfTag("domain", ("*",)), "ALTER"),
     ],
 )
 def test_an_lf_tag_that_the_caller_may_not_define_is_a_failure_with_the_command(
@@ -232,7 +232,7 @@ def test_an_lf_tag_that_the_caller_may_not_define_is_a_failure_with_the_command(
     message = only_failure(lab.findings(try_lf_tags))
 
     assert message.startswith(f"Cannot {doing} (Lake Formation, ")
-    assert f"{USER} needs {needs}. Command: aws lakeformation grant-permissions" in message
+    assert f"{USER} needs {needs}. Run: aws lakeformation grant-permissions" in message
     lab.grant(resource, permission)
     assert lab.findings(try_lf_tags).failures == []
 
@@ -266,7 +266,9 @@ def test_missing_permissions_on_tables_of_others_are_a_warning(cloud: Cloud) -> 
 
     assert findings.failures == []
     [note] = findings.notes
-    assert note.startswith(f"{USER} lacks DELETE, INSERT on all tables of database raw. Syncs need this for tables")
+    assert note.startswith(
+        f"{USER} lacks DELETE, INSERT on all tables of database raw. Syncs need these permissions for tables"
+    )
     assert "aws lakeformation grant-permissions" in note
 
 
@@ -309,7 +311,9 @@ def test_permissions_that_void_governance_are_a_warning_with_the_command_that_re
 
     assert findings.failures == []
     [note] = findings.notes
-    assert note.startswith(f"{EVERYBODY} has all permissions on {resource}, so IAM alone controls access to it.")
+    assert note.startswith(
+        f"{EVERYBODY} has all permissions on {resource}, so IAM alone controls access to this resource."
+    )
     assert "aws lakeformation revoke-permissions" in note
     assert "--permissions ALL" in note
 
@@ -346,7 +350,7 @@ def test_more_tables_than_a_message_takes_are_counted(cloud: Cloud) -> None:
     *named, summary = lab.findings(try_defaults).notes
 
     assert len(named) == 5
-    assert summary == "The same applies to 3 more tables of database raw."
+    assert summary == "The same applies to 3 more tables of database raw. Revoke these permissions too."
 
 
 def test_without_the_settings_a_foreseen_denial_is_a_warning_for_the_caller_may_be_an_administrator(
@@ -363,4 +367,6 @@ def test_without_the_settings_a_foreseen_denial_is_a_warning_for_the_caller_may_
     settings, location, grant = findings.notes
     assert "Allow lakeformation:GetDataLakeSettings" in settings
     assert location.startswith(f"Data location {LOCATION} is not registered")
-    assert grant.startswith(f"Unless the caller is a data lake administrator: Cannot grant {ANALYST} DESCRIBE")
+    assert grant.startswith(
+        f"This problem does not apply if the caller is a data lake administrator: Cannot grant {ANALYST} DESCRIBE"
+    )

@@ -95,7 +95,9 @@ def test_a_step_whose_need_failed_is_not_tried_and_says_why(caplog: pytest.LogCa
     outcomes = run_steps(steps, TRIAL)
 
     assert [len(outcome.findings.failures) for outcome in outcomes] == [2, 0, 0, 0]
-    assert [json.loads(message)["error"] for message in caplog.messages[1:3]] == ["Skipped: step one failed."] * 2
+    assert [json.loads(message)["error"] for message in caplog.messages[1:3]] == [
+        "The check skipped this step because step one failed."
+    ] * 2
     assert [outcome.succeeded for outcome in outcomes] == [False, False, False, True]
 
 
@@ -140,7 +142,10 @@ def test_an_error_that_is_not_from_aws_is_internal_and_raised_after_all_steps(
 
     assert tried == ["two"]
     first, second = (json.loads(message) for message in caplog.messages)
-    assert (first["error"], first["error_class"]) == ("Step one failed: ZeroDivisionError.", "internal")
+    assert (first["error"], first["error_class"]) == (
+        "Step one failed with an unexpected error: ZeroDivisionError.",
+        "internal",
+    )
     assert second["success"] is True
 
 
@@ -158,7 +163,7 @@ USER = f"arn:aws:iam::{ACCOUNT}:user/loader"
 
 
 def remedy(missing: MissingPermission | None, detail: str = "") -> str:
-    remedies = Remedies.of(Config.parse(options()), ACCOUNT, USER).with_folders([S3Address("other", "orders/")])
+    remedies = Remedies.for_caller(Config.parse(options()), ACCOUNT, USER).with_folders([S3Address("other", "orders/")])
     return remedies.with_remedy(Failure("Cannot.", detail, "config_error", missing)).message.removeprefix("Cannot.")
 
 
@@ -185,11 +190,11 @@ def test_what_the_policy_of_a_resource_does_not_allow_is_added_to_that_policy() 
     for_key, for_bucket = (remedy(missing, detail.format(missing.action)) for missing in (key, bucket))
 
     assert for_key == (
-        f' Statement for the key\'s policy: {{"Effect": "Allow", "Principal": {{"AWS": "{USER}"}}, '
+        f' Add this statement to the key\'s policy: {{"Effect": "Allow", "Principal": {{"AWS": "{USER}"}}, '
         '"Action": ["kms:GenerateDataKey", "kms:Decrypt"], "Resource": ["*"]}'
     )
     assert for_bucket.startswith(
-        f' Statement for the bucket\'s policy: {{"Effect": "Allow", "Principal": {{"AWS": "{USER}"}}, '
+        f' Add this statement to the bucket\'s policy: {{"Effect": "Allow", "Principal": {{"AWS": "{USER}"}}, '
         '"Action": ["s3:GetObject"], "Resource": ["arn:aws:s3:::lake/*"'
     )
 

@@ -57,7 +57,7 @@ def test_a_refused_request_is_one_failure_with_the_statement_that_allows_it(
     with cloud.refusing(operation):
         [message] = of_the_folder(cloud)
 
-    sentence, _, remedy = message.partition(f" Policy statement for {USER}: ")
+    sentence, _, remedy = message.partition(f" Add this statement to an IAM policy of {USER}: ")
     assert sentence == (
         f"Cannot {doing} {OBJECT} (S3, {operation}): access denied. Allow {action} for the connector's identity in IAM."
     )
@@ -264,7 +264,7 @@ def test_the_bucket_s_rules_are_compared_with_the_option(cloud: Cloud) -> None:
     assert lifecycle_notes(cloud, 31) == [
         f"Lifecycle rule archive deletes all objects in {ARCHIVE} after 30 days, but "
         "raw_archive.retention_days is 31. Tables cannot be rebuilt from deleted objects. Change the rule, or "
-        "retention_days."
+        "raw_archive.retention_days."
     ]
 
 
@@ -272,7 +272,7 @@ def test_rules_that_may_not_be_read_are_a_note_with_the_statement_that_allows_it
     with cloud.refusing("GetBucketLifecycleConfiguration"):
         [note] = lifecycle_notes(cloud, 30)
 
-    sentence, _, remedy = note.partition(f" Policy statement for {USER}: ")
+    sentence, _, remedy = note.partition(f" Add this statement to an IAM policy of {USER}: ")
     statement, _, consequence = remedy.partition("} ")
     assert sentence == (
         "Cannot read the lifecycle rules of s3://lake/ (S3, GetBucketLifecycleConfiguration): access denied. Allow "
@@ -283,4 +283,4 @@ def test_rules_that_may_not_be_read_are_a_note_with_the_statement_that_allows_it
         "Action": ["s3:GetLifecycleConfiguration"],
         "Resource": ["arn:aws:s3:::lake"],
     }
-    assert consequence == "Without this permission, check cannot determine the retention of the archive."
+    assert consequence == "Without this permission, the check cannot determine the retention of the archive."

@@ -25,7 +25,7 @@ def config(**changes: Any) -> Config:
 
 def policy(given: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> dict[str, Statement]:
     """The statements by their Sids."""
-    return {statement.sid: statement for statement in statements(given, Scope.of(given, streams, outside))}
+    return {statement.sid: statement for statement in statements(given, Scope.for_config(given, streams, outside))}
 
 
 def actions(given: Config) -> Sequence[str]:

@@ -79,7 +79,7 @@ def test_an_account_that_no_option_names_is_any_in_the_policy_and_a_note(
 
     assert code == 0
     assert resource in {arn for statement in json.loads(out)["Statement"] for arn in statement["Resource"]}
-    assert ("the account of the Data Catalog is unknown" in err) == has_note
+    assert ("the account of the Glue Data Catalog is unknown" in err) == has_note
 
 
 def test_the_grants_are_printed_beside_the_policy_where_lake_formation_governs(run: Run) -> None:
@@ -88,7 +88,7 @@ def test_the_grants_are_printed_beside_the_policy_where_lake_formation_governs(r
     _, grants, _ = run("--grants", credentials=ROLE, lake_formation=GOVERNED)
 
     assert "grant-permissions" not in ungoverned
-    assert governed.endswith(f"for a data lake administrator to grant:\n{grants}")
+    assert governed.endswith(f"must grant these Lake Formation permissions:\n{grants}")
 
 
 def test_grants_are_commands_for_a_shell(run: Run) -> None:
@@ -132,7 +132,7 @@ def test_a_principal_may_be_named_and_must_be_where_no_option_tells_it(run: Run)
 
     code, out, err = run("--grants")
     assert (code, out) == (1, "")
-    assert "The connector's user or role is unknown. Set --principal to its ARN." in err
+    assert "The connector's user or role is unknown. Set --principal to the ARN of the user or role." in err
 
     assert f"DataLakePrincipalIdentifier={user}" in run("--grants", "--principal", user)[1]
     assert "Use --principal" in run(lake_formation=GOVERNED)[2]
@@ -196,7 +196,7 @@ def _resources(document: dict[str, Any]) -> set[str]:
         ),
         (("--location", "s3://other/lake"), {}, "--location requires follow_table_location true"),
         (("--location", "other/lake"), {"follow_table_location": True}, "such as s3://bucket/folder"),
-        (("--location", "s3://other/*"), {"follow_table_location": True}, "a character with a special meaning"),
+        (("--location", "s3://other/*"), {"follow_table_location": True}, "which have a special meaning"),
     ],
 )
 def test_what_is_wrong_is_said_on_standard_error_and_no_policy_is_printed(

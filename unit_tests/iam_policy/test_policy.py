@@ -230,15 +230,15 @@ def test_the_catalog_may_be_another_account_s_and_in_another_region() -> None:
 def test_the_account_is_the_catalog_s_or_the_configured_one_or_the_role_s(
     changes: dict[str, Any], account: str
 ) -> None:
-    assert Scope.of(config(**changes)).account == account
+    assert Scope.for_config(config(**changes)).account == account
 
 
 def test_namespaces_have_databases_of_their_own() -> None:
     streams = [StreamId("Shop Floor", "orders"), StreamId(None, "users"), StreamId("billing", "orders")]
 
-    assert Scope.of(config(), streams).databases == ("raw", "billing", "shop_floor")
-    assert Scope.of(config(database_strategy="single"), streams).databases == ("raw",)
-    assert "database/*" not in json.dumps(document(statements(config(), Scope.of(config(), streams))))
+    assert Scope.for_config(config(), streams).databases == ("raw", "billing", "shop_floor")
+    assert Scope.for_config(config(database_strategy="single"), streams).databases == ("raw",)
+    assert "database/*" not in json.dumps(document(statements(config(), Scope.for_config(config(), streams))))
 
 
 def test_rejects_and_probes_are_in_the_first_database_alone() -> None:
@@ -252,7 +252,7 @@ def test_rejects_and_probes_are_in_the_first_database_alone() -> None:
 def test_databases_that_the_options_of_lake_formation_name_are_in_the_policy() -> None:
     governed = {"mode": "managed", "grants": [{**READ_BY_ANALYST, "database": "shop"}]}
 
-    assert Scope.of(config(lake_formation=governed)).databases == ("raw", "shop")
+    assert Scope.for_config(config(lake_formation=governed)).databases == ("raw", "shop")
 
 
 def test_tables_elsewhere_are_named_by_their_folders() -> None:
@@ -333,13 +333,15 @@ def test_a_prefix_that_policies_cannot_hold_is_matched_by_a_wildcard() -> None:
 
 
 def test_a_name_of_a_namespace_never_is_a_wildcard() -> None:
-    scope = Scope.of(config(naming={"style": "preserve"}), [StreamId("*", "orders"), StreamId("sh?p", "orders")])
+    scope = Scope.for_config(
+        config(naming={"style": "preserve"}), [StreamId("*", "orders"), StreamId("sh?p", "orders")]
+    )
 
     assert scope.databases == ("raw", "sh_p", "unnamed_684888c0")
 
 
 def test_a_policy_within_the_limit_is_one_document() -> None:
-    whole = statements(config(), Scope.of(config()))
+    whole = statements(config(), Scope.for_config(config()))
 
     assert parts(whole) == [whole]
 
@@ -348,7 +350,7 @@ def test_a_policy_within_the_limit_is_one_document() -> None:
 @settings(max_examples=examples(50), deadline=None)
 def test_parts_allow_what_the_policy_allows_and_each_is_within_the_limit(count: int, length: int) -> None:
     streams = [StreamId(f"{number:03}{'x' * length}", "orders") for number in range(count)]
-    whole = statements(config(), Scope.of(config(), streams))
+    whole = statements(config(), Scope.for_config(config(), streams))
 
     divided = parts(whole)
 
@@ -388,11 +390,11 @@ def test_who_tags_what_others_created_has_all_its_permissions_with_grant_option(
 ) -> None:
     options = config(lake_formation={"mode": "managed", **tags})
 
-    grantable = [grant for grant in lake_formation_grants(options, Scope.of(options)) if grant.grantable]
+    grantable = [grant for grant in lake_formation_grants(options, Scope.for_config(options)) if grant.grantable]
     assert [(grant.resource, grant.permissions) for grant in grantable] == [(resource, permissions)]
 
 
 def test_an_lf_tag_for_databases_that_the_connector_creates_takes_no_grant_option() -> None:
     options = config(lakeformation_database_default_tag_key="t", lakeformation_database_default_tag_values="a")
 
-    assert not any(grant.grantable for grant in lake_formation_grants(options, Scope.of(options)))
+    assert not any(grant.grantable for grant in lake_formation_grants(options, Scope.for_config(options)))

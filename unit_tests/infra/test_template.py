@@ -109,7 +109,7 @@ def test_the_role_s_policy_is_what_iam_policy_prints_for_the_configuration(mode:
     stack = Resolved(TEMPLATE, {"LakeFormationMode": mode, "ExistingKeyArn": key})
     config = Config.parse(json.loads(stack.outputs["Configuration"]))
 
-    printed = [statement.document() for statement in statements(config, Scope.of(config))]
+    printed = [statement.document() for statement in statements(config, Scope.for_config(config))]
 
     document = stack.properties["ConnectorPolicy"]["PolicyDocument"]
     assert comparable(document["Statement"]) == comparable(printed)
@@ -139,7 +139,7 @@ def test_the_role_has_the_grants_that_iam_policy_prints_but_for_new_databases(mo
 def test_the_policies_of_lake_and_namespace_are_what_iam_policy_prints_for_a_stream_of_it(mode: str) -> None:
     lake, namespace, config = stacks(mode)
 
-    printed = [statement.document() for statement in statements(config, Scope.of(config, [ORDERS]))]
+    printed = [statement.document() for statement in statements(config, Scope.for_config(config, [ORDERS]))]
 
     documents = [lake.properties["ConnectorPolicy"], namespace.properties["NamespacePolicy"]]
     template_statements = [statement for document in documents for statement in document["PolicyDocument"]["Statement"]]
@@ -184,7 +184,7 @@ def granted(stack: Resolved, role: str | None = None) -> set[tuple[str, ...]]:
 
 def printed_grants(config: Config, *streams: StreamId) -> set[tuple[str, ...]]:
     """The same, as `iam-policy` prints them. The databases exist, and the role has no other."""
-    grants = lake_formation_grants(config, Scope.of(config, streams))
+    grants = lake_formation_grants(config, Scope.for_config(config, streams))
     return {
         (json.dumps(to_request(grant.resource)), *sorted(grant.permissions))
         for grant in grants

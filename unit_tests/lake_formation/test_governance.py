@@ -294,7 +294,7 @@ def test_each_change_is_logged(shop: Cloud, caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.INFO)
     sync(shop.access, everything())
 
-    assert f"Lake Formation: data location {LOCATION} is registered with {REGISTRATION_ROLE}" in caplog.text
+    assert f"Lake Formation: data location {LOCATION} is registered with role {REGISTRATION_ROLE}" in caplog.text
     assert "Lake Formation: table shop.orders is tagged layer=raw." in caplog.text
 
 

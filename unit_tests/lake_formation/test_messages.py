@@ -72,7 +72,7 @@ def test_a_registration_that_differs_comes_with_what_changes_it(
     present: Registration, desired: Registration, command: str
 ) -> None:
     assert warning(RegisteredDifferently(present, desired), LINES).endswith(
-        f"To change it: aws lakeformation {command} --region eu-west-1"
+        f"To change the registration, run: aws lakeformation {command} --region eu-west-1"
     )
 
 
@@ -89,7 +89,7 @@ def test_names_survive_the_shell() -> None:
 def test_lines_name_the_catalog_and_its_region() -> None:
     access = AwsAccess("eu-west-1", glue_region="us-east-1", glue_catalog_id="111122223333")
 
-    line = CommandLines.of(access).assign(Tag(Table("shop", "orders"), "pii", "yes"))
+    line = CommandLines.for_access(access).assign(Tag(Table("shop", "orders"), "pii", "yes"))
 
     assert line.endswith("--catalog-id 111122223333 --region us-east-1")
 
@@ -172,7 +172,7 @@ def test_a_denial_by_iam_names_the_action(cloud: Cloud) -> None:
 
     assert message == (
         f"Cannot register data location {LOCATION} with role {REGISTRATION_ROLE} (Lake Formation, RegisterResource): "
-        f"access denied. Allow lakeformation:RegisterResource on * for {CALLER} in IAM."
+        f"access denied. Allow lakeformation:RegisterResource on * in an IAM policy of {CALLER}."
     )
 
 
@@ -180,14 +180,14 @@ def test_a_denial_by_iam_names_the_action(cloud: Cloud) -> None:
 def test_opting_in_is_for_administrators(cloud: Cloud, operation: str) -> None:
     message = refusal(cloud, operation)
 
-    assert "Only data lake administrators may opt principals in" in message
-    assert f"Make {CALLER} an administrator, or set lake_formation.mode to managed" in message
+    assert "Only data lake administrators can opt principals in" in message
+    assert f"Make {CALLER} a data lake administrator, or set lake_formation.mode to managed" in message
 
 
 def test_an_administrator_may_opt_in_with_the_command(cloud: Cloud) -> None:
     message = refusal(cloud, "CreateLakeFormationOptIn")
 
-    words = shlex.split(message.partition(" Command: ")[2])
+    words = shlex.split(message.partition(" Run: ")[2])
     assert words[:3] == ["aws", "lakeformation", "create-lake-formation-opt-in"]
     assert words[words.index("--principal") + 1] == f"DataLakePrincipalIdentifier={ANALYST}"
     assert json.loads(words[words.index("--resource") + 1]).keys() <= {"Database", "Table"}
@@ -258,7 +258,7 @@ def test_what_lake_formation_denies_in_glue_comes_with_the_grant(
 ) -> None:
     failure = denied(cloud.access, f": {text}", operation)
 
-    words = shlex.split(failure.message.partition("Command: ")[2].partition(" Or, ")[0])
+    words = shlex.split(failure.message.partition("Run: ")[2].partition(" If the ")[0])
     assert failure.type == "config_error"
     assert failure.error_class == "insufficient_permissions"
     assert words[:3] == ["aws", "lakeformation", "grant-permissions"]
@@ -288,7 +288,7 @@ def test_access_is_granted_on_the_location_of_all_tables_whichever_lake_formatio
 def test_a_database_that_may_be_missing_is_one_to_create(cloud: Cloud) -> None:
     message = denied(cloud.access, ": Required Describe on shop", "GetDatabase").message
 
-    _, _, creating = message.partition(" Or, if the database does not exist: ")
+    _, _, creating = message.partition(" If the database does not exist, run instead: ")
     words = shlex.split(creating)
     assert words[words.index("--permissions") + 1] == "CREATE_DATABASE"
     assert json.loads(words[words.index("--resource") + 1]) == {"Catalog": {}}

@@ -174,11 +174,11 @@ def test_an_explicit_tag_of_a_database_goes_before_the_default_one() -> None:
 def test_the_location_is_bucket_and_prefix(region: str, prefix: str | None, arn: str) -> None:
     config = Config.parse(options(region=region, bucket_name="my-lake", bucket_prefix=prefix))
 
-    assert Policy.of(config).location_arn == arn
+    assert Policy.from_config(config).location_arn == arn
 
 
 def test_governed_tables_alone_ask_for_a_registration_without_a_role() -> None:
-    lake_policy = Policy.of(Config.parse(options(lakeformation_governed_tables=True)))
+    lake_policy = Policy.from_config(Config.parse(options(lakeformation_governed_tables=True)))
 
     assert lake_policy.location() == Desired(Registration(lake_policy.location_arn, None, hybrid=False))
     assert "AWS retired the table type GOVERNED on 2024-12-31" in "\n".join(lake_policy.notes())
@@ -190,7 +190,7 @@ def test_only_under_managed_are_new_tables_closed_to_iam() -> None:
 
 
 def test_by_default_nothing_is_desired() -> None:
-    lake_policy = Policy.of(Config.parse(options()))
+    lake_policy = Policy.from_config(Config.parse(options()))
 
     assert not lake_policy.location()
     assert not lake_policy.database("shop", created_by_connector=True)
@@ -202,4 +202,7 @@ def test_several_values_of_a_key_are_explained() -> None:
     lake_policy = policy(mode="managed", registration_role_arn=REGISTRATION_ROLE, tags={"a": ["x", "y"], "b": ["z"]})
 
     [note] = lake_policy.notes()
-    assert note == "LF-Tag a is defined with x, y. A resource has one value for each key: x is assigned."
+    assert note == (
+        "The configuration contains several values of LF-Tag a: x, y. A resource can have only one value, so the "
+        "connector assigns the first value, x."
+    )

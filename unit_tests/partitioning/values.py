@@ -107,4 +107,4 @@ def template_folders(template: str, *, projected: bool = True) -> PartitionFolde
         transform: Any = CalendarPart(name, digits=widths[name]) if name in widths else Identity()  # type: ignore[arg-type]
         source = Timestamp(zoned=True) if name in widths else String()
         keys.append(PartitionKey(PartitionField(name, ("at",), transform), String(), source, projected))
-    return PartitionFolders.of(parsed, keys)
+    return PartitionFolders.from_template(parsed, keys)

@@ -110,7 +110,7 @@ def test_a_stream_whose_table_cannot_be_governed_fails_alone(platform: Platform,
 
     [error] = run.errors
     message = error["message"]
-    assert f"{caller.arn} needs ASSOCIATE on LF-Tag {key}. Command: aws lakeformation grant-permissions" in message
+    assert f"{caller.arn} needs ASSOCIATE on LF-Tag {key}. Run: aws lakeformation grant-permissions" in message
     assert [released.body["stream"]["stream_descriptor"]["name"] for released in run.states] == ["users"]
     assert [row["id"] for row in lake.rows(lake.database, "users")] == [1]
     assert lake.rows(lake.database, "orders") == []
@@ -132,7 +132,7 @@ def test_the_grants_that_refusals_name_are_those_that_are_missing(
 
     while (run := sync(platform, lake.config(credentials=caller.credentials), "orders")).exit_code != 0:
         [error] = run.errors
-        words = shlex.split(error["message"].partition("Command: ")[2])
+        words = shlex.split(error["message"].partition("Run: ")[2])
         assert words[:3] == ["aws", "lakeformation", "grant-permissions"], error["message"]
         permission = words[words.index("--permissions") + 1]
         assert permission not in granted, error["message"]

@@ -133,7 +133,7 @@ class Shop:
         return Sync(self._stream, table, self._access, self._folder)
 
     def _databases(self, config: Config) -> GlueTableCatalog:
-        governance = Governance(Policy.of(config), self._access)
+        governance = Governance(Policy.from_config(config), self._access)
         governance.govern_location()
         return GlueTableCatalog(self._access, governance)
 

@@ -32,7 +32,7 @@ def test_a_table_that_no_sync_could_write_to_is_in_a_note(lake: Lake) -> None:
 
     [note] = notes(lake)
     assert note.startswith(
-        f"A sync would refuse to write to tables of database {lake.name.database}: {lake.name}: its format-version is "
+        f"Syncs cannot write to these tables of database {lake.name.database}: {lake.name}: its format-version is "
         "3, but this connector supports only versions 1 and 2. Copy the table to a new table with the property "
         "format-version 2."
     )
