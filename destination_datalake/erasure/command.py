@@ -205,7 +205,7 @@ def _requested_tables(
         database, dot, table = options.table.rpartition(".")
         name = TableName(database, table)
         if not dot or (catalog.find(name) is None and name not in remaining):
-            raise ConfigError(f"--table {options.table}: no such table exists. Use the form database.table.")
+            raise ConfigError(f"--table {options.table}: the table does not exist. Use the form database.table.")
         yield name
         return
     try:

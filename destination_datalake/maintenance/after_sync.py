@@ -56,7 +56,10 @@ def maintain_after_sync(
     if not tables or options.mode == "none":
         return
     if config.table_type == "HIVE":
-        _logger.info("maintenance.mode %s is only for Iceberg tables. Hive tables need no maintenance.", options.mode)
+        _logger.info(
+            "maintenance.mode %s has no effect, because it applies only to Iceberg tables and table_type is HIVE.",
+            options.mode,
+        )
         return
     try:
         owned = [table for table in tables if _is_owned(table, catalog)]
@@ -66,10 +69,14 @@ def maintain_after_sync(
             else _maintain(config, options, owned, catalog, engine, stops)
         ):
             if report.failure is not None:
-                _logger.warning("%s Rows and states are safe. The next sync retries this.", report.failure.message)
+                _logger.warning(
+                    "%s Rows and states are safe. The next sync retries the maintenance.", report.failure.message
+                )
             _logger.info(report.log_line())
     except Exception:
-        _logger.warning("Maintenance failed. Rows and states are safe. The next sync retries it.", exc_info=True)
+        _logger.warning(
+            "Maintenance failed. Rows and states are safe. The next sync retries the maintenance.", exc_info=True
+        )
 
 
 def _is_owned(table: TableName, catalog: TableCatalog) -> bool:
@@ -81,11 +88,13 @@ def _is_owned(table: TableName, catalog: TableCatalog) -> bool:
         entry = catalog.find(table)
     except Exception:
         # Skip the table, because it may belong to another writer.
-        _logger.warning("Skipped the maintenance of table %s: cannot determine its owner.", table, exc_info=True)
+        _logger.warning(
+            "Skipped the maintenance of table %s, because the owner of the table is unknown.", table, exc_info=True
+        )
         return False
     if entry is None or TableOwner.load(entry.get("Parameters", {})) is not None:
         return True
-    _logger.info("Skipped the maintenance of table %s: another writer created it.", table)
+    _logger.info("Skipped the maintenance of table %s, because a different writer created the table.", table)
     return False
 
 
@@ -148,7 +157,7 @@ class Optimizers:
             catalog = catalog_id(self._access)
             missing = self._missing(catalog, tables)
         except Exception as error:
-            yield StepReport(tables[0], "optimizers", "failed", failure=_failure(error, "its table optimizers"))
+            yield StepReport(tables[0], "optimizers", "failed", failure=_failure(error, "the table optimizers"))
             return
         for table in tables:
             types = [type_ for type_ in TYPES if (table, type_) in missing]
@@ -187,7 +196,11 @@ class Optimizers:
         except Exception as error:
             failure = _failure(error, f"the table optimizers of {table}")
             return StepReport(table, "optimizers", "failed", failure=failure, seconds=time.monotonic() - began)
-        outcome = f"turned on Glue's optimizers {', '.join(created)}" if created else "has Glue's optimizers"
+        outcome = (
+            f"turned on Glue's optimizers {', '.join(created)}"
+            if created
+            else "Glue's optimizers are already turned on"
+        )
         figures = {"optimizers": len(created)}
         return StepReport(table, "optimizers", outcome, figures, seconds=time.monotonic() - began)
 

@@ -20,13 +20,13 @@ from destination_datalake.tables.table import TableName
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 _DESCRIPTION = """\
-Maintain the Iceberg tables of a configuration: rewrite small files as fewer large ones, expire old snapshots and delete
-their files, and remove orphans, which are files that no snapshot references. With raw_archive.superseded: delete, also
-delete the archive of rows that a refresh has replaced. Readers and running syncs are not affected. The command can be
-interrupted and run again without loss of data."""
+Maintain the Iceberg tables of a configuration: rewrite small files as fewer large files, expire old snapshots and
+delete their files, and remove orphan files, which no snapshot references. If raw_archive.superseded is delete, also
+delete archived records that a refresh has replaced. The command does not affect readers and running syncs. You can
+interrupt the command and run it again without loss of data."""
 
 _EPILOG = """\
-The option maintenance, or its defaults, determines the retention. The output has a line for each table and step.
+The option maintenance determines the retention. The output contains a line for each table and step.
 
   destination-datalake maintain --config config.json --dry-run
   destination-datalake maintain --config config.json --stream shop.orders
@@ -48,9 +48,9 @@ def run_maintain(arguments: Sequence[str]) -> int:
 
 def _maintain(config: Config, options: argparse.Namespace, termination: Termination) -> int:
     if config.maintenance.mode == "glue":
-        terminal.note("Note: maintenance.mode is glue, so Glue's optimizers run the same steps about daily.")
+        terminal.note("Note: maintenance.mode is glue, so Glue's table optimizers run the same steps about once a day.")
     if config.catalog.limits.assigns_locations:
-        raise ConfigError("Amazon S3 Tables maintains the tables in a table bucket. Nothing was done.")
+        raise ConfigError("Amazon S3 Tables maintains the tables in a table bucket, so the command changed nothing.")
     # No limit for the size of metadata: expiring snapshots is the remedy if a table's metadata exceeds the limit.
     access = aws_access(config)
     catalog = catalog_of(config, access, NO_LIMITS)
@@ -65,7 +65,7 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
     for note in finder.notes:
         terminal.note(f"Note: {note}")
     if not tables and not archived:
-        terminal.note("This configuration has no Iceberg tables.")
+        terminal.note("The command found no Iceberg tables for this configuration.")
     retention = config.maintenance if isinstance(config.maintenance, Retention) else Retention()
     failed = False
     with terminal.engine_on_demand(config) as engine:
@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         action="append",
         default=[],
-        help="maintain only the table of this stream: namespace.name, or name without a namespace; may be repeated",
+        help="maintain only the table of this stream: namespace.name, or name without a namespace; can be repeated",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="change nothing; print the planned changes and the objects to delete"

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_NO_TIME = "the time limit was reached; the next run continues"
+_NO_TIME = "the step reached its time limit; the next run continues"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +133,18 @@ class Maintainer:
         text, deleted, paths = self._deleted((result.data, "file"), (result.metadata, "metadata file"))
         figures = {"snapshots": len(result.expired.snapshots), "refs": len(result.expired.refs), **deleted}
         if not result.expired:
-            return StepReport(table, "expiry", "nothing has expired", figures)
+            return StepReport(table, "expiry", "no snapshots expired", figures)
         refs = f" and {', '.join(result.expired.refs)}" if result.expired.refs else ""
         outcome = f"{self._verb('expire')} {counted(len(result.expired.snapshots), 'snapshot')}{refs}, {text}"
         outside = result.data.outside
-        notes = [f"kept {counted(outside, 'file')} outside the table's folder"] if outside else []
+        notes = [f"kept {counted(outside, 'file')} outside the folder of the table"] if outside else []
         return StepReport(table, "expiry", outcome, figures, notes, paths)
 
     def _remove_orphans(self, table: TableName) -> StepReport:
         remover = OrphanRemover(self._operations(table), timedelta(days=self.retention.orphan_retention_days))
         result = remover.remove(self.now(), self.should_continue, dry_run=self.dry_run)
-        text, figures, paths = self._deleted((result.files, "orphan"), (result.old_metadata, "old metadata file"))
-        outcome = text if result.files.files or result.old_metadata.files else "no orphans"
+        text, figures, paths = self._deleted((result.files, "orphan file"), (result.old_metadata, "old metadata file"))
+        outcome = text if result.files.files or result.old_metadata.files else "no orphan files"
         return StepReport(table, "orphans", outcome, figures, (), paths)
 
     def _deleted(
@@ -196,17 +196,17 @@ def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
         return Failure(str(error), str(error), "transient_error")
     if isinstance(error, FileNotFoundError):
         message = (
-            f"Cannot maintain table {table} ({step}): {error}. The table references this object, so readers fail too. "
-            "The step stopped without further deletions. If the bucket has versioning, remove the object's delete "
-            "marker."
+            f"Cannot maintain table {table} ({step}): {error}. The table references this object, so queries fail too. "
+            "The step stopped and deleted no further objects. If versioning is enabled for the bucket, remove the "
+            "delete marker of the object."
         )
         return Failure(message, str(error), "config_error")
     if isinstance(error, Incomplete | Disagreement):
         message = (
-            f"Cannot maintain table {table} ({step}): {error}. The step stopped without further deletions, because "
-            "this may be an error of the connector. Keep the table's objects unchanged, and report the problem with "
-            "that file. If other engines can read the table, rewrite its manifests with one of them (Spark: the "
-            "procedure rewrite_manifests)."
+            f"Cannot maintain table {table} ({step}): {error}. The step stopped and deleted no further objects, "
+            "because the connector may be the cause. Keep the objects of the table unchanged, and report the problem "
+            "with the named file. If a different engine can read the table, rewrite the manifests with this engine "
+            "(in Spark: the procedure rewrite_manifests)."
         )
         return Failure(message, str(error), "system_error")
     if (failure := explain(error, doing=f"maintain ({step})", resource=f"table {table}")) is not None:
@@ -236,7 +236,9 @@ def remove_superseded(
     """
     entry = catalog.find(table)
     if entry is not None and is_iceberg(entry) != (config.table_type == "ICEBERG"):
-        return StepReport(table, "archive", f"skipped: table_type is {config.table_type}, the table's is not")
+        return StepReport(
+            table, "archive", f"skipped: the type of the table differs from table_type {config.table_type}"
+        )
     access = aws_access(config)
     folder = table_folder(config.uri(ARCHIVE_FOLDER), *table)
     history = read_history(folder, access)
@@ -256,8 +258,8 @@ def remove_superseded(
         return StepReport(
             table,
             "archive",
-            f"skipped: the table has rows of {counted(len(present), 'object')} that a refresh has replaced according "
-            "to the archive's index",
+            f"skipped: the table contains rows from {counted(len(present), 'object')} that a refresh has replaced "
+            "according to the archive's index",
         )
     entries = [
         f"{folder}/index/{sync.entry.started:013d}-{sync.name}/{number:06d}.json"
@@ -273,12 +275,12 @@ def remove_superseded(
             delete(s3, uri)
     size = sum(lines.size for lines in superseded)
     verb = "would delete" if dry_run else "deleted"
-    text = f"{verb} {counted(len(superseded), 'object')} ({megabytes(size)}) of rows that a refresh has replaced"
+    text = f"{verb} {counted(len(superseded), 'object')} ({megabytes(size)}) that a refresh has replaced"
     figures = {"files": len(superseded), "bytes": size}
     return StepReport(
         table,
         "archive",
-        text if superseded else "nothing is superseded",
+        text if superseded else "no objects that a refresh has replaced",
         figures,
         (),
         [lines.uri for lines in superseded],

@@ -129,7 +129,7 @@ class RejectLimit:
             limit = f"rejects.max_ratio {self.max_ratio}"
         else:
             return None
-        affected = f"{counts.affected} of {counts.records} records have rejects"
+        affected = f"{counts.affected} of {counts.records} records contain rejects"
         return f"{affected}, which exceeds {limit}: {describe_reasons(counts)}"
 
 
@@ -193,8 +193,8 @@ class RejectLedger:
         if (excess := self._limit.exceeded(total)) is None:
             return None
         return (
-            f"Stream {stream}: {excess}. The batch was not committed. Its rejects are under {self._root}/. "
-            "Correct the source or the stream's schema, or raise the limit."
+            f"Stream {stream}: {excess}. The connector did not commit the batch. The rejects of the batch are under "
+            f"{self._root}/. Correct the source or the schema of the stream, or raise the limit."
         )
 
     def publish(self, files: Sequence[RejectFile]) -> None:
@@ -213,7 +213,8 @@ class RejectLedger:
                 self._catalog.register(files)
             except Exception:
                 _logger.warning(
-                    "Cannot register rejects in their table in the Glue Data Catalog. Read their objects under %s/.",
+                    "Cannot register rejects in table airbyte_rejects of the Glue Data Catalog. Read the objects under "
+                    "%s/ instead.",
                     self._root,
                     exc_info=True,
                 )

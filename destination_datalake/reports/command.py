@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _HISTORY = """\
-List the recent syncs of a configuration with their start, outcome, rows and duration, from their reports. A sync
-without an outcome has died, or is still running."""
+List the recent syncs of a configuration with start, status, rows and duration, from the sync reports. A sync without a
+final report either died or is still running."""
 
 _HISTORY_EPILOG = """\
-The exit code is 0 for any outcome of the syncs, 1 if the configuration is not valid, the reports cannot be read or no
-sync had the stream, and 2 for an invalid command line."""
+The exit code is 0 for any outcome of the syncs, 1 if the configuration is not valid, the command cannot
+read the reports or no sync contained the stream, and 2 for an invalid command line."""
 
 _HEALTH = """\
-Report the health of each table of a configuration, from the reports of its syncs: failures, stalled or slow syncs,
-unusual numbers of rows or rejects, small files, many snapshots, and rows that are not yet deduplicated. Each problem
-has a remedy."""
+Report the health of the tables of a configuration, from the sync reports: failures, stalled or slow syncs, unusual
+numbers of rows or rejects, small files, many snapshots, and rows that are not yet deduplicated. The output contains a
+remedy for every problem."""
 
 _HEALTH_EPILOG = """\
-For cron and CI: the exit code is 0 if all is healthy, 1 if something is unhealthy or cannot be read, 2 for an
-invalid command line."""
+For cron and CI: the exit code is 0 if all tables are healthy, 1 if a table is unhealthy or the command cannot read the
+reports, and 2 for an invalid command line."""
 
 _REPORT = """\
-Write a page about the syncs of a configuration, from their reports. It is one HTML file without scripts and external
-resources."""
+Write a page about the syncs of a configuration, from the sync reports. The page is one HTML file without scripts and
+external resources."""
 
 _REPORT_EPILOG = """\
-The exit code is 0 for any outcome of the syncs, 1 if the configuration is not valid, the reports cannot be read or the
-page cannot be written, and 2 for an invalid command line."""
+The exit code is 0 for any outcome of the syncs, 1 if the configuration is not valid, the command cannot
+read the reports or write the page, and 2 for an invalid command line."""
 
 _WIDE = 200
 
@@ -97,12 +97,12 @@ def _report(config: Config, options: argparse.Namespace) -> int:
     from destination_datalake.reports.page import MAX_ERASURES, page
 
     now, root, s3 = datetime.now(UTC), config.uri(REPORTS_FOLDER), aws_access(config).client("s3")
-    runs = [*Reports(s3, root, now).each(options.days)]
+    runs = [*Reports(s3, root, now).runs(options.days)]
     try:
         erased = erasures(s3, config.uri(DELETIONS_FOLDER), MAX_ERASURES)
     except (s3.exceptions.ClientError, ValueError) as error:  # The caller may lack permission to read the ledger.
         terminal.note(
-            f"The page does not list erasures, because {config.uri(DELETIONS_FOLDER)}/ cannot be read: {error}"
+            f"The page does not list erasures, because the command cannot read {config.uri(DELETIONS_FOLDER)}/: {error}"
         )
         erased = []
     text = mask_secrets(page(runs, health(runs, now), config.uri() + "/", options.days, now, erased))
@@ -117,12 +117,12 @@ def _report(config: Config, options: argparse.Namespace) -> int:
 
 def _history(config: Config, options: argparse.Namespace) -> int:
     streams: set[str] = set()
-    matching = _with_stream(_reports(config).each(options.days), options.stream, streams)
+    matching = _with_stream(_reports(config).runs(options.days), options.stream, streams)
     first = next(matching, None)
     if first is None and streams:
         suggestions = get_close_matches(options.stream, streams) or sorted(streams)[:_MAX_SUGGESTIONS]
         raise ConfigError(
-            f"--stream {options.stream}: no sync of the last {options.days} days had this stream. Write "
+            f"--stream {options.stream}: no sync of the last {options.days} days contained this stream. Write "
             f"namespace.name, or name without a namespace, for example {' or '.join(suggestions)}."
         )
     matching = chain(() if first is None else (first,), matching)
@@ -136,14 +136,14 @@ def _history(config: Config, options: argparse.Namespace) -> int:
         return 0
     runs = [*islice(matching, options.last)]
     if not runs:
-        terminal.note(f"No reports of the last {options.days} days under {config.uri(REPORTS_FOLDER)}/.")
+        terminal.note(f"Folder {config.uri(REPORTS_FOLDER)}/ contains no sync reports of the last {options.days} days.")
         return 0
     terminal.write_table(_history_table(runs, options.stream))
     return 0
 
 
 def _history_table(runs: Sequence[Run], stream: str | None) -> Table:
-    table = terminal.table("started (UTC)", "status", "streams", *_RIGHT, "failure")
+    table = terminal.table("started (UTC)", "status", "streams", *_RIGHT, "error")
     for run in runs:
         line = next((line for line in run.streams if line.stream == stream), run.sync)
         table.add_row(
@@ -174,16 +174,17 @@ _RIGHT = ("received", "rows", "rejects", "MB", "took")
 def _health(config: Config, options: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     reports = _reports(config, now)
-    tables = health([*reports.each(options.days)], now)
+    tables = health([*reports.runs(options.days)], now)
     if not tables:  # No sync has run, or the location is wrong: a cron job must not treat this as healthy.
         newest = reports.newest_day()
         last = (
-            f"The newest report is from {newest}. Check whether syncs still run, or set --days."
+            f"The newest report is from {newest}. Check whether syncs still run, or increase --days."
             if newest is not None
             else "Check bucket_name and bucket_prefix, and whether sync_reports is true."
         )
         terminal.note(
-            f"Unhealthy: no reports of the last {options.days} days under {config.uri(REPORTS_FOLDER)}/. {last}"
+            f"Unhealthy: folder {config.uri(REPORTS_FOLDER)}/ contains no sync reports of the last {options.days} "
+            f"days. {last}"
         )
     is_unhealthy = not tables or any(table.findings for table in tables)
     if options.json:

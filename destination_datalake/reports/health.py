@@ -90,13 +90,13 @@ _ERASED = msgspec.json.Decoder(_Erased)
 class Erasure:
     """A request of the command `delete-rows`, and the results in the report of the last attempt that ended.
 
-    `rows` is the number of removed rows. `found` is the number of objects in which a second search still found rows.
-    `has_report` is false if no attempt has ended yet; the results are then defaults.
+    `rows` is the number of removed rows. `remaining` is the number of objects that still contained
+    such rows in a second search. `has_report` is false if no attempt has ended yet; the results are then defaults.
     """
 
     request: RequestRecord
     rows: int = 0
-    found: int | None = None
+    remaining: int | None = None
     has_report: bool = False
     complete: bool = False
 
@@ -138,7 +138,7 @@ class Reports:
         self._address = S3Address.parse(root)
         self._now = now or datetime.now(UTC)
 
-    def each(self, days: int) -> Iterator[Run]:
+    def runs(self, days: int) -> Iterator[Run]:
         """Yield the syncs of the last `days` days, including today, newest first. Raises S3's errors."""
         first = (self._now - timedelta(days=days - 1)).date().isoformat()
         later: set[str] = set()
@@ -365,12 +365,14 @@ def _failing(history: _History, failures: int) -> Iterator[Finding]:
     run, last = next((run, line) for run, line in history if run.status == "died" or line.status == "failed")
     if run.status == "died":
         last_one = ", the last one" if failures > 1 else ""
-        yield Finding("failing", f"{seen}{last_one} without a report", "Check the limits of memory and disk.")
+        yield Finding(
+            "failing", f"{seen}{last_one} without a final report", "Check the memory and disk limits of the connector."
+        )
         return
     advice = {
         "insufficient_permissions": "Grant the missing permission, which `destination-datalake check` names.",
-        "invalid_settings": "Correct the configuration according to the message.",
-    }.get(last.error_code or "", "Run the sync again. If the error persists, report it.")
+        "invalid_settings": "Correct the configuration as the message describes.",
+    }.get(last.error_code or "", "Run the sync again. If the error persists, report the error.")
     yield Finding("failing", f"{seen}: {last.error}", advice)
 
 
@@ -379,8 +381,8 @@ def _stalled(last: datetime, usual: float | None, now: datetime) -> Iterator[Fin
     if usual is not None and waited > _STALLED * max(usual, 60):
         yield Finding(
             "stalled",
-            f"no sync for {duration(waited)}; the usual interval is {duration(usual)}",
-            "Check the connection's schedule, and whether it is paused.",
+            f"no sync ran for {duration(waited)}; the usual interval is {duration(usual)}",
+            "Check the schedule of the connection, and whether the connection is paused.",
         )
 
 
@@ -388,7 +390,7 @@ def _total_loss(finished: _History) -> list[Finding]:
     """Return a finding if the last successful sync rejected every record. Requires no earlier syncs."""
     lost = finished[0][1].total_loss if finished else None
     advice = "Query the table airbyte_rejects, correct the source or its schema, and refresh the stream."
-    return [] if lost is None else [Finding("rejects", f"no row was written: {lost}", advice)]
+    return [] if lost is None else [Finding("rejects", f"the last sync wrote no rows: {lost}", advice)]
 
 
 def _unusual(finished: _History) -> Iterator[Finding]:
@@ -398,8 +400,8 @@ def _unusual(finished: _History) -> Iterator[Finding]:
     last, before = lines[0], lines[1 : _COMPARED + 1]
     rows = median(line.row_count for line in before)
     if rows >= _MANY_ROWS and not rows / _UNUSUAL_ROWS <= last.row_count <= rows * _UNUSUAL_ROWS:
-        advice = "Check the source: a filter, a cursor or a schedule may have changed."
-        yield Finding("rows", f"{last.row_count:,} rows; the usual number is {rows:,.0f}", advice)
+        advice = "Check whether a filter, a cursor or a schedule of the source has changed."
+        yield Finding("rows", f"the last sync wrote {last.row_count:,} rows; the usual number is {rows:,.0f}", advice)
     ratio, usual = _rejects(last), median(map(_rejects, before))
     if ratio > max(_FEW_REJECTS, _UNUSUAL_REJECTS * usual):
         worst = max(
@@ -407,19 +409,21 @@ def _unusual(finished: _History) -> Iterator[Finding]:
             key=lambda reject: reject.count,
             default=None,
         )
-        column = f", most in {worst.column_name or 'whole records'}: {worst.reason}" if worst is not None else ""
+        column = f", mostly in {worst.column_name or 'whole records'}: {worst.reason}" if worst is not None else ""
         advice = "Query the table airbyte_rejects, and correct the source or its schema."
-        yield Finding("rejects", f"{ratio:.1%} of records have rejects; the usual ratio is {usual:.1%}{column}", advice)
+        yield Finding(
+            "rejects", f"{ratio:.1%} of records contain rejects; the usual ratio is {usual:.1%}{column}", advice
+        )
     seconds = sorted(run.sync.seconds or 0.0 for run, _ in finished[1 : _COMPARED + 1])
     p95, took = seconds[(len(seconds) - 1) * 95 // 100], finished[0][0].sync.seconds or 0.0
     if took > _SLOW * max(p95, 60):
         stages = sorted(finished[0][0].sync.stages, key=lambda stage: -stage.seconds)
         longest = f" (stage {stages[0].stage}: {duration(stages[0].seconds)})" if stages else ""
         advice = (
-            "If the longest stage is reading, the source is slow. Otherwise add cores to Spark, or check for "
-            "throttling by AWS."
+            "If the longest stage is reading, check the source. If a different stage is longest, add cores to Spark, "
+            "or check whether AWS throttles requests."
         )
-        seen = f"the last sync took {duration(took)}{longest}; 95 % of earlier ones took less than {duration(p95)}"
+        seen = f"the last sync took {duration(took)}{longest}; 95 % of earlier syncs took less than {duration(p95)}"
         yield Finding("slow", seen, advice)
 
 
@@ -440,20 +444,20 @@ def _state(line: ReportLine | None) -> Iterator[Finding]:
     if files > _MANY_FILES and size / files < _SMALL_BYTES:
         yield Finding(
             "small files",
-            f"{files:,} files of {size / files / 1e6:.1f} MB on average",
+            f"the table consists of {files:,} files of {size / files / 1e6:.1f} MB on average",
             "Run `destination-datalake maintain`, or set the option maintenance.",
         )
     if (line.table_snapshots or 0) > _MANY_SNAPSHOTS:
         yield Finding(
             "snapshots",
-            f"{line.table_snapshots:,} snapshots",
+            f"the table contains {line.table_snapshots:,} snapshots",
             "Run `destination-datalake maintain`, or set the option maintenance.",
         )
     if line.table_rows_pending:
         yield Finding(
             "pending rows",
             f"{line.table_rows_pending:,} rows are not yet deduplicated",
-            "The next sync merges them. If they stay, check its log for warnings.",
+            "The next sync merges these rows. If the rows remain, check the log of the sync for warnings.",
         )
 
 

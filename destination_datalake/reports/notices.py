@@ -67,7 +67,7 @@ def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequen
         return Notice("recovered", before, subject, _text(subject, sync, streams))
     if before + 1 not in after:
         return None
-    subject = f"Sync to {lake} {sync.status}: {counted(before + 1, 'failure')} in a row"
+    subject = f"Sync to {lake} {sync.status}: {counted(before + 1, 'consecutive failure')}"
     return Notice("failed", before + 1, subject, _text(subject, sync, streams))
 
 
@@ -79,7 +79,7 @@ def notify(config: Config, access: AwsAccess, root: str, lines: Sequence[ReportL
     topic = config.notify.sns_topic_arn
     if topic is None:
         return
-    reports = Reports(access.client("s3"), root).each(_DAYS)
+    reports = Reports(access.client("s3"), root).runs(_DAYS)
     earlier = (run for run in reports if run.sync.connection_id == lines[0].connection_id)
     notice = notice_of(lines, earlier, config.notify.after)
     if notice is None:
@@ -115,7 +115,7 @@ def _text(subject: str, sync: ReportLine, streams: Sequence[ReportLine]) -> str:
         lines.append(f"- {line.stream}: {line.error or 'failed'}")
     if len(failed) > _MAX_STREAMS:
         lines.append(f"- and {len(failed) - _MAX_STREAMS} more streams")
-    lines += ["", "Run `destination-datalake history` or `health` for details."]
+    lines += ["", "For details, run `destination-datalake history` or `destination-datalake health`."]
     return printable("\n".join(lines))
 
 

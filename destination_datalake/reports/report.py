@@ -380,14 +380,17 @@ class ReportWriter:
         if not warned:
             reason = "" if error is None else f" ({type(error).__name__}: {error})"
             _logger.warning(
-                "The report of this sync under %s/ %s%s. The sync itself is not affected.", self._root, problem, reason
+                "The report of this sync under %s/ %s%s. The problem does not affect the sync.",
+                self._root,
+                problem,
+                reason,
             )
 
 
-_DESCRIPTION = "Reports of destination-datalake: a row for each sync, and a row for each of its streams"
+_DESCRIPTION = "Reports of destination-datalake: one row for each sync, and one row for each stream of a sync"
 
 
-_NOT_SENT = "The %s of this sync was not sent (%s). The sync itself is not affected."
+_NOT_SENT = "The connector did not send the %s of this sync (%s). The problem does not affect the sync."
 
 
 def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
@@ -412,4 +415,4 @@ def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
     for name, thread in threads.items():
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
-            _logger.warning(_NOT_SENT, name, f"not within {seconds:.0f} s")
+            _logger.warning(_NOT_SENT, name, f"the time limit of {seconds:.0f} s was exceeded")

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from destination_datalake.tables.catalog import TableCatalog
 
 _DESCRIPTION = """\
-Scan tables in full on Spark, with two independent readers (the connector's and DuckDB's), and compare the result with
-the metadata: sizes, rows, nulls and bounds in Iceberg's manifests, summaries of snapshots, columns in the catalog,
-registered partitions, and reports of syncs. Also find files that do not belong to a table. The command changes nothing.
-Syncs and maintenance may run at the same time."""
+Scan tables in full on Spark, with two independent readers (the connector's reader and DuckDB), and compare the result
+with the metadata: sizes, rows, nulls and bounds in Iceberg's manifests, summaries of snapshots, columns in the catalog,
+registered partitions, and sync reports. Also find files that do not belong to a table. The command changes nothing.
+Syncs and maintenance can run at the same time."""
 
 _EPILOG = """\
   destination-datalake verify --config config.json --all
@@ -103,9 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     terminal.add_days(parser)
     terminal.add_json(parser)
     selection = parser.add_mutually_exclusive_group(required=True)
-    selection.add_argument("--table", metavar="DB.TABLE", help="a table by its name in the catalog")
-    selection.add_argument("--stream", metavar="NAME", help="the table of a stream: namespace.name, or name")
-    selection.add_argument("--all", action="store_true", help="all tables that this configuration has created")
+    selection.add_argument("--table", metavar="DB.TABLE", help="the table with this name in the catalog")
+    selection.add_argument(
+        "--stream", metavar="NAME", help="the table of this stream: namespace.name, or name without a namespace"
+    )
+    selection.add_argument("--all", action="store_true", help="all tables that syncs with this configuration created")
     return parser
 
 
@@ -137,7 +139,7 @@ def _verify(config: Config, options: argparse.Namespace, termination: Terminatio
     elif results:
         _show(results)
     else:
-        terminal.note("This configuration has no tables.")
+        terminal.note("The command found no tables for this configuration.")
     return 1 if any(result.problems for result in results) else 0
 
 
@@ -151,7 +153,7 @@ def _tables(config: Config, catalog: TableCatalog, options: argparse.Namespace) 
     database, _, table = options.table.rpartition(".")
     name = TableName(database or config.lakeformation_database_name, table)
     if catalog.find(name) is None:
-        raise ConfigError(f"--table {options.table}: no such table. Use the form database.table.")
+        raise ConfigError(f"--table {options.table}: the table does not exist. Use the form database.table.")
     return [name]
 
 
@@ -163,7 +165,7 @@ def _reported(
     changes_by_table: dict[TableName, _Changes] = {}
     reported: dict[TableName, list[Reported]] = {}
     has_successor = False
-    for run in reports.each(days):
+    for run in reports.runs(days):
         has_successor |= not run.has_report
         for line in run.streams if run.has_report else ():
             if (name := tables.get(line.table)) is None:
@@ -324,7 +326,9 @@ def _read_files(
         result.problems += [Finding(file.uri, problem) for file in results for problem in file.problems]
         without_duckdb += sum(not (file.by_duckdb or file.problems or file.was_deleted) for file in results)
     if without_duckdb:
-        result.notes.append(f"DuckDB did not read {without_duckdb} files, because its memory is too small for them.")
+        result.notes.append(
+            f"DuckDB did not read {without_duckdb} files, because these files exceed the memory limit of DuckDB."
+        )
     result.files, result.rows, result.bytes = (
         sum(getattr(group, figure) for name, group in totals.items() if figure == "bytes" or name != "deletes")
         for figure in ("files", "rows", "bytes")

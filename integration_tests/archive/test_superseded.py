@@ -44,7 +44,7 @@ def test_the_archive_of_a_replaced_generation_is_deleted_and_the_table_can_still
     assert "deleted 1 object" in archive_lines(launch, tmp_path, config, "--stream", "orders")[0]
 
     assert archived.lines(lake, "orders") == archived.as_archived(sent)
-    assert "nothing is superseded" in archive_lines(launch, tmp_path, config)[0]
+    assert "no objects that a refresh has replaced" in archive_lines(launch, tmp_path, config)[0]
     assert Replays(launch, tmp_path).run(config, "--stream", "orders").exit_code == 0
     assert difference(before, lake.read(lake.database, "orders__replay")) == []
 
@@ -60,7 +60,7 @@ def test_tables_of_another_kind_under_the_same_prefix_are_left_alone(
         lines = archive_lines(launch, tmp_path, Warehouse(lake, platform, kind).config(**ARCHIVE))
 
         line_by_stream = {line.partition(" ")[0].rpartition(".")[2]: line for line in lines}
-        assert "nothing is superseded" in line_by_stream[own]
+        assert "no objects that a refresh has replaced" in line_by_stream[own]
         assert f"skipped: table_type is {kind.options['table_type']}" in line_by_stream[foreign]
 
 

@@ -100,8 +100,8 @@ def test_a_dry_run_says_what_the_command_then_does(
     assert code == 0, errors
     assert [line.partition(" (")[0] for line in lines] == [
         f"{table} compaction: rewrote 6 files",
-        f"{table} expiry: nothing has expired",
-        f"{table} orphans: no orphans",
+        f"{table} expiry: no snapshots expired",
+        f"{table} orphans: no orphan files",
     ]
     assert sorted(row["id"] for row in lake.rows(lake.database, "orders")) == IDS
     code, lines, errors = maintain(config, tmp_path, "--stream", "shop.orders")

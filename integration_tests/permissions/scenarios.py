@@ -72,7 +72,7 @@ class Tenant:
         document = json.loads(iam_policy(folder, config, catalog, *arguments))
         account.permit_role(member.name, *document["Statement"])
         parsed = Config.parse(config)
-        mode.prepare(site, parsed, Scope.of(parsed, [StreamId(None, APPENDED), StreamId(namespace, REPLACED)]))
+        mode.prepare(site, parsed, Scope.for_config(parsed, [StreamId(None, APPENDED), StreamId(namespace, REPLACED)]))
         return cls(lake, account, member, workers, config, document, namespace)
 
     def lives(self, accident: Accident, folder: Path, launch: WarmLaunch) -> Requests:
@@ -94,7 +94,7 @@ class Tenant:
             case "too many rejects":
                 strict = {**self.config, "rejects": {"max_count": 0}}
                 stopped = platform.write(strict, self.catalog(2), self.messages())
-                assert "The batch was not committed" in str(stopped.errors), stopped.report()
+                assert "The connector did not commit the batch" in str(stopped.errors), stopped.report()
         succeeded(platform.write(self.config, self.catalog(2), self.messages()))
         return Requests(of_check, log.read(caller=self._session))
 

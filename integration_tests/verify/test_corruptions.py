@@ -360,7 +360,7 @@ def test_the_terminal_shows_what_was_read_and_what_is_wrong(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--table", "nowhere.nothing"], "nowhere.nothing: no such table"),
+        (["--table", "nowhere.nothing"], "nowhere.nothing: the table does not exist"),
         (["--stream", "nothing"], "--stream nothing: this configuration has no table for that stream"),
     ],
 )

@@ -150,7 +150,7 @@ def test_without_a_spark_that_runs_jobs_the_rest_is_done_and_a_warning_says_so(
         ("orphans", True),
     ]
     [warning] = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert warning.endswith("Rows and states are safe. The next sync retries this.")
+    assert warning.endswith("Rows and states are safe. The next sync retries the maintenance.")
 
 
 def test_a_table_that_is_gone_meanwhile_is_a_warning(cloud: Cloud, reports: Reports) -> None:
@@ -174,7 +174,7 @@ def test_what_nobody_expects_does_not_fail_the_sync(cloud: Cloud, caplog: pytest
     maintain_after_sync(shop.config, [shop.name()], catalog_of(shop.config, access), access, engine, lambda: False)
 
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warning.startswith("Cannot turn on its table optimizers: ZeroDivisionError().")
+    assert warning.startswith("Cannot turn on the table optimizers: ZeroDivisionError().")
 
 
 @pytest.mark.parametrize("reason", ["stopped", "late"])

@@ -48,8 +48,8 @@ def test_each_table_and_step_has_a_line(cloud: Cloud, run: Run) -> None:
         0,
         [
             "shop.orders compaction: nothing to compact",
-            "shop.orders expiry: nothing has expired",
-            "shop.orders orphans: no orphans",
+            "shop.orders expiry: no snapshots expired",
+            "shop.orders orphans: no orphan files",
         ],
         "",
     )
@@ -69,8 +69,8 @@ def test_a_table_that_cannot_be_read_fails_and_others_do_not(cloud: Cloud, run: 
     assert [line.startswith("shop.broken") and metadata in line for line in lines] == [True] * 3 + [False] * 3
     assert lines[3:] == [
         "shop.orders compaction: nothing to compact",
-        "shop.orders expiry: nothing has expired",
-        "shop.orders orphans: no orphans",
+        "shop.orders expiry: no snapshots expired",
+        "shop.orders orphans: no orphan files",
     ]
 
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_done_at_all_is_said_beside(
 def test_without_tables_there_is_nothing_to_do(cloud: Cloud, run: Run) -> None:
     cloud.access.client("glue").create_database(DatabaseInput={"Name": "raw"})
 
-    assert run() == (0, [], "This configuration has no Iceberg tables.\n")
+    assert run() == (0, [], "The command found no Iceberg tables for this configuration.\n")
 
 
 def test_where_glue_maintains_the_command_says_so(cloud: Cloud, run: Run) -> None:
@@ -137,7 +137,7 @@ def test_a_signal_ends_the_command_between_steps(cloud: Cloud, run: Run, monkeyp
     code, lines, _ = run("--stream", "shop.orders")
 
     assert code == 143
-    assert {line.partition(": ")[2] for line in lines} == {"the time limit was reached; the next run continues"}
+    assert {line.partition(": ")[2] for line in lines} == {"the step reached its time limit; the next run continues"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["--config"], ["--config", "x", "--what"]])

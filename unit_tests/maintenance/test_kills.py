@@ -79,7 +79,7 @@ def test_killed_before_any_change_readers_find_the_same_and_the_next_run_finishe
         maintain(shop)
     assert {*whole} == {*CHANGES} - {"s3.DeleteObject"}
     data_files = sum("/data/" in key for key in shop.objects())
-    assert maintain(shop) == ["nothing to compact", "nothing has expired", "no orphans"]
+    assert maintain(shop) == ["nothing to compact", "no snapshots expired", "no orphan files"]
 
     for number, change in enumerate(whole, start=1):
         saved.restore()

@@ -86,7 +86,7 @@ def test_a_limit_is_exceeded_by_more_affected_records_than_it_allows(limit: Reje
 
 def test_the_message_names_the_limit_and_counts_reasons_per_column() -> None:
     assert RejectLimit(max_count=9).exceeded(COUNTS) == (
-        "10 of 100 records have rejects, which exceeds rejects.max_count 9: "
+        "10 of 100 records contain rejects, which exceeds rejects.max_count 9: "
         "born WRONG 8 times; price WRONG 8 times; whole records UNREADABLE 1 time"
     )
 
@@ -162,9 +162,9 @@ def test_a_limit_is_exceeded_by_all_batches_of_a_stream_together(ledger: RejectL
     assert ledger.add(ORDERS, counts) is None
     assert ledger.add(ITEMS, counts) is None
     assert ledger.add(ORDERS, counts) == (
-        "Stream orders: 4 of 20 records have rejects, which exceeds rejects.max_count 3: id WRONG 4 times. "
-        f"The batch was not committed. Its rejects are under {ROOT}/. "
-        "Correct the source or the stream's schema, or raise the limit."
+        "Stream orders: 4 of 20 records contain rejects, which exceeds rejects.max_count 3: id WRONG 4 times. "
+        f"The connector did not commit the batch. The rejects of the batch are under {ROOT}/. "
+        "Correct the source or the schema of the stream, or raise the limit."
     )
 
 
@@ -206,7 +206,8 @@ def test_a_catalog_that_cannot_be_updated_is_only_a_warning(
     [warning] = caplog.records
     assert (warning.levelno, warning.getMessage()) == (
         logging.WARNING,
-        f"Cannot register rejects in their table in the Glue Data Catalog. Read their objects under {ROOT}/.",
+        f"Cannot register rejects in table airbyte_rejects of the Glue Data Catalog. Read the objects under {ROOT}/ "
+        "instead.",
     )
     assert warning.exc_info is not None
     assert warning.exc_info[1] is catalog.failure

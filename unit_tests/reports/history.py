@@ -37,14 +37,14 @@ def an_erasure(number: int, tables: tuple[str, ...] = ("shop.orders",), **member
         tables={table: ErasedColumn("user_id", "int64") for table in tables},
         suppress=number % 2 == 1,
     )
-    return Erasure(request, **{"rows": 120, "found": 0, "has_report": True, "complete": True, **members})
+    return Erasure(request, **{"rows": 120, "remaining": 0, "has_report": True, "complete": True, **members})
 
 
 def erasures(*tables: str) -> list[Erasure]:
     """Requests in each state, the newest first."""
     return [
-        an_erasure(1, tables, rows=0, found=None, has_report=False, complete=False),
-        an_erasure(2, tables, found=4, complete=False),
+        an_erasure(1, tables, rows=0, remaining=None, has_report=False, complete=False),
+        an_erasure(2, tables, remaining=4, complete=False),
         an_erasure(3, tables),
     ]
 

@@ -80,7 +80,7 @@ def test_history_of_an_unknown_stream_names_streams_of_the_reports(
 
     output = capfdbinary.readouterr()
     assert output.out == b""
-    assert f"--stream {asked}: no sync of the last 30 days had this stream." in output.err.decode()
+    assert f"--stream {asked}: no sync of the last 30 days contained this stream." in output.err.decode()
     assert output.err.decode().endswith(f"for example {named}.\n")
 
 
@@ -101,7 +101,7 @@ def test_health_fails_if_a_table_is_unhealthy(
 def test_history_without_reports_says_so(config: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run_history(["--config", config]) == 0
 
-    assert b"No reports of the last" in capfdbinary.readouterr().err
+    assert b"contains no sync reports of the last" in capfdbinary.readouterr().err
 
 
 @pytest.mark.parametrize("days", [None, 45])
@@ -114,7 +114,7 @@ def test_health_without_recent_reports_fails(
     assert run_health(["--config", config]) == 1
 
     last = "Check bucket_name" if days is None else f"The newest report is from {NOW - timedelta(days=45):%Y-%m-%d}"
-    message = f"Unhealthy: no reports of the last 30 days under s3://{BUCKET}/lake/_reports/. {last}"
+    message = f"Unhealthy: folder s3://{BUCKET}/lake/_reports/ contains no sync reports of the last 30 days. {last}"
     assert capfdbinary.readouterr().err.decode().startswith(message)
     assert run_health(["--config", config, "--json"]) == 1
     assert json.loads(capfdbinary.readouterr().out) == []

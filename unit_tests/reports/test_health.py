@@ -84,14 +84,14 @@ def test_a_first_sync_whose_every_record_was_rejected_is_unhealthy() -> None:
     [suppressed] = health([a_run(0, **rejected, rejects=(Rejected(None, RECORD_SUPPRESSED, 1000),))], LAST)
 
     [finding] = lost.findings
-    assert finding.seen == "no row was written: all 1,000 records were rejected; the main reason is R"
+    assert finding.seen == "the last sync wrote no rows: all 1,000 records were rejected; the main reason is R"
     assert suppressed.findings == ()
 
 
 def test_the_last_failure_is_told_and_not_an_older_one() -> None:
     [table] = health([died(0), a_run(0.1, status="failed", error="an older one"), *USUALLY], LAST)
 
-    assert table.findings[0].seen == "the last 2 syncs failed, the last one without a report"
+    assert table.findings[0].seen == "the last 2 syncs failed, the last one without a final report"
 
 
 def test_failures_in_a_row_end_with_a_good_sync() -> None:

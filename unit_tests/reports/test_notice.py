@@ -97,7 +97,7 @@ def test_a_notice_reaches_its_subscribers(cloud: Cloud, fifo: bool) -> None:
 
     [message] = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
     body = json.loads(message["Body"])
-    assert body["Subject"] == "Sync to landing in lake failed: 2 failures in a row"
+    assert body["Subject"] == "Sync to landing in lake failed: 2 consecutive failures"
     assert "No access." in body["Message"]
     assert body["MessageAttributes"]["failures"]["Value"] == "2"
 

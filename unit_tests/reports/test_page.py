@@ -44,7 +44,7 @@ def test_the_page_of_an_empty_lake_says_what_to_do() -> None:
 
 
 def test_erasures_are_listed_also_where_no_sync_has_a_report() -> None:
-    listed = [*erasures("shop.orders", HOSTILE), an_erasure(4, found=1, rows=1234, complete=False)]
+    listed = [*erasures("shop.orders", HOSTILE), an_erasure(4, remaining=1, rows=1234, complete=False)]
 
     text = page([], [], "s3://lake/", 30, NOW, listed)
 

@@ -34,7 +34,7 @@ def reports(cloud: Cloud, now: datetime = NOW) -> Reports:
 
 
 def read_statuses(cloud: Cloud, days: int = 30, now: datetime = NOW) -> list[tuple[str, str]]:
-    return [(run.sync.run_id, run.status) for run in reports(cloud, now).each(days)]
+    return [(run.sync.run_id, run.status) for run in reports(cloud, now).runs(days)]
 
 
 def test_the_newest_sync_is_first_across_days_and_within_one(cloud: Cloud) -> None:
@@ -82,12 +82,12 @@ def test_what_others_have_put_there_is_left_alone(cloud: Cloud) -> None:
 def test_a_day_of_many_syncs_is_read_one_by_one_once(cloud: Cloud) -> None:
     for number in range(5):
         report(cloud, f"run-{number:02}", BEGAN + timedelta(minutes=number))
-    first = [*reports(cloud).each(30)]
+    first = [*reports(cloud).runs(30)]
     report(cloud, "late", BEGAN + timedelta(hours=2))
     asked: list[str] = []
 
     with during(cloud.access, "before-call.s3.GetObject", lambda params, **_: asked.append(params["url_path"])):
-        second = [*reports(cloud).each(30)]
+        second = [*reports(cloud).runs(30)]
 
     assert second[1:] == first
     assert [path.rpartition("/")[2] for path in sorted(asked)] == ["_day.jsonl.gz", "report.jsonl"]
@@ -128,7 +128,7 @@ def test_a_run_that_died_is_one_of_its_tables(cloud: Cloud) -> None:
     lines = (a_line("lost", began, status="started"), a_stream("orders", "lost", began, status="started"))
     write(cloud, "_started.json", *lines)
 
-    [(table, history)] = by_table(reports(cloud).each(30)).items()
+    [(table, history)] = by_table(reports(cloud).runs(30)).items()
 
     assert table == "landing.orders"
     assert [(run.sync.run_id, run.status, line.status) for run, line in history] == [

@@ -93,7 +93,7 @@ def test_a_bucket_that_refuses_reports_is_one_warning(cloud: Cloud, caplog: pyte
 
     [message] = caplog.messages
     assert "AccessDenied" in message
-    assert "The sync itself is not affected" in message
+    assert "The problem does not affect the sync" in message
 
 
 def test_somebody_s_table_of_that_name_stays_as_it_is(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
@@ -139,6 +139,8 @@ def test_what_is_told_to_others_may_fail_or_take_too_long(caplog: pytest.LogCapt
 
     assert done.is_set()
     assert sorted(caplog.messages) == [
-        "The lineage of this sync was not sent (ConnectionError: refused). The sync itself is not affected.",
-        "The notice of this sync was not sent (not within 0 s). The sync itself is not affected.",
+        "The connector did not send the lineage of this sync (ConnectionError: refused). The problem does not affect "
+        "the sync.",
+        "The connector did not send the notice of this sync (the time limit of 0 s was exceeded). The problem does not "
+        "affect the sync.",
     ]

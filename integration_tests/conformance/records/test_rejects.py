@@ -183,7 +183,7 @@ def test_too_many_rejects_stop_the_stream_and_no_other(
     (error,) = run.errors
     assert error["failure_type"] == "config_error"
     assert limit_text in error["message"]
-    assert f"2 of 3 records have rejects, which exceeds {limit_text}" in error["message"]
+    assert f"2 of 3 records contain rejects, which exceeds {limit_text}" in error["message"]
     assert f"id {WRONG} 2 times; born {WRONG} 1 time." in error["message"]
     assert "secret" not in run.report()
     assert [released.body["stream"]["stream_descriptor"]["name"] for released in run.states] == ["users"]
