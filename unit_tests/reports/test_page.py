@@ -233,5 +233,5 @@ def test_what_is_wrong_with_many_tables_is_said_once() -> None:
     shown = page(runs, health(runs, BEGAN + timedelta(days=9)), "s3://lake/", 30, BEGAN)
 
     assert "12 of 12 tables need attention" in shown
-    assert shown.count("No sync for 9 d") == 1
+    assert shown.count("No sync ran for 9 d") == 1
     assert "shop.stream_09</strong> and 2 more" in shown
