@@ -32,7 +32,7 @@ class Reported:
     """What a sync's report says about the table, for comparison. None means that the report lacks the number.
 
     - `has_successor`: a later sync without a report may have changed the table.
-    - `may_be_replaced`: the reported sync or a later one may have replaced the table's content.
+    - `may_be_replaced`: a later sync may have replaced the sync's files, or dropped them unpublished.
     - `is_rewritten`: the reported sync or a later one may have rewritten files to widen columns.
     - `rows_erased`: the maximum number of the sync's rows that `delete-rows` has removed later, or None if unknown.
     """

@@ -171,6 +171,9 @@ def _reported(
             if (name := tables.get(line.table)) is None:
                 continue
             changes = changes_by_table.setdefault(name, _Changes())
+            # A failed overwrite has published nothing, so the next sync may have dropped its files.
+            is_unpublished = line.sync_mode == "overwrite" and line.status != "finished"
+            is_replaced = changes.overwrites or bool(changes.generations - {line.generation_id})
             changes.add(line)
             finished = datetime.fromisoformat(line.finish_time or line.start_time).replace(tzinfo=UTC)
             later_erasures = [
@@ -190,7 +193,7 @@ def _reported(
                     files=line.files,
                     bytes=line.bytes_written,
                     has_successor=has_successor,
-                    may_be_replaced=changes.overwrites or len(changes.generations) > 1,
+                    may_be_replaced=is_replaced or is_unpublished,
                     is_rewritten=changes.widens,
                     rows_erased=sum(rows) if len(rows) == len(later_erasures) else None,
                 )

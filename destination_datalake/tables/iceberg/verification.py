@@ -128,7 +128,12 @@ class VerifiedIceberg(VerifiedTable):
             if report.snapshot is None:
                 continue
             if (snapshot := self._table.metadata.snapshot_by_id(report.snapshot)) is None:
-                expired += 1
+                # Whoever expires a snapshot updates the metadata, so older metadata must have the snapshot.
+                if self._table.metadata.last_updated_ms < report.finished.timestamp() * 1000:
+                    what = f"is older than run {report.run} and lacks its snapshot {report.snapshot}: it was set back"
+                    self.problems.append(Finding(self._table.metadata_location, what))
+                else:
+                    expired += 1
             else:
                 self._compare(snapshot, report.table_rows, report.table_files, f"the report of run {report.run}")
         if expired:
