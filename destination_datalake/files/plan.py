@@ -14,7 +14,7 @@ from destination_datalake.aws.objects import Pending, PendingUpload
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.segments import Content, StagedSegment
-from destination_datalake.partitioning.spec import Partitioning, PartitionValue, SortOrder
+from destination_datalake.partitioning.spec import PartitionField, Partitioning, PartitionValue, SortOrder
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from mypy_boto3_s3 import S3Client
 
-    from destination_datalake.partitioning.paths import PartitionKey
+    from destination_datalake.partitioning.paths import PartitionFolders
 
 
 FileFormat = Literal["parquet", "jsonl"]
@@ -215,6 +215,20 @@ class ExpectedColumnStats:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedPartition:
+    """The partition of one file: a value for each of the `fields`. Fields with the transform void are not verified.
+
+    In a Hive table, which has `folders`, the values are texts in the catalog. Rows may be null in any partition of the
+    fields named in `nullable`.
+    """
+
+    fields: tuple[PartitionField, ...]
+    values: tuple[PartitionValue, ...]
+    folders: PartitionFolders | None = None
+    nullable: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class ExpectedFileStats:
     """The statistics of one file in the table's metadata, with which the verification compares the file."""
 
@@ -227,8 +241,8 @@ class ExpectedFileStats:
     columns: tuple[ExpectedColumnStats, ...] = ()
     group: str = ""
     """The row counts of all files with the same group are summed."""
-    partition: tuple[tuple[PartitionKey, str], ...] = ()
-    """The partition keys of the file, each with its value in the catalog."""
+    partition: ExpectedPartition | None = None
+    """The partition of the file, with which its rows are compared."""
     listed: bool = False
     """Whether the file is known only from a listing of its folder. No metadata references such a file, so another
     writer may delete it at any time."""
@@ -248,6 +262,9 @@ class VerifiedFile:
     problem."""
     by_duckdb: bool = False
     """Whether DuckDB, the second reader, has also read the file."""
+    started: int | None = None
+    """The start of the sync that wrote the rows, according to their IDs (see `OrderedIds`), in milliseconds since 1970.
+    None if the name of the file does not contain its batch, or if the rows have no such IDs."""
 
 
 @dataclass(frozen=True, slots=True)

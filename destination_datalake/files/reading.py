@@ -452,7 +452,7 @@ class Projection:
         self._source = source
         self._target = target
         positions = _by_id(list(source))
-        if missing := _ids(target) & set(required_ids) - _ids(source):
+        if missing := field_ids(target) & set(required_ids) - field_ids(source):
             raise UnsupportedFile(f"lacks the columns of its partition (field IDs {sorted(missing)})")
         self._positions = [positions.get(_id(field)) for field in target]
         self.fields = [None if position is None else source.field(position) for position in self._positions]
@@ -563,9 +563,9 @@ def _by_id(fields: Sequence[pa.Field[Any]]) -> dict[int, int]:
     return positions
 
 
-def _ids(fields: Any) -> set[int]:
+def field_ids(fields: Any) -> set[int]:
     """Return the field IDs of all fields of an Arrow schema or struct type, including fields of nested structs."""
-    nested = (_ids(field.type) for field in fields if isinstance(field.type, pa.StructType))
+    nested = (field_ids(field.type) for field in fields if isinstance(field.type, pa.StructType))
     return {_id(field) for field in fields}.union(*nested)
 
 

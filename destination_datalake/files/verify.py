@@ -8,15 +8,18 @@ values.
 from __future__ import annotations
 
 import gzip
+import re
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from decimal import Decimal as DecimalValue
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,14 +28,40 @@ from botocore.exceptions import ClientError
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import MAX_MEMBER_BYTES, S3Address, is_missing
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.parquet import has_field_ids
-from destination_datalake.files.plan import UNKNOWN, ExpectedColumnStats, ExpectedFileStats, VerifiedFile
-from destination_datalake.files.reading import OpenedFile, StoredFile, UnsupportedFile, parquet_errors, parquet_file
-from destination_datalake.partitioning.paths import PartitionKey
-from destination_datalake.partitioning.transforms import transformed
-from destination_datalake.schema.types import Boolean, Date, Int32, Int64, String, Timestamp
+from destination_datalake.files.parquet import field_id, has_field_ids
+from destination_datalake.files.plan import (
+    COUNTED_DIGITS,
+    UNKNOWN,
+    ExpectedColumnStats,
+    ExpectedFileStats,
+    ExpectedPartition,
+    VerifiedFile,
+)
+from destination_datalake.files.reading import (
+    OpenedFile,
+    StoredFile,
+    UnsupportedFile,
+    field_ids,
+    parquet_errors,
+    parquet_file,
+)
+from destination_datalake.files.scan import RAW_ID
+from destination_datalake.partitioning.spec import (
+    CalendarPart,
+    PartitionField,
+    PartitionValue,
+    Since1970,
+    Transform,
+    Truncate,
+    Void,
+)
+from destination_datalake.partitioning.transforms import by_partition
+from destination_datalake.schema.arrow import widest
+from destination_datalake.schema.glue import glue_type
+from destination_datalake.schema.types import ColumnType, Decimal, Float32, Float64, Timestamp
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
     from mypy_boto3_s3 import S3Client
 
 
@@ -53,7 +82,7 @@ def verify(tasks: Iterable[VerifyTask]) -> Iterator[VerifiedFile | Failed]:
 
 
 def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
-    s3, source = access.client("s3"), expected.source
+    s3, source, units = access.client("s3"), expected.source, set[str]()
     result = VerifiedFile(source.uri, expected.group, 0, source.size)
     size = _size(s3, source.uri)
     if size is None:
@@ -67,19 +96,21 @@ def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
             s3.download_file(address.bucket, address.key, str(copy))
             if expected.kind == "parquet":
                 _require_readable_footer(copy)
-                rows, problems, values = _read_parquet(expected, s3)
+                rows, problems, values = _read_parquet(expected, s3, units)
                 columns = [*values]
                 by_duckdb = _read_parquet_by_duckdb(copy, columns)
                 if by_duckdb is not None and by_duckdb != (rows, *values.values()):
                     problems = (*problems, _difference((rows, *values.values()), by_duckdb, columns))
             elif expected.kind == "jsonl":
                 is_gzip = source.uri.endswith(".gz")
-                rows, longest, problems = _read_lines(copy, is_gzip=is_gzip)
+                rows, longest, problems = _read_lines(copy, units, is_gzip=is_gzip)
                 by_duckdb = _read_lines_by_duckdb(copy, longest, is_gzip=is_gzip) if not problems else None
                 if by_duckdb is not None and by_duckdb != (rows,):
                     problems = (
                         f"contains {rows} lines according to the connector, but {by_duckdb[0]} according to DuckDB",
                     )
+                if by_duckdb is not None:
+                    problems = (*problems, *_partition_problems(expected.partition, copy, longest, is_gzip=is_gzip))
             else:
                 rows, problems, by_duckdb = max(source.rows, 0), (), None
     except UnsupportedFile as error:
@@ -88,7 +119,8 @@ def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
         if expected.listed and is_missing(error, s3, source.uri):
             return replace(result, was_deleted=True)
         raise
-    return replace(result, rows=rows, problems=problems, by_duckdb=by_duckdb is not None)
+    started, foreign = _start_of_sync(source.uri, units)
+    return replace(result, rows=rows, problems=problems + foreign, by_duckdb=by_duckdb is not None, started=started)
 
 
 def _size(s3: S3Client, uri: str) -> int | None:
@@ -100,6 +132,32 @@ def _size(s3: S3Client, uri: str) -> int | None:
         if is_missing(error, s3, uri):
             return None
         raise
+
+
+_NAME = re.compile(r"[0-9a-f]{12}-(?P<batch>[0-9]{6})-(?P<part>[0-9]{4})-[0-9a-f]{8}-[0-9]{4}[.].*")
+"""The name of a file that a sync has written: the sync, the batch, the unit in the batch, the attempt and the file."""
+
+_UNIT = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{4}")
+
+
+def _start_of_sync(uri: str, units: Set[str]) -> tuple[int | None, tuple[str, ...]]:
+    """Return the start of the sync that wrote the rows (see `VerifiedFile.started`), and the problems.
+
+    `units` are the rows' IDs, without the line numbers at their ends. A file contains the rows of one unit.
+    """
+    match = _NAME.fullmatch(uri.rpartition("/")[2])
+    if match is None or not units:
+        return None, ()
+    if {int(unit[15:18], 16) for unit in units} != {int(match["part"])} or len(units) > 1:
+        return None, ("contains row IDs of a different batch than its name, so the file was replaced",)
+    [unit] = units
+    return int(unit[:8] + unit[9:13], 16) - int(match["batch"]), ()
+
+
+def _add_units(ids: Any, units: set[str]) -> None:
+    if len(units) < 2:  # More units would tell no more.
+        prefixes: Any = pc.utf8_slice_codeunits(ids, 0, -COUNTED_DIGITS)
+        units.update(unit for unit in prefixes.unique().drop_null().to_pylist() if _UNIT.fullmatch(unit))
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
@@ -115,10 +173,13 @@ def _require_readable_footer(copy: Path) -> None:
             next(file.iter_batches(1, [group], use_threads=False), None)
 
 
-def _read_parquet(expected: ExpectedFileStats, s3: S3Client) -> tuple[int, tuple[str, ...], dict[str, int]]:
+def _read_parquet(
+    expected: ExpectedFileStats, s3: S3Client, units: set[str]
+) -> tuple[int, tuple[str, ...], dict[str, int]]:
     """Read all values of a file. Return its row count, its problems, and the number of non-null values per column name.
 
-    A problem is a difference from the metadata, as a clause about the file. Raises UnsupportedFile and AWS errors.
+    A problem is a difference from the metadata, as a clause about the file. The units of the rows are added to `units`
+    (see `_start_of_sync`). Raises UnsupportedFile and AWS errors.
     """
     with StoredFile(expected.source, s3) as stored, parquet_errors():
         file = parquet_file(stored)
@@ -128,20 +189,28 @@ def _read_parquet(expected: ExpectedFileStats, s3: S3Client) -> tuple[int, tuple
             raise UnsupportedFile(f"contains {rows} rows, but the table's metadata records {expected.source.rows}")
         if expected.schema is not None and not has_field_ids(expected.schema):
             _require_columns(file_schema, expected.schema)
-        if expected.schema is not None and has_field_ids(expected.schema) and has_field_ids(file_schema):
+        schema = expected.schema
+        is_projected = schema is not None and has_field_ids(schema) and has_field_ids(file_schema)
+        if schema is not None and is_projected:
             # Read the file like the table's readers: columns by field ID, in the table's current types.
             opened = OpenedFile(StoredFile(expected.source, s3))
-            sources = opened.projection(expected.schema).sources
-            tables, file_names = opened.rows(expected.schema), dict(zip(expected.schema.names, sources, strict=True))
+            sources = opened.projection(schema).sources
+            tables, file_names = opened.rows(schema), dict(zip(schema.names, sources, strict=True))
         else:
             batches = file.iter_batches(use_threads=False)
             tables, file_names = (pa.Table.from_batches([batch]) for batch in batches), {name: name for name in names}
         checks: list[_ColumnCheck | _PartitionCheck] = [_ColumnCheck(column) for column in expected.columns]
-        checks += [
-            _PartitionCheck(key, text)
-            for key, text in expected.partition
-            if _PartitionCheck.is_possible(key, file_schema)
-        ]
+        if expected.partition is not None:
+            target = schema if is_projected else file_schema
+            present = field_ids(file_schema) if is_projected else None
+            is_own = expected.partition.folders is not None and RAW_ID in names
+            fields = tuple(
+                field
+                if _has_source(field, target, present) or (is_own and _is_null_if_missing(field))
+                else replace(field, transform=Void())
+                for field in expected.partition.fields
+            )
+            checks.append(_PartitionCheck(replace(expected.partition, fields=fields)))
         values = {name: 0 for name in file_names.values() if name is not None}
         read = 0
         for table in tables:
@@ -151,6 +220,8 @@ def _read_parquet(expected: ExpectedFileStats, s3: S3Client) -> tuple[int, tuple
                     values[name] += table.num_rows - table.column(column).null_count
             for check in checks:
                 check.add(table)
+            if RAW_ID in table.column_names and pa.types.is_string(table.schema.field(RAW_ID).type):
+                _add_units(table.column(RAW_ID), units)
     if read != rows:
         raise UnsupportedFile(f"contains {read} readable rows, but its footer records {rows}")
     return rows, tuple(problem for check in checks for problem in check.problems()), values
@@ -184,39 +255,90 @@ class _ColumnCheck:
 
 
 class _PartitionCheck:
-    """Checks that all values of a column belong to the partition of the file.
+    """Compares the partitions of rows with the partition of their file."""
 
-    Nulls are ignored: they may be in any partition if the type of the column was changed.
-    """
-
-    def __init__(self, key: PartitionKey, text: str) -> None:
-        self._key = key
-        self._text = text
-        self._differs = False
-
-    @staticmethod
-    def is_possible(key: PartitionKey, schema: pa.Schema) -> bool:
-        """Return whether the values can be checked against the partition's folder name.
-
-        The file must contain the key's column as a top-level column, and the text of a value must not change when its
-        type is promoted.
-        """
-        exact = isinstance(key.source, Int32 | Int64 | String | Boolean | Date | Timestamp)
-        return exact and len(key.field.source) == 1 and key.field.source[0] in schema.names
+    def __init__(self, expected: ExpectedPartition) -> None:
+        self._expected = expected
+        self._columns = sorted({field.source[0] for field in expected.fields if field.transform != Void()})
+        self._differing: set[str] = set()
 
     def add(self, table: pa.Table) -> None:
-        if self._text == self._key.null:
-            return  # The folder for null also has values that cannot be folder names.
-        values = table.column(self._key.field.source[0]).drop_null().combine_chunks()
+        expected = self._expected
+        if not self._columns:
+            return
         try:
-            partition_values = transformed(values, self._key.field.transform).unique().to_pylist()
+            # A selection without columns would have no rows.
+            names = [name for name in self._columns if name in table.column_names] or table.column_names[:1]
+            partitions = [values for values, _ in by_partition(table.select(names), expected.fields)]
         except ValueError:
             return  # Another engine wrote the column in another type.
-        self._differs |= any(self._key.text(value) != self._text for value in partition_values)
+        for values in partitions:
+            actual = values if expected.folders is None else expected.folders.texts(values)
+            for position, field in enumerate(expected.fields):
+                pair = actual[position], expected.values[position]
+                if field.transform != Void() and not self._is_same(position, *pair):
+                    self._differing.add(field.name)
+
+    def _is_same(self, position: int, actual: PartitionValue, expected: PartitionValue) -> bool:
+        field, folders = self._expected.fields[position], self._expected.folders
+        if folders is None:
+            return _is_same_value(field.transform, actual, expected)
+        key = folders.keys[position]
+        if key.null in (actual, expected):
+            return actual == expected or (actual == key.null and field.name in self._expected.nullable)
+        return _is_same_text(key.source, str(actual), str(expected))
 
     def problems(self) -> Iterator[str]:
-        if self._differs:
-            yield f"contains rows whose value of partition key {self._key.name} differs from its folder"
+        place = "manifest" if self._expected.folders is None else "folder"
+        for name in sorted(self._differing):
+            yield f"contains rows whose value of partition key {name} differs from its {place}"
+
+
+def _is_same_value(transform: Transform, actual: PartitionValue, expected: PartitionValue) -> bool:
+    """Return whether the partition value of a row equals the value in a manifest that any engine may have written."""
+    if isinstance(actual, int) and isinstance(expected, int):
+        if isinstance(transform, Truncate):  # Truncating 32 bits can overflow (see `partition_record`).
+            return (actual - expected) % 2**32 == 0
+        if isinstance(transform, Since1970):  # Earlier versions of Iceberg rounded times before 1970 up.
+            return actual == expected or actual + 1 == expected <= 0
+    is_nan = isinstance(actual, float) and isinstance(expected, float) and actual != actual and expected != expected
+    return actual == expected or is_nan
+
+
+def _is_same_text(source: ColumnType, actual: str, expected: str) -> bool:
+    """Return whether two texts have the same value. The text of a number changes when its column is widened."""
+    if actual == expected:
+        return True
+    try:
+        if isinstance(source, Float32 | Float64):
+            with np.errstate(over="ignore"):
+                return bool(np.float32(actual) == np.float32(expected))
+        return isinstance(source, Decimal) and DecimalValue(actual) == DecimalValue(expected)
+    except (ValueError, ArithmeticError):
+        return False
+
+
+def _is_null_if_missing(field: PartitionField) -> bool:
+    """Return whether the connector's rows in a Hive table have a null key if they lack the source column.
+
+    A part of a date may come from another column instead (see `PartitionScheme.partitioning`).
+    """
+    return not isinstance(field.transform, CalendarPart)
+
+
+def _has_source(field: PartitionField, schema: Any, present: Set[int] | None) -> bool:
+    """Return whether a file contains the field's source, which is in `schema`.
+
+    `present` contains the field IDs of the file, or is None if the file has no field IDs. Readers take the values of
+    missing columns from elsewhere (Iceberg spec: Column Projection).
+    """
+    for name in field.source:
+        index = schema.get_field_index(name) if isinstance(schema, pa.Schema | pa.StructType) else -1
+        if index < 0:
+            return False
+        source = schema.field(index)
+        schema = source.type
+    return present is None or field_id(source) in present
 
 
 def _comparable(values: Any) -> Any:
@@ -269,10 +391,18 @@ def _is_same_type(in_file: Any, in_table: Any) -> bool:
 # --- JSON lines -------------------------------------------------------------------------------------------------------
 
 
-def _read_lines(copy: Path, *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]]:
-    """Return the number of lines, the size of the longest line in bytes, and the problems as clauses about the file."""
+_MAX_UNITS = 100
+"""The maximum number of units that are collected per file. Rows of other writers may have a unit each."""
+
+
+def _read_lines(copy: Path, units: set[str], *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]]:
+    """Return the number of lines, the size of the longest line in bytes, and the problems as clauses about the file.
+
+    The units of the rows are added to `units` (see `_start_of_sync`).
+    """
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
     number = longest = 0
+    first_ids = dict[bytes, bytes]()
     try:
         with gzip.open(copy) if is_gzip else copy.open("rb") as lines:
             while line := lines.readline(MAX_MEMBER_BYTES + 1):
@@ -283,17 +413,22 @@ def _read_lines(copy: Path, *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]
                         longest,
                         (f"exceeds the limit of {MAX_MEMBER_BYTES:,} bytes per line in line {number}",),
                     )
-                decoder.decode(line)
+                id_ = bytes(decoder.decode(line).get(RAW_ID, b""))
+                if len(first_ids) < _MAX_UNITS:
+                    first_ids.setdefault(id_[: -COUNTED_DIGITS - 1], id_)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return number, longest, (f"contains no valid JSON object in line {number}",)
     except (EOFError, OSError, zlib.error):
         return number, longest, (f"cannot be decompressed after line {number}",)
+    _add_units(pa.array([id_.strip(b'"').decode(errors="replace") for id_ in first_ids.values()], pa.string()), units)
     return number, longest, ()
 
 
 # --- The second reader ------------------------------------------------------------------------------------------------
 
 _MEMORY = "1GB"
+_LINES_PER_BATCH = 100_000
+_Result = TypeVar("_Result")
 _LINE_LIMIT = 16 * 1024 * 1024
 """DuckDB's default limit for the size of a line (maximum_object_size). The limit is raised only for longer lines,
 because DuckDB allocates a multiple of it."""
@@ -307,7 +442,7 @@ def _read_parquet_by_duckdb(copy: Path, columns: Sequence[str]) -> tuple[int, ..
     quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
     # The hash makes DuckDB read every value. It could otherwise return counts from statistics.
     counts = "".join(f", count({name}), bit_xor(hash({name}))" for name in quoted)
-    row = _first_row(copy, f"SELECT count(*){counts} FROM read_parquet(?)")
+    row = _queried(copy, f"SELECT count(*){counts} FROM read_parquet($1)", _first_row)
     return None if row is None else (row[0], *row[1::2])
 
 
@@ -316,21 +451,76 @@ def _read_lines_by_duckdb(copy: Path, longest: int, *, is_gzip: bool) -> tuple[i
 
     `longest` is the size of the longest line in bytes. Raises UnsupportedFile.
     """
+    return _queried(copy, f"SELECT count(*) FROM {_lines(longest, is_gzip=is_gzip)}", _first_row)
+
+
+def _lines(longest: int, *, is_gzip: bool) -> str:
     options = f"compression = '{'gzip' if is_gzip else 'none'}', maximum_object_size = {max(longest + 1, _LINE_LIMIT)}"
-    return _first_row(copy, f"SELECT count(*) FROM read_ndjson_objects(?, {options})")
+    return f"read_ndjson_objects($1, {options})"
 
 
-def _first_row(copy: Path, query: str) -> tuple[int, ...] | None:
-    """Return the first row of a query on a file, or None if DuckDB needs more memory than its limit.
+def _partition_problems(
+    expected: ExpectedPartition | None, copy: Path, longest: int, *, is_gzip: bool
+) -> tuple[str, ...]:
+    """Compare the partitions of JSON lines with the partition of their file. Return the problems.
 
-    Raises UnsupportedFile if DuckDB cannot read the file.
+    Lines of other writers without the column of a key are skipped, and so are lines with a value of another type.
+    Raises UnsupportedFile.
+    """
+    if expected is None or expected.folders is None:
+        return ()
+    fields, columns, conditions, zones = [], [], ["true"], dict[str, pa.DataType]()
+    for position, (field, key) in enumerate(zip(expected.fields, expected.folders.keys, strict=True)):
+        alias, type_ = f"k{position}", key.source
+        transform = field.transform
+        # A time without a zone in JSON may be in UTC or local.
+        has_zone = isinstance(type_, Timestamp) and type_.zoned
+        is_ambiguous = isinstance(transform, CalendarPart) and transform.zone != "UTC" and not has_zone
+        if transform == Void() or is_ambiguous:
+            fields.append(replace(field, transform=Void()))
+            continue
+        top, path = (
+            "'" + "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names).replace("'", "''") + "'"
+            for names in (field.source[:1], field.source)
+        )
+        text = f"json_extract_string(json, {path})"
+        columns.append(f"TRY_CAST({text} AS {glue_type(widest(type_))}) AS {alias}")
+        is_own = f"json_exists(json, '/{RAW_ID}')" if _is_null_if_missing(field) else "false"
+        conditions.append(f"(json_exists(json, {top}) OR {is_own}) AND ({text} IS NULL OR {alias} IS NOT NULL)")
+        if has_zone:
+            zones[alias] = pa.timestamp("us", "UTC")
+        fields.append(replace(field, source=(alias,)))
+    if not columns:
+        return ()
+    check = _PartitionCheck(replace(expected, fields=tuple(fields)))
+
+    def add(rows: DuckDBPyRelation) -> bool:
+        for batch in rows.to_arrow_reader(_LINES_PER_BATCH):
+            types = [pa.field(column.name, zones.get(column.name, column.type)) for column in batch.schema]
+            check.add(pa.Table.from_batches([batch]).cast(pa.schema(types)))
+        return True
+
+    lines = _lines(longest, is_gzip=is_gzip)
+    _queried(copy, f"SELECT {', '.join(columns)} FROM {lines} WHERE {' AND '.join(conditions)}", add)
+    return tuple(check.problems())
+
+
+def _first_row(rows: DuckDBPyRelation) -> tuple[int, ...]:
+    [row] = rows.fetchall()
+    return tuple(row)
+
+
+def _queried(copy: Path, query: str, read: Callable[[DuckDBPyRelation], _Result]) -> _Result | None:
+    """Run a query on a file, and return the result of `read` for its rows.
+
+    Returns None if DuckDB needs more memory than its limit. Raises UnsupportedFile if DuckDB cannot read the file.
     """
     import duckdb
 
     limits: dict[str, Any] = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": str(copy.parent)}
     with duckdb.connect(config=limits) as engine:
         try:
-            return engine.execute(query, [str(copy)]).fetchone()
+            return read(engine.sql(query, params=[str(copy)]))
         except duckdb.OutOfMemoryException:
             return None
         except duckdb.Error as error:

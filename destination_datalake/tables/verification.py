@@ -5,6 +5,8 @@ Files are yielded one by one, so memory use does not grow with their number.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,6 +33,7 @@ class Finding:
 class Reported:
     """What a sync's report says about the table, for comparison. None means that the report lacks the number.
 
+    - `started` and `finished`: the times between which the sync ran.
     - `has_successor`: a later sync without a report may have changed the table.
     - `may_be_replaced`: a later sync may have replaced the sync's files, or dropped them unpublished.
     - `is_rewritten`: the reported sync or a later one may have rewritten files to widen columns.
@@ -39,6 +42,7 @@ class Reported:
 
     run: str
     finished: datetime
+    started: datetime | None = None
     snapshot: int | None = None
     table_rows: int | None = None
     table_files: int | None = None
@@ -99,6 +103,46 @@ class Total:
     files: int = 0
     rows: int = 0
     bytes: int = 0
+
+
+_PRECISION_SECONDS = 1
+"""The precision with which times in reports are compared."""
+
+
+class SyncStarts:
+    """The starts of syncs, according to the row IDs in their files (see `VerifiedFile.started`).
+
+    All batches of a sync have the same start. A file with a different start was replaced by a file of another sync.
+    """
+
+    def __init__(self) -> None:
+        self._starts: dict[str, Counter[int]] = {}
+        self._uris: dict[tuple[str, int], str] = {}
+
+    def add(self, file: VerifiedFile) -> None:
+        """Count a file for the sync in its name. Skip files whose start is unknown."""
+        if file.started is not None:
+            run = file.uri.rpartition("/")[2].partition("-")[0]
+            self._starts.setdefault(run, Counter())[file.started] += 1
+            self._uris.setdefault((run, file.started), file.uri)
+
+    def problems(self, reported: Sequence[Reported]) -> Iterator[Finding]:
+        """Yield a file for each start that differs from the start of most files, or that the sync's report excludes."""
+        times = {
+            report.run: (
+                (report.started.timestamp() - _PRECISION_SECONDS) * 1000,
+                (report.finished.timestamp() + _PRECISION_SECONDS) * 1000,
+            )
+            for report in reported
+            if report.started is not None
+        }
+        for run, starts in self._starts.items():
+            [(most, _)] = starts.most_common(1)
+            first, last = times.get(run, (0, math.inf))
+            for start in starts:
+                if start != most or not first <= start <= last:
+                    problem = f"contains row IDs that do not belong to run {run} in its name, so the file was replaced"
+                    yield Finding(self._uris[run, start], problem)
 
 
 def total(results: Iterable[VerifiedFile], into: dict[str, Total]) -> None:

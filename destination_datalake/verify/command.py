@@ -29,7 +29,15 @@ from destination_datalake.tables.hive.verification import VerifiedHive
 from destination_datalake.tables.iceberg.verification import VerifiedIceberg
 from destination_datalake.tables.naming import TableFinder
 from destination_datalake.tables.table import TableConflict, TableName
-from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable, total, unreadable
+from destination_datalake.tables.verification import (
+    Finding,
+    Reported,
+    SyncStarts,
+    Total,
+    VerifiedTable,
+    total,
+    unreadable,
+)
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
@@ -185,6 +193,7 @@ def _reported(
             reported.setdefault(name, []).append(
                 Reported(
                     run=line.run_id,
+                    started=run.sync.started,
                     finished=finished,
                     snapshot=line.snapshot_id,
                     table_rows=line.table_rows,
@@ -289,7 +298,8 @@ def verify_table(
                 table = VerifiedIceberg(name, catalog, result.problems, result.notes, lists_folder=lists_folder)
             else:
                 table = VerifiedHive(name, catalog.access_of(name), reported, result.problems, result.notes)
-            totals = _read_files(table, result, suspects, engine, catalog.access_of(name))
+            totals, starts = _read_files(table, result, suspects, engine, catalog.access_of(name))
+            result.problems += starts.problems(reported)
             table.conclude(totals if suspects is None else None, reported)
             first = result if suspects is None else first
             changed = bool(result.problems) and table.has_changed()
@@ -313,12 +323,14 @@ def _read_files(
     suspects: set[str] | None,
     engine: Callable[[], Engine],
     access: AwsAccess,
-) -> dict[str, Total]:
+) -> tuple[dict[str, Total], SyncStarts]:
     """Read all files of the table, or only the URIs in `suspects` if it is not None.
 
-    Adds problems, notes and totals to `result`. Returns the totals of each group of files.
+    Adds problems, notes and totals to `result`. Returns the totals of each group of files, and the starts of the syncs
+    that wrote them.
     """
     totals: dict[str, Total] = {}
+    starts = SyncStarts()
     files = (file for file in table.expected_files() if suspects is None or file.source.uri in suspects)
     without_duckdb = 0
     while chunk := [*islice(files, _FILES_PER_JOB)]:
@@ -326,6 +338,8 @@ def _read_files(
         tasks = [VerifyTask(share, access) for share in distribute(chunk, spark.parallelism() * _TASKS_PER_SLOT)]
         results = results_or_raise(spark.run(verify, tasks))
         total(results, totals)
+        for file in results:
+            starts.add(file)
         result.problems += [Finding(file.uri, problem) for file in results for problem in file.problems]
         without_duckdb += sum(not (file.by_duckdb or file.problems or file.was_deleted) for file in results)
     if without_duckdb:
@@ -336,7 +350,7 @@ def _read_files(
         sum(getattr(group, figure) for name, group in totals.items() if figure == "bytes" or name != "deletes")
         for figure in ("files", "rows", "bytes")
     )
-    return totals
+    return totals, starts
 
 
 def _show(results: Sequence[TableResult]) -> None:

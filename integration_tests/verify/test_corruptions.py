@@ -4,6 +4,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ pytestmark = pytest.mark.share(1)
 ORDERS = object_schema(id=INTEGER, name=STRING)
 ICEBERG, HIVE_PARQUET, HIVE_JSONL = TABLE_KINDS
 BY_DAY = PARTITIONED_KINDS[1]
+LINES_BY_DAY = replace(
+    HIVE_JSONL, name="hive-jsonl-by-day", options={**BY_DAY.options, "format": HIVE_JSONL.options["format"]}
+)
 
 Corrupt = Callable[[Lake, str], str]
 """Breaks something about a data file with this key; returns the key of what is wrong then, or a part of it."""
@@ -129,6 +133,29 @@ def same_rows_without_a_column(lake: Lake, key: str) -> str:
     return put(lake, key, out.getvalue())
 
 
+def without_rows(lake: Lake, key: str) -> str:
+    out = io.BytesIO()
+    pq.write_table(pq.read_table(io.BytesIO(read(lake, key))).slice(0, 0), out)
+    return put(lake, key, out.getvalue())
+
+
+def other_file(lake: Lake, key: str) -> str:
+    [other] = {*lake.data_files(lake.database, "orders")} - {key}
+    return other
+
+
+def with_rows_of_the_other_file(lake: Lake, key: str) -> str:
+    """The other sync's file in its place, of the same size: zeros are between the rows and the footer."""
+    content, other = read(lake, key), read(lake, other_file(lake, key))
+    missing = len(content) - len(other)
+    if key.endswith(".jsonl"):
+        assert missing == 0
+        return put(lake, key, other)
+    assert missing >= 0
+    footer = len(other) - 8 - int.from_bytes(other[-8:-4], "little")
+    return put(lake, key, other[:footer] + bytes(missing) + other[footer:])
+
+
 def rolled_back(lake: Lake, _: str) -> str:
     table = lake.iceberg_table(lake.database, "orders")
     first = next(
@@ -204,6 +231,11 @@ ICEBERG_CORRUPTIONS: Sequence[tuple[str, Corrupt, str]] = [
     ("a manifest that is none", of_no_format(r"-m\d+\.avro$"), "cannot be read|Cannot read"),
     ("a manifest list that is none", of_no_format(r"/snap-"), "cannot be read|Cannot read"),
     (
+        "swapped",
+        with_rows_of_the_other_file,
+        "outside the bounds in its manifest|contains row IDs ",
+    ),
+    (
         "rolled back",
         rolled_back,
         "was rolled back by another writer to the older snapshot .* committed the lost snapshot",
@@ -235,6 +267,20 @@ HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
     (
         "in another partition",
         BY_DAY,
+        in_another_partition,
+        "value of partition key extracted_at_day differs from its folder",
+    ),
+    (
+        "emptied",
+        HIVE_PARQUET,
+        without_rows,
+        "contains 1 files with 0 rows of run .* records 1 files with 3 rows",
+    ),
+    ("swapped", HIVE_PARQUET, with_rows_of_the_other_file, "contains row IDs (of a different batch than|that do not belong to run)"),
+    ("swapped", HIVE_JSONL, with_rows_of_the_other_file, "contains row IDs (of a different batch than|that do not belong to run)"),
+    (
+        "in another partition",
+        LINES_BY_DAY,
         in_another_partition,
         "value of partition key extracted_at_day differs from its folder",
     ),
@@ -373,3 +419,39 @@ def test_a_table_that_is_not_there_is_an_error(
 
     assert (code, out) == (1, "")
     assert message in stderr
+
+
+@pytest.mark.parametrize("kind", [HIVE_PARQUET, HIVE_JSONL], ids=lambda kind: kind.name)
+def test_the_loss_of_an_overwrite_is_found_although_another_sync_followed(
+    lake: Lake, platform: Platform, verifying: Verifying, kind: TableKind
+) -> None:
+    warehouse = filled(lake, platform, kind)
+    for id_, minimum in ((7, 1), (8, 0)):
+        rows = [record("orders", {"id": id_}), state("orders", 1), status("orders", "COMPLETE")]
+        warehouse.sync([configured_stream("orders", ORDERS, generation=1, minimum=minimum)], rows)
+        if minimum:
+            [overwrite] = lake.data_files(lake.database, "orders")
+    assert verifying.problems(warehouse.config()) == []
+
+    delete(lake, overwrite)
+
+    [problem] = verifying.problems(warehouse.config())
+    assert re.search("has 0 files with 0 rows of run .*, but 1 files with 1 rows by its report", problem["what"])
+
+
+def test_all_other_tables_are_reported_if_one_is_broken(lake: Lake, platform: Platform, verifying: Verifying) -> None:
+    warehouse = filled(lake, platform, ICEBERG)
+    rows = [record("returns", {"id": 1}), state("returns", 1), status("returns", "COMPLETE")]
+    warehouse.sync([configured_stream("returns", ORDERS)], rows)
+    of_no_format(r"-m\d+\.avro$")(lake, last_file(lake))
+
+    code, out, stderr = verifying.run(warehouse.config(), "--all", "--json")
+
+    assert code == 1
+    assert "Traceback" not in stderr
+    tables = {table["table"]: table for table in json.loads(out)["tables"]}
+    assert {name.partition(".")[2]: bool(table["problems"]) for name, table in tables.items()} == {
+        "orders": True,
+        "returns": False,
+    }
+    assert tables[f"{lake.database}.returns"]["rows"] == 1

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
+import fastavro
 import pytest
+from pyiceberg.types import LongType, NestedField, StructType
 
+from destination_datalake.files.plan import FileFormat, VerifiedFile
+from destination_datalake.schema.types import Date, Field, Int32, String
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
+from destination_datalake.tables.verification import Reported, SyncStarts
 from destination_datalake.verify.command import TableResult, run_verify, verify_table
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.config.examples import options
-from unit_tests.maintenance.lake import Shop, run, worn
+from unit_tests.maintenance.lake import Shop, no_rewrite, run, worn
+from unit_tests.tables.hive.partitions import events
 from unit_tests.tables.jobs import InProcess
 
 
@@ -39,9 +48,9 @@ def shop(cloud: Cloud) -> Shop:
     return Shop(cloud)
 
 
-def verified(shop: Shop, engine: Executors | None = None) -> TableResult:
+def verified(shop: Shop, engine: Executors | None = None, reported: Sequence[Reported] = ()) -> TableResult:
     engine = engine or Executors()
-    return verify_table(shop.name(), ungoverned(shop.access), (), lambda: cast("Any", engine), lists_folder=True)
+    return verify_table(shop.name(), ungoverned(shop.access), reported, lambda: cast("Any", engine), lists_folder=True)
 
 
 def data_files(shop: Shop) -> set[str]:
@@ -177,3 +186,161 @@ def test_metadata_that_cannot_be_read_is_a_problem_that_names_the_object(
 
     assert problems
     assert all(broken in problem.where + problem.what for problem in problems), problems
+
+
+def test_a_metadata_location_that_was_set_back_is_found_and_expired_snapshots_are_a_note(shop: Shop) -> None:
+    """The older metadata has no log of the newer snapshot."""
+    glue = shop.access.client("glue")
+    name: Any = {"DatabaseName": shop.name().database, "Name": shop.name().table}
+    shop.commit(shop.open(), 1)
+    older = glue.get_table(**name)["Table"]
+    shop.commit(shop.open(), 2)
+    current = TableOperations(shop.name(), ungoverned(shop.access)).load().current_snapshot()
+    assert current is not None
+    began = datetime.now(UTC) - timedelta(hours=1)
+    reports = [
+        Reported(run="new", finished=datetime.now(UTC), snapshot=current.snapshot_id),
+        Reported(run="old", finished=began, snapshot=1),
+    ]
+    intact = verified(shop, reported=reports)
+    assert intact.problems == []
+    assert "The snapshots in the reports of 1 runs have expired." in intact.notes
+
+    kept = {key: older[key] for key in ("Name", "TableType", "Parameters", "StorageDescriptor")}
+    glue.update_table(DatabaseName=shop.name().database, TableInput=cast("Any", kept))
+
+    [problem] = [
+        problem for problem in verified(shop, reported=reports).problems if "is not a file" not in problem.what
+    ]
+    assert problem.where == older["Parameters"]["metadata_location"]
+    assert problem.what == f"is older than run new and lacks its snapshot {current.snapshot_id}: it was set back"
+
+
+def test_a_file_whose_rows_are_of_another_partition_than_its_manifest_says_is_found(cloud: Cloud) -> None:
+    shop = Shop(cloud, streams=[{"stream": "orders", "namespace": "shop", "partition_by": [{"source": "id"}]}])
+    for partition in (7, 8):
+        table = shop.open()
+        partitioning = table.plan().partitioning
+        assert partitioning is not None
+        file = replace(shop.write(table, 7), partition=(partition,), spec_id=partitioning.spec_id)
+        table.commit([file], no_rewrite)
+
+    [problem] = verified(shop).problems
+
+    assert (problem.where, problem.what) == (file.uri, "contains rows whose value of partition key id differs from its manifest")
+
+
+def changed_manifest(shop: Shop, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the data files in the only manifest of the current snapshot."""
+    table = TableOperations(shop.name(), ungoverned(shop.access)).load()
+    current = table.current_snapshot()
+    assert current is not None
+    [manifest] = current.manifests(table.io)
+    key = manifest.manifest_path.removeprefix(f"s3://{BUCKET}/")
+    reader: Any = fastavro.reader(io.BytesIO(shop.cloud.objects()[key]))
+    entries = list(reader)
+    for entry in entries:
+        change(entry["data_file"])
+    out = io.BytesIO()
+    own = {name: value for name, value in reader.metadata.items() if not name.startswith("avro.")}
+    fastavro.writer(out, reader.writer_schema, entries, metadata=own)
+    shop.put(key, out.getvalue())
+    MANIFESTS.forget(manifest.manifest_path)
+
+
+def increment(counts: Sequence[dict[str, int]], id_: int) -> None:
+    next(count for count in counts if count["key"] == id_)["value"] += 1
+
+
+@pytest.mark.parametrize(
+    ("member", "expected"),
+    [
+        ("value_counts", "has 1 rows and 2 values in column id by its manifest"),
+        ("null_value_counts", "has 0 nulls in column id, and 1 by its manifest"),
+    ],
+)
+def test_counts_that_were_changed_in_a_manifest_are_found(shop: Shop, member: str, expected: str) -> None:
+    shop.commit(shop.open(), 1)
+    id_ = TableOperations(shop.name(), ungoverned(shop.access)).load().schema().find_field("id").field_id
+
+    changed_manifest(shop, lambda file: increment(file[member], id_))
+
+    assert [problem.what for problem in verified(shop).problems] == [expected]
+
+
+def test_members_of_objects_with_values_of_two_fields_are_a_note(shop: Shop) -> None:
+    shop.commit(shop.open(), 1)
+    names = (("_1", "+1"), ("_1_c59dc4e4", "+1"))
+    members = [NestedField(n, name, LongType(), doc=doc, required=False) for n, (name, doc) in enumerate(names, 100)]
+    with TableOperations(shop.name(), ungoverned(shop.access)).load().update_schema() as update:
+        update.add_column("x", StructType(*members))
+
+    result = verified(shop)
+
+    assert result.problems == []
+    assert any(
+        "Fields inside objects may have values of two fields" in note and "x._1" in note for note in result.notes
+    )
+
+
+STARTED = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("starts", "deviating"),
+    [
+        ({"a-1": 0, "a-2": 0, "b-1": 900}, []),
+        ({"a-1": 0, "a-2": 1, "a-3": 0}, ["a-2"]),
+        ({"a-1": 900, "b-1": 0}, ["a-1", "b-1"]),
+        ({"c-1": 10_000}, []),
+    ],
+    ids=["right", "exchanged batches", "exchanged syncs", "without a report"],
+)
+def test_files_with_rows_of_another_sync_or_batch_are_found(starts: Mapping[str, int], deviating: list[str]) -> None:
+    reports = [
+        Reported(run=run, started=began, finished=began + timedelta(minutes=5))
+        for run, began in (("b", STARTED + timedelta(minutes=15)), ("a", STARTED))
+    ]
+    sync_starts = SyncStarts()
+    for name, seconds in starts.items():
+        start = int((STARTED.timestamp() + seconds) * 1000)
+        sync_starts.add(VerifiedFile(f"s3://lake/{name}", name[0], 1, 1, started=start))
+
+    assert [finding.where.rpartition("/")[2] for finding in sync_starts.problems(reports)] == deviating
+
+
+def of_events(cloud: Cloud) -> list[str]:
+    executors = lambda: cast("Any", Executors())  # noqa: E731
+    result = verify_table(events.NAME, ungoverned(cloud.access), (), executors, lists_folder=True)
+    return [problem.what for problem in result.problems]
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_hive_rows_whose_partition_is_null_because_of_another_type_are_no_alarm_and_moved_rows_are(
+    cloud: Cloud, format: FileFormat
+) -> None:
+    by: Any = [{"stream": "Events", "namespace": "shop", "partition_by": [{"source": "note"}]}]
+    for id_, type_, values in ((1, Int32(), {"note": 7}), (2, String(), {"note__string": "x"})):
+        columns = (events.ID, Field("note", "note", type_))
+        sync = events.sync(cloud, columns=columns, format=format, partitioning="NO PARTITIONING", streams=by)
+        sync.commit((id_, None), **values)
+    assert of_events(cloud) == []
+    [number, text] = sorted(key for key in cloud.objects() if "note_key=" in key)
+
+    s3 = cloud.access.client("s3")
+    moved = f"{text.rpartition('/')[0]}/moved.{format}"
+    s3.copy_object(Bucket=BUCKET, Key=moved, CopySource={"Bucket": BUCKET, "Key": number})
+    assert of_events(cloud) == ["contains rows whose value of partition key note_key differs from its folder"]
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_hive_rows_whose_dates_are_in_a_column_of_another_type_are_no_alarm(cloud: Cloud, format: FileFormat) -> None:
+    events.sync(cloud, format=format).commit((1, events.JAN))
+    of_days = replace(events.AT, type=Date())
+
+    events.sync(cloud, format=format, columns=(events.ID, of_days)).commit(
+        (2, None), created_at__date=date(2023, 2, 28)
+    )
+
+    assert {*events.locations(cloud)} == {events.JAN, events.FEB}
+    assert of_events(cloud) == []

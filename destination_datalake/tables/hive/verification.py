@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from destination_datalake.aws.objects import S3Address
-from destination_datalake.files.plan import UNKNOWN, ExpectedFileStats, SourceFile
+from destination_datalake.files.plan import UNKNOWN, ExpectedFileStats, ExpectedPartition, SourceFile
+from destination_datalake.partitioning.spec import CalendarPart, Void
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.evolution import redirected_from
 from destination_datalake.tables.glue.glue_table import (
     GlueTable,
     TableInput,
@@ -27,7 +30,6 @@ from destination_datalake.tables.verification import Finding, Reported, Total, V
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.partitioning.paths import PartitionKey
     from destination_datalake.tables.table import TableName
 
 _UNREPORTED_GROUP = "others"
@@ -57,6 +59,7 @@ class VerifiedHive(VerifiedTable):
         self._input = GlueTable(name, access).read()
         columns = (*METADATA_COLUMNS, *known_columns(self._input))
         self._scheme = PartitionScheme.recorded(self._input, columns)
+        self._redirected = frozenset(redirected_from(column.name.lower()) for column in columns)
         self._last = reported[0] if reported else None
         self._runs = frozenset(report.run for report in reported)
         self._newest_unreported = datetime.min.replace(tzinfo=UTC)
@@ -102,11 +105,22 @@ class VerifiedHive(VerifiedTable):
         if has_registered_partitions(self._input):
             self._compare_partitions(with_files)
 
-    def _partition_of(self, folder: str) -> tuple[tuple[PartitionKey, str], ...]:
-        """Return the keys and values of the partition in `folder`, which is relative to the content's folder."""
+    def _partition_of(self, folder: str) -> ExpectedPartition | None:
+        """Return the partition in `folder`, which is relative to the content's folder.
+
+        A key is verified only if the column still has a type from which the key can be derived. Keys that are parts of
+        dates are also derived from columns to which values were redirected (see `PartitionScheme.partitioning`).
+        """
         if self._scheme is None or (texts := self._scheme.folders.texts_of(folder)) is None:
-            return ()
-        return tuple(zip(self._scheme.folders.keys, texts, strict=True))
+            return None
+        keys = self._scheme.folders.keys
+        fields = tuple(key.field if key.takes(key.source) else replace(key.field, transform=Void()) for key in keys)
+        nullable = frozenset(
+            field.name
+            for field in fields
+            if isinstance(field.transform, CalendarPart) and field.source[0].lower() in self._redirected
+        )
+        return ExpectedPartition(fields, texts, self._scheme.folders, nullable)
 
     def _compare_partitions(self, with_files: set[str]) -> None:
         """Compare the registered partitions with the folders that contain files.

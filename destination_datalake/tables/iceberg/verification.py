@@ -30,9 +30,11 @@ from pyiceberg.types import (
 )
 
 from destination_datalake.errors import counted
-from destination_datalake.files.plan import ExpectedColumnStats, ExpectedFileStats, SourceFile
+from destination_datalake.files.plan import ExpectedColumnStats, ExpectedFileStats, ExpectedPartition, SourceFile
+from destination_datalake.partitioning.spec import PartitionField, Transform, Void, parse_transform
 from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, TOTAL_ROWS, generation_branches, summary_number
 from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.layout import source_paths
 from destination_datalake.tables.iceberg.maintenance.cleanup import is_of_a_table, table_folder
 from destination_datalake.tables.iceberg.maintenance.references import File, MaintenanceSkipped, References
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
@@ -42,6 +44,7 @@ from destination_datalake.tables.table import TableConflict
 from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable, unreadable
 
 if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table.snapshots import Snapshot
 
     from destination_datalake.tables.catalog import TableCatalog
@@ -86,6 +89,7 @@ class VerifiedIceberg(VerifiedTable):
         self._schema = arrow_schema(self._table.schema())
         fields = [field for field in self._table.schema().fields if isinstance(field.field_type, _BOUNDED)]
         self._bounded = fields if self._schema is not None else []
+        self._partitions = {spec.spec_id: self._fields_of(spec) for spec in self._table.specs().values()}
         self._counted: dict[str, Total] = {}
         """The numbers of live data files and rows in each manifest, by the manifest's path."""
         self._broken = False
@@ -220,7 +224,21 @@ class VerifiedIceberg(VerifiedTable):
                 )
                 self.problems.append(Finding(file.file_path, problem))
         columns = tuple(column for field in self._bounded if (column := _expected_column(field, file)) is not None)
-        return ExpectedFileStats(source, kind, self._schema, columns)
+        fields = self._partitions[file.spec_id]
+        partition = ExpectedPartition(fields, tuple(file.partition[position] for position in range(len(fields))))
+        return ExpectedFileStats(source, kind, self._schema, columns, partition=partition)
+
+    def _fields_of(self, spec: PartitionSpec) -> tuple[PartitionField, ...]:
+        """Return the fields of a spec, with the transform void for those whose values are not verified."""
+        schema, paths = self._table.schema(), source_paths(self._table.schema())
+        fields = []
+        for field in spec.fields:
+            transform: Transform = Void()
+            if field.source_id in paths and isinstance(schema.find_type(field.source_id), _BOUNDED):
+                with suppress(ValueError):  # A later version of Iceberg may have other transforms.
+                    transform = parse_transform(str(field.transform))
+            fields.append(PartitionField(field.name, paths.get(field.source_id, (field.name,)), transform))
+        return tuple(fields)
 
     def _check_folder(self) -> None:
         """Report unreferenced objects in the table's folder.

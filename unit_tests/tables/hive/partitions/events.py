@@ -56,10 +56,14 @@ class Sync(orders.Sync):
             pa.schema([arrow_field(column) for column in columns]),
         )
         if plan.partitioning is None:
-            return [self.upload(f"{plan.folder}/{uuid4().hex}", columns, table)]
+            return [self.upload(f"{plan.folder}/{uuid4().hex}.{plan.format}", columns, table)]
         fields, path = plan.partitioning.fields, plan.partitioning.path
         return [
-            self.upload("/".join(filter(None, (plan.folder, path.folder(values), uuid4().hex))), columns, part)
+            self.upload(
+                "/".join(filter(None, (plan.folder, path.folder(values), f"{uuid4().hex}.{plan.format}"))),
+                columns,
+                part,
+            )
             for values, part in by_partition(table, fields)
         ]
 
