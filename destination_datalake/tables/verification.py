@@ -105,8 +105,8 @@ class Total:
     bytes: int = 0
 
 
-_PRECISION_SECONDS = 1
-"""The precision with which times in reports are compared."""
+_PRECISION_SECONDS = 0.1
+"""The precision of comparisons of times in reports with the clock of row IDs, which may have been adjusted."""
 
 
 class SyncStarts:
