@@ -227,7 +227,8 @@ def test_a_file_whose_rows_are_of_another_partition_than_its_manifest_says_is_fo
 
     [problem] = verified(shop).problems
 
-    assert (problem.where, problem.what) == (file.uri, "contains rows whose value of partition key id differs from its manifest")
+    assert problem.where == file.uri
+    assert problem.what == "contains rows whose value of partition key id differs from its manifest"
 
 
 def changed_manifest(shop: Shop, change: Callable[[dict[str, Any]], object]) -> None:
