@@ -61,7 +61,10 @@ def test_tables_of_another_kind_under_the_same_prefix_are_left_alone(
 
         line_by_stream = {line.partition(" ")[0].rpartition(".")[2]: line for line in lines}
         assert "no objects that a refresh has replaced" in line_by_stream[own]
-        assert f"skipped: table_type is {kind.options['table_type']}" in line_by_stream[foreign]
+        assert (
+            f"skipped: the type of the table differs from table_type {kind.options['table_type']}"
+            in line_by_stream[foreign]
+        )
 
 
 def test_what_the_table_has_rows_of_stays_whatever_the_index_says(

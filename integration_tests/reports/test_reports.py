@@ -172,7 +172,7 @@ def test_lineage_and_a_topic_that_is_not_there_come_after_the_states(
 
     assert (run.exit_code, len(run.states)) == (1, 1)
     assert [json.loads(line)["eventType"] for line in events.read_text().splitlines()] == ["START", "FAIL"]
-    assert sum("The notice of this sync was not sent" in line for line in run.logs) == 1
+    assert sum("did not send the notice of this sync" in line for line in run.logs) == 1
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def test_a_server_of_lineage_that_never_answers_is_a_warning(
             run = running.terminate() if is_terminated else running.close()
 
     assert (run.exit_code, run.errors) == (143 if is_terminated else 0, []), run.report()
-    assert sum("The lineage of this sync was not sent" in line for line in run.logs) == 1
+    assert sum("did not send the lineage of this sync" in line for line in run.logs) == 1
     assert lines_of(lake)[0]["status"] == ("terminated" if is_terminated else "finished")
 
 

@@ -436,7 +436,7 @@ def test_the_loss_of_an_overwrite_is_found_although_another_sync_followed(
     delete(lake, overwrite)
 
     [problem] = verifying.problems(warehouse.config())
-    assert re.search("has 0 files with 0 rows of run .*, but 1 files with 1 rows by its report", problem["what"])
+    assert re.search("contains 0 files with 0 rows of run .* records 1 files with 1 rows", problem["what"])
 
 
 def test_all_other_tables_are_reported_if_one_is_broken(lake: Lake, platform: Platform, verifying: Verifying) -> None:

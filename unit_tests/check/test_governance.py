@@ -202,7 +202,7 @@ def test_only_administrators_may_opt_principals_in(cloud: Cloud) -> None:
 
     assert message.startswith(f"Cannot opt {ANALYST} in on database raw (Lake Formation, CreateLakeFormationOptIn)")
     assert f"Make {USER} a data lake administrator, or set lake_formation.mode to managed, or ask an" in message
-    assert "Policy statement" not in message
+    assert "Add this statement" not in message
 
     # An administrator runs the command.
     command = shlex.split(message.partition(" Run: ")[2])

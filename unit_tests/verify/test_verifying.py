@@ -204,16 +204,21 @@ def test_a_metadata_location_that_was_set_back_is_found_and_expired_snapshots_ar
     ]
     intact = verified(shop, reported=reports)
     assert intact.problems == []
-    assert "The snapshots in the reports of 1 runs have expired." in intact.notes
+    assert (
+        "The snapshots in the reports of 1 runs have expired, so the comparison with these reports was skipped."
+        in intact.notes
+    )
 
     kept = {key: older[key] for key in ("Name", "TableType", "Parameters", "StorageDescriptor")}
     glue.update_table(DatabaseName=shop.name().database, TableInput=cast("Any", kept))
 
     [problem] = [
-        problem for problem in verified(shop, reported=reports).problems if "is not a file" not in problem.what
+        problem
+        for problem in verified(shop, reported=reports).problems
+        if "does not belong to the table" not in problem.what
     ]
     assert problem.where == older["Parameters"]["metadata_location"]
-    assert problem.what == f"is older than run new and lacks its snapshot {current.snapshot_id}: it was set back"
+    assert problem.what.startswith(f"lacks snapshot {current.snapshot_id} of run new, so another program has set the ")
 
 
 def test_a_file_whose_rows_are_of_another_partition_than_its_manifest_says_is_found(cloud: Cloud) -> None:
@@ -256,8 +261,8 @@ def increment(counts: Sequence[dict[str, int]], id_: int) -> None:
 @pytest.mark.parametrize(
     ("member", "expected"),
     [
-        ("value_counts", "has 1 rows and 2 values in column id by its manifest"),
-        ("null_value_counts", "has 0 nulls in column id, and 1 by its manifest"),
+        ("value_counts", "contains 1 rows, but 2 values in column id, according to its manifest"),
+        ("null_value_counts", "contains 0 nulls in column id, but its manifest records 1"),
     ],
 )
 def test_counts_that_were_changed_in_a_manifest_are_found(shop: Shop, member: str, expected: str) -> None:
@@ -280,7 +285,7 @@ def test_members_of_objects_with_values_of_two_fields_are_a_note(shop: Shop) -> 
 
     assert result.problems == []
     assert any(
-        "Fields inside objects may have values of two fields" in note and "x._1" in note for note in result.notes
+        "Some nested fields may contain values of two source fields" in note and "x._1" in note for note in result.notes
     )
 
 

@@ -134,7 +134,10 @@ class VerifiedIceberg(VerifiedTable):
             if (snapshot := self._table.metadata.snapshot_by_id(report.snapshot)) is None:
                 # Whoever expires a snapshot updates the metadata, so older metadata must have the snapshot.
                 if self._table.metadata.last_updated_ms < report.finished.timestamp() * 1000:
-                    what = f"is older than run {report.run} and lacks its snapshot {report.snapshot}: it was set back"
+                    what = (
+                        f"lacks snapshot {report.snapshot} of run {report.run}, so another program has set the table's "
+                        "metadata location back to an older file"
+                    )
                     self.problems.append(Finding(self._table.metadata_location, what))
                 else:
                     expired += 1

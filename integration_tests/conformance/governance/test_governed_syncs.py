@@ -93,7 +93,7 @@ def test_a_location_that_cannot_be_governed_fails_the_sync_before_a_record_is_re
     assert run.exit_code == 1
     [error] = run.errors
     assert error["failure_type"] == "config_error"
-    assert f"Allow lakeformation:RegisterResource on * for {caller.arn} in IAM" in error["message"]
+    assert f"Allow lakeformation:RegisterResource on * in an IAM policy of {caller.arn}" in error["message"]
     assert run.states == []
     assert not lake.objects()
 

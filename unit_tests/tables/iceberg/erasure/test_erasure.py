@@ -273,7 +273,7 @@ def test_the_page_begins_with_what_is_left_and_has_no_empty_card(people: People)
     assert re.findall("<h2>(.*)</h2>", nothing)[1:] == ["Targets", "Exclusions"]
     assert not any(re.search(r"<tbody>\s*</tbody>", text) for text in (page, nothing))
     assert (report.ids, report.ids_with_rows) == (2, 1)
-    assert "of 2 had rows in this run" in page
+    assert "of 2 found in this run" in page
 
 
 def test_partitions_tell_which_files_have_no_ids(people: People) -> None:
