@@ -23,7 +23,6 @@ from destination_datalake.archive.objects import (
     ArchivedEnd,
     ArchivedSync,
     ArchiveLocation,
-    Position,
     table_folder,
 )
 from destination_datalake.aws.errors import explain
@@ -31,12 +30,13 @@ from destination_datalake.aws.objects import S3Address, delete_uncommitted, get,
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import LineFile
 from destination_datalake.schema.glue import glue_type
+from destination_datalake.tables.table import CommitListener
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.files.plan import LineSink
     from destination_datalake.protocol.catalog import Stream, StreamId
-    from destination_datalake.schema.types import Field
+    from destination_datalake.tables.table import Table, TablePosition
 
 _logger = logging.getLogger(__name__)
 
@@ -49,11 +49,8 @@ _ATTEMPTS = 5
 _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
 
-class ArchiveLedger:
+class ArchiveLedger(CommitListener):
     """Publishes the archived lines of a sync, and records its commits in the journals of its tables. Thread-safe.
-
-    For each stream, call `begin` once. For each batch, call `publish` before the commit and `add` after it. Call `end`
-    when the table is published.
 
     `root` is the S3 URI of the archive, without a trailing slash. `streams` pairs each stream with its entry in the
     configured catalog. With `keeps_lines=False`, records are not archived. Only the journals of already archived tables
@@ -70,7 +67,7 @@ class ArchiveLedger:
         *,
         keeps_lines: bool = True,
     ) -> None:
-        self.keeps_lines = keeps_lines
+        self._keeps_lines = keeps_lines
         self._root = root
         self._sync = sync
         self._streams = {stream.id: (stream, configured) for stream, configured in streams}
@@ -79,14 +76,16 @@ class ArchiveLedger:
         self._day = datetime.fromtimestamp(clock(), UTC).date().isoformat()
         self._locations: dict[StreamId, ArchiveLocation] = {}
 
-    def begin(self, stream_id: StreamId, database: str, table: str, position: Position, *, found_empty: bool) -> None:
+    def begin(self, stream_id: StreamId, table: Table) -> None:
         """Record in the journal that the sync has prepared a stream's table, and whether the table was empty.
 
-        Call this method before any other for the stream. Raises ConnectorError for AWS errors with a known cause. Other
-        errors of the S3 client are raised unchanged.
+        Does nothing if neither this sync nor an earlier one archives records of the table. Raises ConnectorError for
+        AWS errors with a known cause. Other errors of the S3 client are raised unchanged.
         """
+        if not (self._keeps_lines or table.is_archived()):
+            return
         stream, configured = self._streams[stream_id]
-        catalog = _encode_catalog(configured)
+        catalog, position = _encode_catalog(configured), table.position()
         sync = ArchivedSync(
             sync=self._sync,
             started=int(self._clock() * 1000),
@@ -99,12 +98,12 @@ class ArchiveLedger:
             generation=stream.generation,
             minimum_generation=stream.minimum_generation,
             sync_id=stream.sync_id,
-            found_empty=found_empty,
-            table=position[0],
-            position=position[1],
-            keeps_lines=self.keeps_lines,
+            found_empty=table.is_empty(),
+            table=position.table,
+            position=position.number,
+            keeps_lines=self._keeps_lines,
         )
-        location = ArchiveLocation(table_folder(self._root, database, table), self._day, sync)
+        location = ArchiveLocation(table_folder(self._root, *table.name), self._day, sync)
         with _raise_connector_errors(f"{location.folder}/"):
             self._write_catalog(f"{location.folder}/catalog/{sync.catalog}.json", catalog)
         self._put_entry(location, "begin", sync)
@@ -112,7 +111,7 @@ class ArchiveLedger:
 
     def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:
         """Return the sinks to which executors write the stream's lines. Empty if `keeps_lines` is false."""
-        return (ArchiveSink(self._locations[stream]),) if self.keeps_lines else ()
+        return (ArchiveSink(self._locations[stream]),) if self._keeps_lines else ()
 
     def publish(self, files: Sequence[LineFile]) -> None:
         """Make the archived lines of a batch visible to readers. Raises errors of the S3 client.
@@ -121,34 +120,34 @@ class ArchiveLedger:
         """
         publish_all([file.pending_upload for file in files], self._access.client("s3"))
 
-    def add(self, stream: StreamId, batch: int, files: Sequence[LineFile], position: Position, rows: int) -> None:
+    def add(self, stream: StreamId, batch: int, files: Sequence[LineFile], position: TablePosition, rows: int) -> None:
         """Record in the journal that a batch with `rows` rows is committed.
 
         Call this method before the batch's states are released, so that the journal contains every acknowledged row.
-        Does nothing if `begin` was not called for the stream. Raises the same errors as `begin`.
+        Does nothing if `begin` wrote no entry for the stream. Raises the same errors as `begin`.
         """
         if (location := self._locations.get(stream)) is not None and (files or rows):
             objects = tuple(file.content for file in files)
-            entry = ArchivedBatch(batch, int(self._clock() * 1000), objects, position[1], rows)
+            entry = ArchivedBatch(batch, int(self._clock() * 1000), objects, position.number, rows)
             self._put_entry(location, f"{batch:06d}", entry)
 
-    def end(self, stream: StreamId, columns: Sequence[Field], folder: str, position: Position) -> None:
+    def end(self, stream: StreamId, table: Table) -> None:
         """Record in the journal that the stream's table is published, and update the table's description.
 
-        The description is a JSON object in the folder `_schema`, with the table's `columns` and the `folder` of its
-        files. A failure to write it is only logged. Does nothing if `begin` was not called for the stream. Raises the
-        same errors as `begin`.
+        The description is a JSON object in the folder `_schema`, with the table's columns and the folder of its files.
+        A failure to write it is only logged. Does nothing if `begin` wrote no entry for the stream. Raises the same
+        errors as `begin`.
         """
         if (location := self._locations.get(stream)) is None:
             return
-        self._put_entry(location, "end", ArchivedEnd(int(self._clock() * 1000), position[1]))
-        described = [
-            {"name": column.name, "type": glue_type(column.type), "origin": column.origin} for column in columns
+        self._put_entry(location, "end", ArchivedEnd(int(self._clock() * 1000), table.position().number))
+        (database, name), plan = table.name, table.plan()
+        columns = [
+            {"name": column.name, "type": glue_type(column.type), "origin": column.origin}
+            for column in (*plan.metadata, *plan.columns)
         ]
-        *_, name = location.folder.rpartition("/")
-        database, _, table = name.partition(".")
-        uri = f"{self._root.removesuffix(ARCHIVE_FOLDER)}{SCHEMA_FOLDER}/{database}/{table}.json"
-        schema = {"database": database, "table": table, "stream": str(stream), "files": folder, "columns": described}
+        uri = f"{self._root.removesuffix(ARCHIVE_FOLDER)}{SCHEMA_FOLDER}/{database}/{name}.json"
+        schema = {"database": database, "table": name, "stream": str(stream), "files": plan.folder, "columns": columns}
         try:
             self._put_if_changed(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
         except Exception:
@@ -156,7 +155,7 @@ class ArchiveLedger:
             _logger.warning(
                 "Cannot update the description of table %s.%s in %s. The next sync updates it.",
                 database,
-                table,
+                name,
                 uri,
                 exc_info=True,
             )

@@ -38,9 +38,6 @@ _TEXT_BYTES = 1600
 """Maximum size in bytes of names and keys in an object's metadata. S3 allows 2 KB for the whole metadata, which also
 contains numbers."""
 
-Position = tuple[str, int]
-"""A position in a table's history: the ID of the table, and a number that grows with each commit to it."""
-
 
 class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first journal entry of a sync for one stream, written when the sync has prepared the table.

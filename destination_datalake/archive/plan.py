@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap
 
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.tables.table import TableState
 
 
 # --- History ----------------------------------------------------------------------------------------------------------
@@ -335,20 +336,6 @@ _MAX_NAMES = 20
 """Maximum number of missing objects that messages list by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """The state of an existing table, as far as a plan depends on it.
-
-    - `published_by`: the sync that published the last overwrite, or None if unknown.
-    - `has_pending`: whether the table contains pending rows, which are committed but not merged.
-    - `commits_whole`: whether a commit makes its whole batch visible at once.
-    """
-
-    published_by: str | None
-    has_pending: bool
-    commits_whole: bool
-
-
 class StepKind(IntEnum):
     """The kinds of steps. Steps with the same sequence number run in this order."""
 
@@ -418,7 +405,7 @@ def unindexed_units(history: History) -> frozenset[str]:
     return frozenset(stored.unit for lines in batches for stored in lines)
 
 
-def build_plan(history: History, state: TableFacts | None, committed_rows: Mapping[str, BitMap]) -> Plan:
+def build_plan(history: History, state: TableState | None, committed_rows: Mapping[str, BitMap]) -> Plan:
     """Return the plan of a replay. Performs no I/O.
 
     `state` is the state of the archived table, or None if the table does not exist. `committed_rows` maps each unit
@@ -458,7 +445,7 @@ def _steps(sync: StoredSync) -> Iterator[Step]:
         yield Step(max(sync.published, sync.last_event), sync.name, StepKind.END)
 
 
-def _published_without_entry(sync: StoredSync, state: TableFacts | None) -> int | None:
+def _published_without_entry(sync: StoredSync, state: TableState | None) -> int | None:
     """Return a sequence number for a publication that the journal lacks, or None if there was none.
 
     The entry is missing if the sync was killed after publishing the table, but before writing the entry.
@@ -472,7 +459,7 @@ def _published_without_entry(sync: StoredSync, state: TableFacts | None) -> int 
 def _add_committed_unindexed(
     sync: StoredSync,
     replaced_until: int,
-    state: TableFacts | None,
+    state: TableState | None,
     committed_rows: Mapping[str, BitMap],
     skipped: list[str],
 ) -> None:

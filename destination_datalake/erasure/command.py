@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -292,13 +292,13 @@ class Erasure:
         """
         config, catalog, access = self.request.config, self.request.catalog, self.request.access
         unfinished = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
-        rebuild = rebuild_of(config, name, catalog, _open_table)
+        replay_folder = f"{table_folder(config.uri(ARCHIVE_FOLDER), *name)}/replay"
+        rebuild = rebuild_of(config, name, catalog, f"{replay_folder}/metadata")
         if catalog.find(name) is None or catalog.find(unfinished) is None:
             return
         if (state := rebuild.state(unfinished)) is None:
             return
-        uri = f"{table_folder(config.uri(ARCHIVE_FOLDER), *name)}/replay/{unfinished.table}.json"
-        ReplayProgress(uri, access).claim(self.request.id, time.time())
+        ReplayProgress(f"{replay_folder}/{unfinished.table}.json", access).claim(self.request.id, time.time())
         self.ledger.mark_for_deletion([file.uri for file in state.written])
         rebuild.drop(unfinished)
 
@@ -367,10 +367,6 @@ class Erasure:
             places=tuple(self._reports),
             suppress=record.suppress,
         )
-
-
-def _open_table() -> Any:
-    raise AssertionError("an erasure does not open the table for writing")
 
 
 def _print_report(report: Report) -> None:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
@@ -242,7 +242,7 @@ def remove_superseded(
     access = aws_access(config)
     folder = table_folder(config.uri(ARCHIVE_FOLDER), *table)
     history = read_history(folder, access)
-    state = rebuild_of(config, table, catalog, _open_nothing).state(table)
+    state = rebuild_of(config, table, catalog, f"{folder}/replay/metadata").state(table)
     if state is None:
         return StepReport(table, "archive", "skipped: the table does not exist")
 
@@ -307,7 +307,3 @@ def _lines(history: History, batches: Mapping[str, Sequence[int]]) -> list[Store
             lines += sync.batches[number].lines if number in sync.batches else ()
             lines += sync.unindexed.get(number, ())
     return lines
-
-
-def _open_nothing() -> Any:
-    raise AssertionError("the table is not opened for writes")

@@ -399,11 +399,12 @@ class Replayer:
         def open_source() -> Table:
             assert jobs is not None
             assert plan is not None
-            source, latest = self._source, list(plan.syncs.values())[-1]
+            latest = list(plan.syncs.values())[-1]
             context = TableContext(f"{latest.name}-replay", source.access, source.catalog, jobs)
             return open_table(as_append(latest.stream), source.name, source.config, context)
 
-        return rebuild_of(self._source.config, self._source.name, self._source.catalog, open_source)
+        source = self._source
+        return rebuild_of(source.config, source.name, source.catalog, f"{source.folder}/replay/metadata", open_source)
 
     def _table_opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
         config = self._source.config

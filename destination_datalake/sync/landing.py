@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from destination_datalake.aws.objects import DeferredUpload, Pending
@@ -22,6 +22,7 @@ from destination_datalake.files.plan import (
     IngestOrder,
     LineFile,
     LineFilter,
+    LineSink,
     NotEncoded,
     RewriteTask,
     Rewritten,
@@ -39,10 +40,9 @@ from destination_datalake.sync.outcome import (
     failure_of,
 )
 from destination_datalake.sync.thread_pool import ThreadPool
-from destination_datalake.tables.table import Committed, Reencode, Table, TableConflict
+from destination_datalake.tables.table import CommitListener, Committed, Reencode, Table, TableConflict
 
 if TYPE_CHECKING:
-    from destination_datalake.archive.ledger import ArchiveLedger
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.buffer.batching import Batch
     from destination_datalake.buffer.staging import Staging
@@ -97,13 +97,13 @@ class StreamTables:
     """Opens the tables of a sync's streams.
 
     `location` is the ARN of the folder that contains all tables. Errors about missing grants name this folder, not the
-    folder of a single table. `archive` records the sync's commits for replays, or is None.
+    folder of a single table. `listener` follows the commits to the tables.
     """
 
     factories: Mapping[StreamId, Callable[[], Table]]
     access: AwsAccess
     location: str | None = None
-    archive: ArchiveLedger | None = None
+    listener: CommitListener = field(default_factory=CommitListener)
 
     def explaining_denials(self, table: Table) -> AbstractContextManager[None]:
         """Return a context manager that adds the names of missing grants to access errors for the table."""
@@ -112,14 +112,12 @@ class StreamTables:
     def prepared(self, stream: StreamId) -> Table:
         """Open and prepare the table of a stream, and return it.
 
-        The first call may take seconds, because it imports libraries. If the table is archived, records the start of
-        the sync in the table's journal.
+        The first call may take seconds, because it imports libraries.
         """
         table = self.factories[stream]()
         with self.explaining_denials(table):
             table.prepare()
-        if self.archive is not None and (self.archive.keeps_lines or table.is_archived()):
-            self.archive.begin(stream, *table.name, table.position(), found_empty=table.is_empty())
+        self.listener.begin(stream, table)
         return table
 
 
@@ -148,7 +146,12 @@ class Encoding:
         self._slots: int | None = None
 
     def stage(
-        self, batch: Batch, table: Table, rejects: RejectLedger, archive: ArchiveLedger | None, filters: TableFilters
+        self,
+        batch: Batch,
+        table: Table,
+        rejects: RejectLedger,
+        sinks: tuple[LineSink, ...],
+        filters: TableFilters,
     ) -> EncodeUnit:
         """Wait until executors can read the batch's records. Return the unit of work that encodes the batch."""
         name = f"{self._file_prefix}-{batch.number:06d}"
@@ -156,7 +159,6 @@ class Encoding:
         plan, location = table.plan(), rejects.location(*table.name)
         plan = replace(plan, spool_folder=self._staging.shared_folder())
         arrived = IngestOrder(self._started + batch.number, 0)
-        sinks = () if archive is None else archive.sinks(batch.stream)
         line_filters = tuple(filters.get(str(table.name), ()))
         return EncodeUnit(
             batch.stream, name, segments, plan, location, arrived, line_filters, sinks, batch.expected_yield
@@ -220,7 +222,7 @@ class Landing:
         self.encoding = encoding
         self._executors = encoding.executors
         self._explaining_denials = tables.explaining_denials
-        self._archive = tables.archive
+        self._listener = tables.listener
         self._rejects = rejects
         self._settle = settle
         self._can_acknowledge = can_acknowledge
@@ -294,13 +296,12 @@ class Landing:
             with self._stages.active("merging"):
                 table.merge()
             table.publish(self._executors.rewrite)
-        if self._archive is not None:
-            plan = table.plan()
-            self._archive.end(stream, (*plan.metadata, *plan.columns), plan.folder, table.position())
+        self._listener.end(stream, table)
 
     def _staged(self, batch: Batch) -> EncodeUnit:
         filters = self._filters.result()  # Records are encoded only after the suppression rules are read.
-        return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive, filters)
+        table, sinks = self._tables[batch.stream].result(), self._listener.sinks(batch.stream)
+        return self.encoding.stage(batch, table, self._rejects, sinks, filters)
 
     def _encoded(self, staged: Sequence[EncodeUnit], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
         tasks = tasks or self._executors.parallelism()  # Unknown until Spark has started.
@@ -365,14 +366,11 @@ class Landing:
                 case Committed():
                     sizes = tuple(file.size for file in encoded.files)
                     rows = sum(file.rows for file in encoded.files)
-                    if self._archive is not None:
-                        # Record the batch in the journal before its states are released, so that the journal contains
-                        # every acknowledged batch.
-                        self._archive.add(batch.stream, batch.number, encoded.line_files, table.position(), rows)
+                    self._listener.add(batch.stream, batch.number, encoded.line_files, table.position(), rows)
                     return BatchCommitted(batch, encoded.counts, rows, sizes, encoded.partitions)
                 case Reencode(reason=reason):
                     self._rejects.delete_uncommitted(encoded.rejects)
-                    self._delete_archived(encoded)
+                    self._listener.delete_uncommitted(encoded.line_files)
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
     def _publish_rejects_and_lines(self, encoded: _EncodedBatch) -> Failure | None:
@@ -385,8 +383,7 @@ class Landing:
         try:
             self._rejects.publish(encoded.rejects)
             doing = "archive the records of"
-            if self._archive is not None:
-                self._archive.publish(encoded.line_files)
+            self._listener.publish(encoded.line_files)
         except Exception as error:
             return failure_of(error, encoded.batch.stream, doing)
         return None
@@ -398,16 +395,12 @@ class Landing:
             self._streams_warned.add(stream)
             _logger.warning("%s", undeclared_warning(stream, encoded.undeclared))
 
-    def _delete_archived(self, encoded: _EncodedBatch) -> None:
-        if self._archive is not None:
-            self._archive.delete_uncommitted(encoded.line_files)
-
     def _discard(self, table: Table, encoded: _EncodedBatch, *, with_rejects: bool = True) -> None:
         try:
             with ExitStack() as steps:
                 if with_rejects:
                     steps.callback(self._rejects.delete_uncommitted, encoded.rejects)
-                steps.callback(self._delete_archived, encoded)
+                steps.callback(self._listener.delete_uncommitted, encoded.line_files)
                 steps.callback(table.discard, encoded.files)
         except Exception:
             _logger.warning("Cannot delete all files of a failed batch of table %s.", table.name, exc_info=True)

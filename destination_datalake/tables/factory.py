@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.errors import quoted
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.schema.columns import WHOLE_RECORD, assign_names, has_whole_record
@@ -118,21 +117,28 @@ def _with_short_types(
     return replace(layout, as_json=frozenset(column.path for column in new))
 
 
-def rebuild_of(config: Config, name: TableName, catalog: TableCatalog, open_to_append: Callable[[], Table]) -> Rebuild:
+def rebuild_of(
+    config: Config,
+    name: TableName,
+    catalog: TableCatalog,
+    scratch: str,
+    open_to_append: Callable[[], Table] | None = None,
+) -> Rebuild:
     """Return an object that rebuilds a table of the configured table type.
 
-    `open_to_append` opens the table for an append.
+    `scratch` is a folder for temporary metadata: an S3 URI without a trailing slash. `open_to_append` opens the table
+    for an append. Only the replacement of a Hive table needs it.
     """
     # Import only the configured table type, because importing PyIceberg takes a second.
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.rebuild import IcebergRebuild
 
-        scratch = config.uri(ARCHIVE_FOLDER, f"{name}", "replay", "metadata")
         return IcebergRebuild(name, catalog, scratch)
     from destination_datalake.tables.hive.rebuild import HiveRebuild
     from destination_datalake.tables.hive.table import HiveTable
 
     def open_hive_table() -> HiveTable:
+        assert open_to_append is not None
         table = open_to_append()
         assert isinstance(table, HiveTable)
         return table

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from destination_datalake.archive.plan import TableFacts
-from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
+from destination_datalake.files.plan import DataFile, FilePlan, LineFile, LineSink, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import StreamId
 
 if TYPE_CHECKING:
@@ -159,6 +158,33 @@ class Table(Protocol):
         """Delete the files of a batch that will not be committed, and abort their uploads."""
 
 
+class CommitListener:
+    """Follows the commits of a sync, and may keep copies of record lines. Does nothing, unless a subclass does.
+
+    A sync calls `begin` once per stream, `publish` and `add` around each commit, and `end` at the end of a stream. If a
+    method raises an error, the stream fails.
+    """
+
+    def begin(self, stream: StreamId, table: Table) -> None:
+        """Call this method when the stream's table is prepared, before any other for the stream."""
+
+    def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:  # noqa: ARG002
+        """Return the sinks to which executors also write the stream's lines."""
+        return ()
+
+    def publish(self, files: Sequence[LineFile]) -> None:
+        """Make the files that a batch's sinks wrote visible to readers. Call this method before the commit."""
+
+    def add(self, stream: StreamId, batch: int, files: Sequence[LineFile], position: TablePosition, rows: int) -> None:
+        """Record that a batch with `rows` rows is committed. Call this method before its states are released."""
+
+    def end(self, stream: StreamId, table: Table) -> None:
+        """Call this method when the stream's table is published."""
+
+    def delete_uncommitted(self, files: Sequence[LineFile]) -> None:
+        """Delete the files that the sinks of an uncommitted batch wrote, whether published or not."""
+
+
 # --- Rebuilding -------------------------------------------------------------------------------------------------------
 # How to rebuild a table from its archive: read the table's state, then replace its rows.
 #
@@ -167,14 +193,21 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TableState(TableFacts):
+class TableState:
     """The files, columns and version of a table at one time.
+
+    `published_by` is the sync that published the last overwrite, or None if unknown. `has_pending` states whether the
+    table contains pending rows, which are committed but not merged. `commits_whole` states whether a commit makes its
+    whole batch visible at once.
 
     `sources` contains the files that readers see, with the position deletes that apply to them. `unpublished` contains
     the files of unfinished syncs. `version` changes with each commit of visible or pending rows. `columns` contains the
     names of the table's columns.
     """
 
+    published_by: str | None
+    has_pending: bool
+    commits_whole: bool
     sources: tuple[SourceFile, ...]
     version: str
     columns: tuple[str, ...]

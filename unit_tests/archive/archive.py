@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from destination_datalake.archive.ledger import ArchiveLedger
 from destination_datalake.archive.lines import ArchiveSink, ArchiveWriter
-from destination_datalake.archive.objects import ArchiveLocation, Position, table_folder
-from destination_datalake.files.plan import LineFile, UnitLines
+from destination_datalake.archive.objects import ArchiveLocation, table_folder
+from destination_datalake.files.plan import FilePlan, LineFile, UnitLines
 from destination_datalake.protocol.catalog import StreamId, configured, parse_catalog
+from destination_datalake.schema.types import Field
+from destination_datalake.tables.table import TableName, TablePosition
 from integration_tests.harness.messages import configured_catalog, configured_stream
 from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.sync.fakes.table import FakeTable
 
 ROOT = f"s3://{BUCKET}/lake/_raw"
 FOLDER = table_folder(ROOT, "shop", "orders")
@@ -22,9 +26,27 @@ ORDERS = StreamId(None, "orders")
 NOW = 1_764_000_000.0
 """2025-11-24T16:00:00Z."""
 
-AT: Position = ("a table", 1)
+AT = TablePosition("a table", 1)
 
 LINES = b'{"id":1}\n{"id":2}\n'
+
+
+@dataclass
+class ArchivedTable(FakeTable):
+    """The table shop.orders, of which an earlier sync has archived records."""
+
+    name: TableName = field(default_factory=lambda: TableName("shop", "orders"))
+    at: TablePosition = AT
+    columns: tuple[Field, ...] = ()
+
+    def is_archived(self) -> bool:
+        return True
+
+    def position(self) -> TablePosition:
+        return self.at
+
+    def plan(self) -> FilePlan:
+        return replace(super().plan(), columns=self.columns, metadata=(), folder="s3://lake/shop/orders")
 
 
 class Archiving:
@@ -48,9 +70,12 @@ class Archiving:
             ROOT, name, configured(self.streams, entries), cloud.access, clock, keeps_lines=keeps_lines
         )
 
-    def begin(self, *, found_empty: bool = False, position: Position = AT) -> Archiving:
-        self.ledger.begin(self.stream, "shop", "orders", position, found_empty=found_empty)
+    def begin(self, *, found_empty: bool = False, position: TablePosition = AT) -> Archiving:
+        self.ledger.begin(self.stream, ArchivedTable(at=position, rows=0 if found_empty else 1))
         return self
+
+    def end(self, columns: Sequence[Field] = ()) -> None:
+        self.ledger.end(self.stream, ArchivedTable(columns=tuple(columns)))
 
     @property
     def location(self) -> ArchiveLocation:
@@ -77,7 +102,7 @@ class Archiving:
         self.ledger.publish([file])
         return file
 
-    def committed(self, batch: int, *attempts: str, position: Position = AT, rows: int = 0) -> list[LineFile]:
+    def committed(self, batch: int, *attempts: str, position: TablePosition = AT, rows: int = 0) -> list[LineFile]:
         """Publish the units of a batch and record it, as around a commit."""
         files = []
         for attempt in attempts:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from destination_datalake.archive.plan import History, StoredLines, read_history
+from destination_datalake.tables.table import TablePosition
 from integration_tests.harness.messages import configured_stream
-from unit_tests.archive.archive import AT, FOLDER, KEY, LINES, NOW, Archiving
+from unit_tests.archive.archive import FOLDER, KEY, LINES, NOW, Archiving
 from unit_tests.cloud import BUCKET, Cloud
 
 OTHER_ID = "02" * 16
@@ -151,11 +152,11 @@ DAY = 24 * 3600.0
 
 def test_positions_order_what_clocks_and_uploads_do_not(cloud: Cloud) -> None:
     """The clock of the second sync is behind, and the objects of the first one are copied later."""
-    first = Archiving(cloud, "0a", lambda: NOW).begin(position=("t", 4))
-    second = Archiving(cloud, "0b", lambda: NOW - 3600).begin(position=("t", 6))
-    second.committed(1, "0000-aa", position=("t", 7))
-    first.committed(1, "0000-aa", position=("t", 5))
-    first.committed(2, "0000-aa", position=("t", 8))
+    first = Archiving(cloud, "0a", lambda: NOW).begin(position=TablePosition("t", 4))
+    second = Archiving(cloud, "0b", lambda: NOW - 3600).begin(position=TablePosition("t", 6))
+    second.committed(1, "0000-aa", position=TablePosition("t", 7))
+    first.committed(1, "0000-aa", position=TablePosition("t", 5))
+    first.committed(2, "0000-aa", position=TablePosition("t", 8))
 
     first_stored, second_stored = history(cloud).syncs
 
@@ -170,10 +171,10 @@ def test_positions_order_what_clocks_and_uploads_do_not(cloud: Cloud) -> None:
 
 
 def test_entries_of_a_dropped_table_come_first_whatever_their_positions(cloud: Cloud) -> None:
-    Archiving(cloud, "0a", lambda: NOW).begin(position=("dropped", 40)).committed(
-        1, "0000-aa", position=("dropped", 41)
+    Archiving(cloud, "0a", lambda: NOW).begin(position=TablePosition("dropped", 40)).committed(
+        1, "0000-aa", position=TablePosition("dropped", 41)
     )
-    Archiving(cloud, "0b", lambda: NOW + 60).begin(position=("present", 1))
+    Archiving(cloud, "0b", lambda: NOW + 60).begin(position=TablePosition("present", 1))
 
     first_stored, second_stored = history(cloud).syncs
 
@@ -196,7 +197,7 @@ def test_damaged_object_is_named_and_stops_nothing_else(
     for name, schema in (("0a", {}), ("0b", {"type": "object"})):
         sync = Archiving(cloud, name, catalog=configured_stream("orders", schema)).begin()
         sync.committed(1, "0000-aa")
-        sync.ledger.end(sync.stream, [], "s3://lake/shop/orders", AT)
+        sync.end()
     catalog = (
         f"catalog/{next(stored.entry.catalog for stored in history(cloud).syncs if stored.entry.sync == '0a')}.json"
     )

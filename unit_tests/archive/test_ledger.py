@@ -15,6 +15,7 @@ import pytest
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import LineFile
 from destination_datalake.schema.types import Field, Int64, List, String
+from destination_datalake.tables.table import TablePosition
 from integration_tests.harness.messages import configured_stream
 from unit_tests.archive.archive import AT, FOLDER, KEY, NOW, Archiving
 from unit_tests.cloud import BUCKET, Cloud, another_client, during
@@ -135,7 +136,7 @@ def expected_object(cloud: Cloud, file: LineFile) -> dict[str, object]:
     [
         pytest.param(lambda sync: sync.begin(), id="begin"),
         pytest.param(lambda sync: sync.ledger.add(sync.stream, 1, [], AT, 5), id="batch"),
-        pytest.param(lambda sync: sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT), id="end"),
+        pytest.param(lambda sync: sync.end(COLUMNS), id="end"),
     ],
 )
 def test_entry_that_s3_refuses_is_a_failure_of_the_stream(cloud: Cloud, record: Callable[[Archiving], object]) -> None:
@@ -152,11 +153,11 @@ def test_entry_that_s3_refuses_is_a_failure_of_the_stream(cloud: Cloud, record: 
 def test_sync_without_an_archive_records_its_rows_in_the_journal_of_an_archived_table(cloud: Cloud) -> None:
     sync = Archiving(cloud, "0a", keeps_lines=False)
     sync.ledger.add(sync.stream, 1, [], AT, 5)
-    sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)
+    sync.end(COLUMNS)
     assert cloud.objects() == {}, "a table without an archive has no journal"
 
-    sync.begin(position=("a table", 7))
-    sync.ledger.add(sync.stream, 1, [], ("a table", 8), 5)
+    sync.begin(position=TablePosition("a table", 7))
+    sync.ledger.add(sync.stream, 1, [], TablePosition("a table", 8), 5)
 
     assert sync.ledger.sinks(sync.stream) == ()
     assert (entry(cloud, BEGIN)["keeps_lines"], entry(cloud, BEGIN)["position"]) == (False, 7)
@@ -183,7 +184,7 @@ def test_a_sync_that_has_published_its_table_says_so_and_what_columns_it_has(clo
     sync = Archiving(cloud, "0a").begin()
 
     for _ in range(2):
-        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)
+        sync.end(COLUMNS)
 
     assert entry(cloud, BEGIN.replace("begin", "end")) == {"published": int(NOW * 1000), "position": 1}
     assert entry(cloud, SCHEMA) == {
@@ -203,7 +204,7 @@ def test_columns_are_described_without_asking_whether_they_were_before(cloud: Cl
     sync = Archiving(cloud, "0a").begin()
 
     with cloud.refusing("GetObject"):
-        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)
+        sync.end(COLUMNS)
 
     assert len(entry(cloud, SCHEMA)["columns"]) == 2
 
@@ -211,7 +212,7 @@ def test_columns_are_described_without_asking_whether_they_were_before(cloud: Cl
 def test_columns_that_have_changed_are_described_anew(cloud: Cloud) -> None:
     sync = Archiving(cloud, "0a").begin()
     for count in (1, 2):
-        sync.ledger.end(sync.stream, COLUMNS[:count], "s3://lake/shop/orders", AT)
+        sync.end(COLUMNS[:count])
 
         assert len(entry(cloud, SCHEMA)["columns"]) == count
 
@@ -228,7 +229,7 @@ def test_of_two_syncs_that_describe_a_table_at_once_none_overwrites_what_it_has_
                 other_client.put_object(Bucket=BUCKET, Key=SCHEMA, Body=f"{len(asked)}".encode())
 
     with during(cloud.access, "before-call.s3.PutObject", interfere):
-        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)
+        sync.end(COLUMNS)
 
     assert len(asked) == 3
     assert asked[0] == "*"
@@ -243,6 +244,6 @@ def test_columns_that_cannot_be_described_are_a_warning(cloud: Cloud, caplog: py
             raise RuntimeError
 
     with during(cloud.access, "before-call.s3.PutObject", refuse), caplog.at_level(logging.WARNING):
-        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)
+        sync.end(COLUMNS)
 
     assert [SCHEMA in message for message in caplog.messages] == [True]

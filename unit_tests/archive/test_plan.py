@@ -23,7 +23,6 @@ from destination_datalake.archive.plan import (
     StoredBatch,
     StoredLines,
     StoredSync,
-    TableFacts,
     as_append,
     build_plan,
     unindexed_units,
@@ -31,9 +30,10 @@ from destination_datalake.archive.plan import (
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.plan import UnitLines
 from destination_datalake.protocol.catalog import Stream
+from destination_datalake.tables.table import TableState
 from integration_tests.harness.messages import configured_stream
 
-ICEBERG = TableFacts(published_by=None, has_pending=False, commits_whole=True)
+ICEBERG = TableState(published_by=None, has_pending=False, commits_whole=True, sources=(), version="", columns=())
 HIVE = replace(ICEBERG, commits_whole=False)
 
 APPEND: dict[str, Any] = {"generation": 1}
@@ -211,7 +211,7 @@ def test_of_what_a_refresh_has_replaced_columns_are_left() -> None:
     ],
 )
 def test_lines_that_the_index_lacks_are_replayed_if_the_table_has_rows_of_them(
-    facts: TableFacts | None, rows: Sequence[int], line_numbers: tuple[int, ...] | None
+    facts: TableState | None, rows: Sequence[int], line_numbers: tuple[int, ...] | None
 ) -> None:
     archive = Archive("a+ a1 b+ b1 b!")
     lost = archive.unindexed("a", 2)
