@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.archive.ledger import ArchiveLedger
 from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.buffer.backlog import Backlog, staged_bytes
-from destination_datalake.buffer.batching import EXPECTED_YIELDS, Batch, BatchPolicy, LearnedBatches
+from destination_datalake.buffer.batching import EXPECTED_YIELDS, BatchPolicy, LearnedBatches
 from destination_datalake.buffer.buffer import SEGMENT_BYTES, Buffer
 from destination_datalake.buffer.disk import DiskFailed, MiB, buffer_directory, raise_limit
 from destination_datalake.buffer.staging import CONCURRENT_CALLS, LocalStaging, RemoteStaging, Staging
@@ -43,7 +43,6 @@ from destination_datalake.sync.in_flight import InFlight, Releasing
 from destination_datalake.sync.intake import Intake, Statuses, UnexpectedMessage
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import (
-    BatchOutcome,
     SyncOutcome,
     incomplete,
     input_not_read,
@@ -80,9 +79,6 @@ TERMINATION_SECONDS = 45
 """Maximum seconds that a sync continues after SIGTERM. The platform kills the process after 60 seconds."""
 
 
-NewLanding = Callable[[Callable[[BatchOutcome], None], Callable[[Batch], bool], ActiveStages], Landing]
-
-
 def run_sync(
     config: Config,
     catalog: Mapping[str, object],
@@ -105,55 +101,38 @@ def run_sync(
     """
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
-    reporting = Reporting(config, engine, uuid.uuid4().hex[:12], out.log)
-    try:
-        return _run_sync(config, catalog, stdin, out, engine, termination, reporting)
-    except BaseException as error:
-        reporting.fail(error)
-        raise
-
-
-def _run_sync(
-    config: Config,
-    catalog: Mapping[str, object],
-    stdin: int,
-    out: Stdout,
-    engine: Engine,
-    termination: Termination,
-    reporting: Reporting,
-) -> int:
-    streams = _accepted_streams(config, catalog, out)
-    tables = TableNaming.from_config(config).tables_of(streams)
-    access = aws_access(config)
-    table_catalog = catalog_of(config, access)
-    reporting.begin(streams, tables, access, table_catalog)
-    require_partition_source(config, streams, tables, table_catalog)
-    refuse_unchanged_configuration(tables, config, table_catalog)
-    table_catalog.governance.govern_location()
-    sync, archives = reporting.run, config.raw_archive.enabled
-    archived = configured(streams, catalog)
-    archive = ArchiveLedger(config.uri(ARCHIVE_FOLDER), sync, archived, access, keeps_lines=archives)
-    rejects = _reject_ledger(config, sync, access, table_catalog)
-    with (
-        _explaining_full_disk(),
-        buffer_directory() as directory,
-        staging_for(engine, directory, config.uri("_staging"), sync, access) as staging,
-    ):
-        jobs = Jobs(engine, staging.scratch)
-        context = TableContext(sync, access, table_catalog, jobs, reporting.journal, archives)
-        factories = {stream.id: partial(open_table, stream, tables[stream.id], config, context) for stream in streams}
-        stream_tables = StreamTables(factories, access, Policy.from_config(config).location_arn, archive)
-        encoding = Encoding(engine, staging, access, sync, partial(_suppressed, config, access))
-        new_landing = partial(Landing, stream_tables, encoding, rejects)
-        conductor = Conductor(streams, _backlog(config, directory, staging), new_landing, out, termination)
-        reporting.wait_until_begun()
-        exit_code = conductor.run(stdin)
-    conductor.report(reporting, exit_code)
-    if config.maintenance.mode != "none":
+    sync, archives = uuid.uuid4().hex[:12], config.raw_archive.enabled
+    with Reporting(config, engine, sync, out.log) as reporting:
+        streams = _accepted_streams(config, catalog, out)
+        names = TableNaming.from_config(config).tables_of(streams)
+        access = aws_access(config)
+        table_catalog = catalog_of(config, access)
+        reporting.begin(streams, names, access, table_catalog)
+        require_partition_source(config, streams, names, table_catalog)
+        refuse_unchanged_configuration(names, config, table_catalog)
+        table_catalog.governance.govern_location()
+        with (
+            _explaining_full_disk(),
+            buffer_directory() as directory,
+            staging_for(engine, directory, config.uri("_staging"), sync, access) as staging,
+        ):
+            jobs = Jobs(engine, staging.scratch)
+            context = TableContext(sync, access, table_catalog, jobs, reporting.journal, archives)
+            factories = {s.id: partial(open_table, s, names[s.id], config, context) for s in streams}
+            archived = configured(streams, catalog)
+            archive = ArchiveLedger(config.uri(ARCHIVE_FOLDER), sync, archived, access, keeps_lines=archives)
+            tables = StreamTables(factories, access, Policy.from_config(config).location_arn, archive)
+            encoding = Encoding(engine, staging, access, sync, partial(_suppressed, config, access))
+            rejects = _reject_ledger(config, sync, access, table_catalog)
+            backlog = _backlog(config, directory, staging)
+            conductor = Conductor(streams, backlog, tables, encoding, rejects, out, termination)
+            reporting.wait_until_begun()
+            exit_code = conductor.run(stdin)
+        conductor.report(reporting, exit_code)
         # All states are written, so a failure of maintenance does not fail the sync.
-        published = [tables[stream] for stream in conductor.published]
+        published = [names[stream] for stream in conductor.published]
         maintain_after_sync(config, published, table_catalog, access, engine, lambda: termination.requested)
-    return exit_code
+        return exit_code
 
 
 def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout) -> Sequence[Stream]:
@@ -262,7 +241,9 @@ class Conductor:
         self,
         streams: Sequence[Stream],
         backlog: Backlog,
-        new_landing: NewLanding,
+        tables: StreamTables,
+        encoding: Encoding,
+        rejects: RejectLedger,
         out: Stdout,
         termination: Termination,
         patience: float = TERMINATION_SECONDS,
@@ -276,11 +257,11 @@ class Conductor:
         self._outcome = SyncOutcome(self._streams)
         self._stages = ActiveStages()
         self._intake = Intake(self._streams, self._statuses, partial(out.log, "WARN"))
-        self._in_flight = InFlight(
-            self._streams, backlog, self._outcome, termination, lambda: self._landing.encoding.slots()
+        self._in_flight = InFlight(self._streams, backlog, self._outcome, termination, encoding.slots)
+        self._landing = Landing(
+            tables, encoding, rejects, self._in_flight.settle, self._in_flight.can_acknowledge, self._stages
         )
-        self._landing = new_landing(self._in_flight.settle, self._in_flight.can_acknowledge, self._stages)
-        self._executors = self._landing.encoding.executors
+        self._executors = encoding.executors
         self._releasing = Releasing(self._in_flight, out)
         self._jobs = ThreadPool(backlog.policy.jobs, "job")
         self._all_jobs_ended = threading.Barrier(self._jobs.size)

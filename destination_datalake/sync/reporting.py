@@ -71,6 +71,14 @@ class Reporting:
         self._access: AwsAccess | None = None
         self.journal = Journal()
 
+    def __enter__(self) -> Reporting:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Store the report of the sync if an error ended the `with` block."""
+        if error is not None:
+            self.fail(error)
+
     def begin(
         self, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], access: AwsAccess, catalog: TableCatalog
     ) -> None:

@@ -21,7 +21,7 @@ from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.rejects.ledger import RejectFile, RejectLedger, RejectLimit
 from destination_datalake.sync.conductor import Conductor
-from destination_datalake.sync.landing import Encoding, Landing, StreamTables
+from destination_datalake.sync.landing import Encoding, StreamTables
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import Termination
 from unit_tests.sync.fakes.executors import FakeExecutors
@@ -97,17 +97,14 @@ class FakeSync:
         """Run the sync on a file descriptor; return its exit code."""
         streams = [Stream(StreamId(None, name), {}, False, None, None, None) for name in self.names]
         factories = {stream.id: partial(self.tables.__getitem__, stream.id.name) for stream in streams}
-        new_landing = partial(
-            Landing,
-            StreamTables(factories, ACCESS),
-            Encoding(self.executors, self.staging, ACCESS, "sync"),
-            new_rejects(),
-        )
+        tables = StreamTables(factories, ACCESS)
+        encoding = Encoding(self.executors, self.staging, ACCESS, "sync")
         self.termination.on_request(partial(out.give_up_after, self.patience))
         segment_bytes = min(SEGMENT_BYTES, self.batch_bytes)
         buffer = Buffer(self.directory, segment_bytes, self.buffer_bytes, time.monotonic, self.staging)
         backlog = Backlog(buffer, self.policy or BatchPolicy(self.batch_bytes), self.flush_seconds)
-        return Conductor(streams, backlog, new_landing, out, self.termination, self.patience).run(stdin)
+        conductor = Conductor(streams, backlog, tables, encoding, new_rejects(), out, self.termination, self.patience)
+        return conductor.run(stdin)
 
 
 def _read_all(descriptor: int) -> bytes:
