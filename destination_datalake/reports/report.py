@@ -226,16 +226,18 @@ def connection_id(config: Config, streams: Iterable[StreamId]) -> str:
 
 
 def sizes_of_files(sizes: Sequence[int]) -> dict[str, int]:
-    """Return the minimum, median, 90th percentile and maximum of file sizes, by name of the member in a report line.
+    """Return the figures about files with these sizes in bytes, by name of the member in a report line.
 
-    Returns an empty dict if there are no files.
+    The figures are the number and the total size of the files and, if there are any, the minimum, median, 90th
+    percentile and maximum of the sizes.
     """
+    totals = {"files": len(sizes), "bytes_written": sum(sizes)}
     if not sizes:
-        return {}
+        return totals
     ranked = sorted(sizes)
     last = len(ranked) - 1
     indexes = {"min": 0, "p50": last // 2, "p90": last * 9 // 10, "max": last}
-    return {f"file_bytes_{name}": ranked[index] for name, index in indexes.items()}
+    return {**totals, **{f"file_bytes_{name}": ranked[index] for name, index in indexes.items()}}
 
 
 def schema() -> dict[str, Any]:

@@ -107,8 +107,8 @@ class InFlight:
                 self._ledger.record(stream, records.count)
                 progress = self._progress[stream]
                 progress.began = progress.began or time.monotonic()
-                progress.received += records.count
-                progress.received_bytes += len(lines)
+                progress.rows_received += records.count
+                progress.bytes_received += len(lines)
             if due:
                 self._changed.notify_all()
 
@@ -230,7 +230,7 @@ class InFlight:
                     progress = self._progress[batch.stream]
                     progress.committed += batch.records - counts.refused
                     progress.seconds = time.monotonic() - (progress.began or self._started)
-                    progress.rows += outcome.rows
+                    progress.row_count += outcome.rows
                     progress.sizes.extend(outcome.sizes)
                     progress.partitions = max(progress.partitions, outcome.partitions)
                     progress.counts = RejectCounts.total([progress.counts, counts])

@@ -86,13 +86,13 @@ class ActiveStages:
 
 @dataclass(slots=True)
 class StreamProgress:
-    """The counts and times of one stream since the start of the sync."""
+    """The counts and times of one stream since the start of the sync. Counts are named as in the sync's report."""
 
     stream: StreamId
-    received: int = 0
-    received_bytes: int = 0
+    rows_received: int = 0
+    bytes_received: int = 0
     committed: int = 0
-    rows: int = 0
+    row_count: int = 0
     """The number of rows written. It is less than `committed` if batches contain empty lines, which replace erased
     records."""
     sizes: array[int] = field(default_factory=lambda: array("q"), compare=False)
@@ -107,6 +107,21 @@ class StreamProgress:
     seconds: float = 0.0
     """The time in seconds from the first record to the latest commit."""
     failed: bool = False
+
+    @property
+    def rows_rejected(self) -> int:
+        """The number of records that were rejected as a whole."""
+        return self.counts.refused
+
+    @property
+    def rows_skipped(self) -> int:
+        """The number of received records that may be missing in the table, because the stream failed."""
+        return max(0, self.rows_received - self.row_count - self.rows_rejected)
+
+    @property
+    def values_rejected(self) -> int:
+        """The number of rejected values in records that were written."""
+        return self.counts.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +219,8 @@ def news(progress: Progress, logged: Progress | None) -> list[str]:
 
 def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None = None) -> Iterable[str]:
     """Yield log lines: one about the sync, one for each of the busiest `streams`, and one for the rest."""
-    received_bytes = sum(stream.received_bytes for stream in progress.streams)
-    rate = received_bytes / progress.seconds / 1e6 if progress.seconds else 0.0
+    bytes_received = sum(stream.bytes_received for stream in progress.streams)
+    rate = bytes_received / progress.seconds / 1e6 if progress.seconds else 0.0
     stages = f" ({', '.join(progress.stages)})" if progress.stages else ""
     yield (
         f"Progress after {progress.seconds:.0f} s{stages}: {rate:.1f} MB/s received, "
@@ -213,15 +228,15 @@ def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None 
         f"{progress.states_held:,} held{_tasks(progress)}."
     )
     shown, remaining = _busiest(
-        [stream for stream in (progress.streams if streams is None else streams) if stream.received]
+        [stream for stream in (progress.streams if streams is None else streams) if stream.rows_received]
     )
     for stream in shown:
         yield (
-            f"Stream {stream.stream}: {counted(stream.received, 'record')} received, {stream.committed:,} committed"
-            f"{rejected(stream.counts.refused, stream.counts.values)}."
+            f"Stream {stream.stream}: {counted(stream.rows_received, 'record')} received, {stream.committed:,} "
+            f"committed{rejected(stream.rows_rejected, stream.values_rejected)}."
         )
     if remaining:
-        received, committed = (sum(getattr(s, name) for s in remaining) for name in ("received", "committed"))
+        received, committed = (sum(getattr(s, name) for s in remaining) for name in ("rows_received", "committed"))
         yield (
             f"{counted(len(remaining), 'other stream')}: {counted(received, 'record')} received, {committed:,} "
             "committed."
@@ -230,7 +245,7 @@ def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None 
 
 def _busiest(streams: Sequence[StreamProgress]) -> tuple[list[StreamProgress], list[StreamProgress]]:
     """Return the BUSIEST streams by received bytes, and all other streams, both in catalog order."""
-    by_size = sorted(streams, key=lambda stream: -stream.received_bytes)
+    by_size = sorted(streams, key=lambda stream: -stream.bytes_received)
     shown = {stream.stream for stream in by_size[:BUSIEST]}
     return [s for s in streams if s.stream in shown], [s for s in streams if s.stream not in shown]
 
@@ -268,12 +283,12 @@ def progress_table(progress: Progress) -> Table:
     for heading in ("received", "committed", "rejected", "MB/s", "files"):
         table.add_column(heading, justify="right")
     for stream in shown:
-        rate = stream.received_bytes / progress.seconds / 1e6 if progress.seconds else 0.0
+        rate = stream.bytes_received / progress.seconds / 1e6 if progress.seconds else 0.0
         table.add_row(
             str(stream.stream),
-            f"{stream.received:,}",
+            f"{stream.rows_received:,}",
             f"{stream.committed:,}",
-            f"{stream.counts.refused + stream.counts.values:,}",
+            f"{stream.rows_rejected + stream.values_rejected:,}",
             f"{rate:.1f}",
             str(len(stream.sizes)),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -30,7 +31,7 @@ from destination_datalake.reports.report import (
 )
 from destination_datalake.sync.outcome import SyncOutcome
 from destination_datalake.sync.progress import Progress, StreamProgress, rejected
-from destination_datalake.tables.context import Journal
+from destination_datalake.tables.context import Journal, MergeFigures
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from destination_datalake.termination import EXIT_TERMINATED
 
@@ -143,75 +144,50 @@ class Reporting:
         self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages
     ) -> Iterator[ReportLine]:
         failures = outcome.failures
-        streams = [self._final_stream_line(stream, failures, exit_code, outcome) for stream in progress.streams]
+        success: Status = "terminated" if exit_code == EXIT_TERMINATED else "finished"
+        streams = [
+            self._final_stream_line(stream, stream_progress, failures.get(stream.id) or outcome.fatal, success)
+            for stream, stream_progress in zip(self._streams, progress.streams, strict=True)
+        ]
         failed = sum(line.status == "failed" for line in streams)
-        status: Status = "finished"
-        if exit_code == EXIT_TERMINATED:
-            status = "terminated"
-        elif exit_code:
+        status = success
+        if exit_code not in (0, EXIT_TERMINATED):
             status = "failed" if outcome.fatal is not None or failed == len(streams) else "partial"
         first = outcome.fatal or next(iter(failures.values()), None)
-        merges = [self.journal.history(table).merged for table in self._tables.values()]
-        pending, rewritten = (sum(getattr(m, name) for m in merges) for name in ("pending_bytes", "written_bytes"))
+        merges = (self.journal.history(table).merged for table in self._tables.values())
         yield self._line(
             status,
             **_error(first),
             **self._usage(),
-            **{name: sum(getattr(line, name) for line in streams) for name in _SUMS},
+            **{name: sum(getattr(stream, name) for stream in progress.streams) for name in _COUNTS},
             **sizes_of_files([size for stream in progress.streams for size in stream.sizes]),
+            **_merged(MergeFigures.total(merges)),
             streams=len(streams),
             streams_failed=failed,
             states_released=progress.states_released,
             states_held=progress.states_held,
             stages=tuple(Stage(name, *map(_rounded, spent)) for name, spent in stages.spent().items()),
-            write_amplification=_rounded(rewritten / pending) if pending else None,
         )
         yield from streams
 
     def _final_stream_line(
-        self, progress: StreamProgress, failures: Mapping[StreamId, Failure], exit_code: int, outcome: SyncOutcome
+        self, stream: Stream, progress: StreamProgress, failure: Failure | None, success: Status
     ) -> ReportLine:
-        stream = next(stream for stream in self._streams if stream.id == progress.stream)
-        counts, sizes, history = progress.counts, progress.sizes, self.journal.history(self._tables[stream.id])
-        failure, state, merged = failures.get(stream.id) or outcome.fatal, history.state, history.merged
-        success: Status = "terminated" if exit_code == EXIT_TERMINATED else "finished"
-        table_members: dict[str, Any] = {}
-        if state is not None:
-            table_members = {
-                "snapshot_id": state.snapshot,
-                "table_snapshots": state.snapshots,
-                "table_files": state.files,
-                "table_bytes": state.bytes,
-                "table_rows": state.rows,
-                "table_rows_pending": state.pending_rows,
-            }
+        history = self.journal.history(self._tables[stream.id])
         return self._stream_line(
             stream,
             success if failure is None else "failed",
             **_error(failure),
-            **sizes_of_files(sizes),
-            **table_members,
+            **{name: getattr(progress, name) for name in _COUNTS},
+            **sizes_of_files(progress.sizes),
+            **_merged(history.merged),
+            **asdict(history.state),
             states_released=progress.states_released,
-            rows_received=progress.received,
-            row_count=progress.rows,
-            rows_rejected=counts.refused,
-            rows_skipped=max(0, progress.received - progress.rows - counts.refused),
-            values_rejected=counts.values,
-            rows_merged=merged.rows,
-            rows_deduplicated=merged.replaced,
-            rows_deleted=merged.deleted,
-            bytes_received=progress.received_bytes,
-            bytes_written=sum(sizes),
-            files=len(sizes),
-            partitions=_rounded(progress.partitions) if sizes else None,
-            new_columns=_columns({name: history.columns[name] for name in history.new_columns}),
+            partitions=_rounded(progress.partitions) if progress.sizes else None,
+            new_columns=_columns(history.new_columns),
             promoted_columns=_columns(history.promoted_columns),
             redirected_columns=_columns(history.redirected),
-            rejects=tuple(Rejected(*key, n) for key, n in counts.most_frequent()[:_MAX_REASONS]),
-            merges=merged.merges,
-            merge_pending_bytes=merged.pending_bytes,
-            merge_written_bytes=merged.written_bytes,
-            write_amplification=_rounded(merged.written_bytes / merged.pending_bytes) if merged.pending_bytes else None,
+            rejects=tuple(Rejected(*key, n) for key, n in progress.counts.most_frequent()[:_MAX_REASONS]),
         )
 
     def _stream_line(self, stream: Stream, status: Status, **members: Any) -> ReportLine:
@@ -332,23 +308,13 @@ _MAX_COLUMNS = 10
 
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 
-_SUMS = (
-    "rows_received",
-    "row_count",
-    "rows_rejected",
-    "rows_skipped",
-    "values_rejected",
-    "rows_merged",
-    "rows_deduplicated",
-    "rows_deleted",
-    "bytes_received",
-    "bytes_written",
-    "files",
-    "merges",
-    "merge_pending_bytes",
-    "merge_written_bytes",
-)
-"""The members of the sync's report line that are the sums of its streams' values."""
+_COUNTS = ("rows_received", "row_count", "rows_rejected", "rows_skipped", "values_rejected", "bytes_received")
+"""The counts of a stream's progress that its report line contains. The sync's line contains their sums."""
+
+
+def _merged(figures: MergeFigures) -> dict[str, Any]:
+    pending, written = figures.merge_pending_bytes, figures.merge_written_bytes
+    return {**asdict(figures), "write_amplification": _rounded(written / pending) if pending else None}
 
 
 def _error(failure: Failure | None) -> dict[str, str]:

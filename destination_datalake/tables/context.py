@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from destination_datalake.tables.table import TableName
 
@@ -23,45 +23,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MergeFigures:
-    """The totals of a table's merges.
+    """The totals of a table's merges, named as in the sync's report.
 
-    `rows` is the number of pending rows that were merged, and `pending_bytes` is their size. `written_bytes` is the
-    size of the new files. `replaced` and `deleted` count the merged rows that replaced or deleted a row of the table.
+    `rows_merged` is the number of pending rows that were merged, and `merge_pending_bytes` is their size.
+    `merge_written_bytes` is the size of the new files. `rows_deduplicated` and `rows_deleted` count the merged rows
+    that replaced or deleted a row of the table.
     """
 
     merges: int = 0
-    rows: int = 0
-    replaced: int = 0
-    deleted: int = 0
-    pending_bytes: int = 0
-    written_bytes: int = 0
+    rows_merged: int = 0
+    rows_deduplicated: int = 0
+    rows_deleted: int = 0
+    merge_pending_bytes: int = 0
+    merge_written_bytes: int = 0
 
-    def plus(self, addend: MergeFigures) -> MergeFigures:
-        """Return the field-wise sum of these totals and `addend`."""
-        return MergeFigures(
-            self.merges + addend.merges,
-            self.rows + addend.rows,
-            self.replaced + addend.replaced,
-            self.deleted + addend.deleted,
-            self.pending_bytes + addend.pending_bytes,
-            self.written_bytes + addend.written_bytes,
-        )
+    @classmethod
+    def total(cls, parts: Iterable[Self]) -> Self:
+        """Return the field-wise sum of several totals."""
+        return cls(*map(sum, zip(*map(astuple, parts), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class TableFigures:
-    """The size of an Iceberg table after the last commit of a batch. None means unknown.
+    """The size of an Iceberg table after the last commit of a batch, named as in the sync's report. None means unknown.
 
-    `snapshot` is the ID of the current snapshot, and `snapshots` is the number of all snapshots. `files`, `bytes` and
-    `rows` count what readers see. `pending_rows` is the number of rows that are not deduplicated yet.
+    `snapshot_id` is the ID of the current snapshot, and `table_snapshots` is the number of all snapshots.
+    `table_files`, `table_bytes` and `table_rows` count what readers see. `table_rows_pending` is the number of rows
+    that are not deduplicated yet.
     """
 
-    snapshot: int | None
-    snapshots: int
-    files: int | None
-    bytes: int | None
-    rows: int | None
-    pending_rows: int | None = None
+    snapshot_id: int | None = None
+    table_snapshots: int | None = None
+    table_files: int | None = None
+    table_bytes: int | None = None
+    table_rows: int | None = None
+    table_rows_pending: int | None = None
 
 
 @dataclass(slots=True)
@@ -77,12 +73,12 @@ class TableHistory:
     redirected: dict[str, str] = field(default_factory=dict)
     """Maps each column that cannot hold the stream's values to the column that stores these values instead."""
     merged: MergeFigures = field(default_factory=MergeFigures)
-    state: TableFigures | None = None
+    state: TableFigures = field(default_factory=TableFigures)
 
     @property
-    def new_columns(self) -> list[str]:
-        """The columns that the sync added, in the order of the table."""
-        return [name for name in self.columns if name not in self.first]
+    def new_columns(self) -> dict[str, str]:
+        """The columns that the sync added, with their present types, in the order of the table."""
+        return {name: type_ for name, type_ in self.columns.items() if name not in self.first}
 
     @property
     def promoted_columns(self) -> dict[str, str]:
@@ -119,7 +115,7 @@ class Journal:
         """Add the totals of one committed merge to those of the table."""
         with self._lock:
             history = self._tables[table]
-            history.merged = history.merged.plus(figures)
+            history.merged = MergeFigures.total([history.merged, figures])
 
     def state(self, table: TableName, state: TableFigures) -> None:
         """Record the size of a table after a commit. A later call replaces the record."""

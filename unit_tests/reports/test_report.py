@@ -105,7 +105,12 @@ def test_a_connection_is_its_streams_and_where_they_go() -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "expected"),
-    [([], {}), ([5], (5, 5, 5, 5)), ([4, 1, 3, 2], (1, 2, 3, 4)), ([*range(101)], (0, 50, 90, 100))],
+    [
+        ([], (0, 0)),
+        ([5], (1, 5, 5, 5, 5, 5)),
+        ([4, 1, 3, 2], (4, 10, 1, 2, 3, 4)),
+        ([*range(101)], (101, 5050, 0, 50, 90, 100)),
+    ],
 )
-def test_sizes_of_files(sizes: list[int], expected: Any) -> None:
-    assert (tuple(sizes_of_files(sizes).values()) or {}) == expected
+def test_sizes_of_files(sizes: list[int], expected: tuple[int, ...]) -> None:
+    assert tuple(sizes_of_files(sizes).values()) == expected

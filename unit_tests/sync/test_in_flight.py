@@ -321,9 +321,9 @@ def test_the_progress_counts_what_was_received_committed_and_rejected(flight: Fl
         flight.all.settle(BatchCommitted(batch, counts, batch.records - 1, (400, 600), 3.0))
 
     a, b = flight.all.progress(("reading",)).streams
-    assert (a.received, a.committed, a.rows, [*a.sizes], a.partitions) == (2, 1, 1, [400, 600], 3.0)
-    assert (b.received, b.committed, b.rows) == (1, 0, 0)
-    assert [(progress.counts.refused, progress.counts.values) for progress in (a, b)] == [(1, 2), (1, 2)]
+    assert (a.rows_received, a.committed, a.row_count, [*a.sizes], a.partitions) == (2, 1, 1, [400, 600], 3.0)
+    assert (b.rows_received, b.committed, b.row_count) == (1, 0, 0)
+    assert [(progress.rows_rejected, progress.values_rejected) for progress in (a, b)] == [(1, 2), (1, 2)]
 
 
 # --- Releasing ------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from destination_datalake.sync.progress import (
 )
 
 ORDERS = StreamProgress(
-    StreamId("shop", "orders"), received=3000, received_bytes=3_000_000, committed=2000, sizes=array("q", [7, 9])
+    StreamId("shop", "orders"), rows_received=3000, bytes_received=3_000_000, committed=2000, sizes=array("q", [7, 9])
 )
 QUIET = StreamProgress(StreamId(None, "quiet"))
 PROGRESS = Progress((ORDERS, QUIET), seconds=2.0, buffered_bytes=1_500_000, states_released=4, states_held=1)
@@ -88,7 +88,7 @@ def test_active_stages_are_in_the_order_of_the_data() -> None:
         (replace(PROGRESS, seconds=7.0, stages=("merging",)), ["Progress after 7 s (merging)"]),
         (replace(PROGRESS, seconds=7.0, tasks=JobsProgress(ended=1, running=1)), ["Progress after 7 s"]),
         (
-            replace(PROGRESS, seconds=7.0, streams=(ORDERS, replace(QUIET, received=1, received_bytes=9))),
+            replace(PROGRESS, seconds=7.0, streams=(ORDERS, replace(QUIET, rows_received=1, bytes_received=9))),
             ["Progress after 7 s", "Stream quiet"],
         ),
     ],
@@ -140,7 +140,7 @@ def test_a_spark_that_does_not_answer_does_not_keep_a_sync_from_ending() -> None
 
 def test_progress_of_many_streams_names_the_busiest_and_counts_the_others() -> None:
     streams = tuple(
-        StreamProgress(StreamId(None, f"s{number}"), received=1, received_bytes=number, committed=1)
+        StreamProgress(StreamId(None, f"s{number}"), rows_received=1, bytes_received=number, committed=1)
         for number in range(1000)
     )
     many = replace(PROGRESS, streams=streams)

@@ -16,9 +16,9 @@ def test_columns_that_came_and_columns_that_changed_are_told_apart() -> None:
     journal.redirected(ORDERS, {"price": "price__string"})
 
     history = journal.history(ORDERS)
-    assert (history.new_columns, history.promoted_columns) == (["name"], {"id": "long"})
+    assert (history.new_columns, history.promoted_columns) == ({"name": "string"}, {"id": "long"})
     assert history.redirected == {"price": "price__string"}
-    assert (journal.history(USERS).new_columns, journal.history(USERS).promoted_columns) == ([], {})
+    assert (journal.history(USERS).new_columns, journal.history(USERS).promoted_columns) == ({}, {})
 
 
 def test_merges_add_up() -> None:
