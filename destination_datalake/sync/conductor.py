@@ -2,11 +2,11 @@
 
 Records and states pass through four stages:
 
-    stdin ─► Intake ─► InFlight ─► Landing ─► InFlight ─► Releasing ─► stdout
+    stdin ─► Intake ─► InFlight ─► Landing ─► InFlight ─► release_states ─► stdout
              messages  buffered    encoded,   states      states
              are read  by stream   committed  become due  are written
 
-Intake runs on the main thread, Landing on job threads, and Releasing on its own thread.
+Intake runs on the main thread, Landing on job threads, and `release_states` on its own thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from destination_datalake.protocol.catalog import Stream, StreamId, configured, 
 from destination_datalake.protocol.messages import InputUnreadable, MalformedLine, chunks
 from destination_datalake.protocol.states import State
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
-from destination_datalake.sync.in_flight import InFlight, Releasing
+from destination_datalake.sync.in_flight import InFlight, release_states
 from destination_datalake.sync.intake import Intake, Statuses, UnexpectedMessage
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import (
@@ -262,7 +262,6 @@ class Conductor:
             tables, encoding, rejects, self._in_flight.settle, self._in_flight.can_acknowledge, self._stages
         )
         self._executors = encoding.executors
-        self._releasing = Releasing(self._in_flight, out)
         self._jobs = ThreadPool(backlog.policy.jobs, "job")
         self._all_jobs_ended = threading.Barrier(self._jobs.size)
         self._read_to_the_end = False
@@ -271,7 +270,8 @@ class Conductor:
     def run(self, stdin: int) -> int:
         """Run the sync until all states are written. Return the exit code that `run_sync` describes."""
         with Reporter(self._out, self._progress, self._executors.progress):
-            self._releasing.start()
+            releasing = (self._in_flight, self._out)
+            threading.Thread(target=release_states, args=releasing, name="states", daemon=True).start()
             for _ in range(self._jobs.size):
                 self._jobs.submit(self._land)
             with self._stages.active("reading"):

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -145,12 +146,8 @@ class InFlight:
 
         After the end of the input, deletes the file instead.
         """
-        with self._changed:
+        with self._freeing_files():
             self._buffer.free_file(segment)
-            unused = self._buffer.take_spare_files() if self._input_ended else []
-            self._changed.notify_all()
-        for path in unused:
-            path.unlink(missing_ok=True)
 
     def free_space(self) -> None:
         """Delete spare files and the reserved space, so that Spark can process the buffer of a full disk."""
@@ -218,11 +215,8 @@ class InFlight:
         After a commit, states that waited for these records may become due. A failed batch fails its stream.
         """
         batch = outcome.batch
-        with self._changed:
+        with self._freeing_files():
             self._buffer.release(batch.segments)
-            # After the end of the input, spare files are useless. Delete them after releasing the lock, because the
-            # kernel takes time to free their pages.
-            unused = self._buffer.take_spare_files() if self._input_ended else []
             match outcome:
                 case BatchCommitted(counts=counts):
                     self._policy.learn(batch.stream, batch.bytes, sum(outcome.sizes), outcome.partitions)
@@ -241,6 +235,17 @@ class InFlight:
                     pass
                 case _:
                     assert_never(outcome)
+
+    @contextmanager
+    def _freeing_files(self) -> Iterator[None]:
+        """Hold the lock during the `with` block, which makes files spare. Then notify all waiting threads.
+
+        After the end of the input, spare files are useless. They are deleted after releasing the lock, because the
+        kernel takes time to free their pages.
+        """
+        with self._changed:
+            yield
+            unused = self._buffer.take_spare_files() if self._input_ended else []
             self._changed.notify_all()
         for path in unused:
             path.unlink(missing_ok=True)
@@ -362,26 +367,15 @@ def _tasks(batches: Sequence[Batch]) -> int:
 # --- Releasing ------------------------------------------------------------------------------------------------------
 
 
-class Releasing:
-    """Writes due states to stdout, in order, on its own thread. Only this thread writes states.
+def release_states(in_flight: InFlight, out: Stdout) -> None:
+    """Write due states to stdout, in order, until the sync ends. Only one thread may run this function.
 
-    Records can therefore be committed while stdout blocks. The thread ends with the sync, or at the first state that
-    cannot be written. In the latter case, the sync fails, and no later state is written.
+    This thread does nothing else, so records can be committed while stdout blocks. At the first state that cannot be
+    written, the sync fails, and no later state is written.
     """
-
-    def __init__(self, in_flight: InFlight, out: Stdout) -> None:
-        self._in_flight = in_flight
-        self._out = out
-        self._thread = threading.Thread(target=self._run, name="states", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while (state := self._in_flight.next_state()) is not None:
-                self._out.write_line(with_statistics(state.line.read(), state.written, state.rejected))
-                self._in_flight.release_state()
-        except Exception as error:
-            self._in_flight.fail_states(states_not_written(error))
+    try:
+        while (state := in_flight.next_state()) is not None:
+            out.write_line(with_statistics(state.line.read(), state.written, state.rejected))
+            in_flight.release_state()
+    except Exception as error:
+        in_flight.fail_states(states_not_written(error))

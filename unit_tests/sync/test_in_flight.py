@@ -24,7 +24,7 @@ from destination_datalake.protocol.messages import Records
 from destination_datalake.protocol.states import State
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.rejects.ledger import RejectCounts
-from destination_datalake.sync.in_flight import InFlight, Releasing
+from destination_datalake.sync.in_flight import InFlight, release_states
 from destination_datalake.sync.intake import StreamRecords
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchSkipped, SyncOutcome
 from destination_datalake.termination import Termination
@@ -335,7 +335,7 @@ def release_two_states(flight: Flight, stdout: int) -> None:
         flight.hold(number, A)
     flight.all.end_input()
     flight.all.finish()
-    Releasing(flight.all, Stdout(stdout)).start()
+    release_states(flight.all, Stdout(stdout))
     flight.all.wait_until_finished(0.0)
 
 
