@@ -55,7 +55,20 @@ class Segment:
         return StagedSegment(location, self.bytes, self.first_record, self.records)
 
 
-class Staging(Protocol):
+class SegmentAccess(Protocol):
+    """Lets executors read the segments of a batch."""
+
+    def shared_folder(self) -> str | None:
+        """Return a folder on a disk that this process shares with all executors, or None if there is none.
+
+        The folder may not exist yet. It is deleted at the end of the sync.
+        """
+
+    def stage(self, segment: Segment) -> StagedSegment:
+        """Wait until executors can read a segment, and return its location. Raises the error of its upload."""
+
+
+class Staging(SegmentAccess, Protocol):
     """Makes segments readable for executors, from `begin` to `release`."""
 
     @property
@@ -68,12 +81,6 @@ class Staging(Protocol):
         The folder is deleted at the end of the sync. Raises errors of the S3 client.
         """
 
-    def shared_folder(self) -> str | None:
-        """Return a folder on a disk that this process shares with all executors, or None if there is none.
-
-        The folder may not exist yet. It is deleted at the end of the sync.
-        """
-
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Set the function to call when the local file of a segment is no longer needed.
 
@@ -82,9 +89,6 @@ class Staging(Protocol):
 
     def begin(self, segment: Segment) -> None:
         """Start to make a sealed segment readable. Returns immediately."""
-
-    def stage(self, segment: Segment) -> StagedSegment:
-        """Wait until executors can read a segment, and return its location. Raises the error of its upload."""
 
     def release(self, segments: Iterable[Segment]) -> None:
         """Release segments that executors no longer need, because their batch was committed or discarded.

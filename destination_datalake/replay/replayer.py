@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -83,33 +83,17 @@ _MAX_REPLACE_ATTEMPTS = 10
 """Maximum number of attempts to replace the table. An attempt fails if a sync commits to the table in between."""
 
 
-class ArchiveStaging:
-    """A staging that lets executors read archived objects directly from S3.
-
-    Nothing is uploaded or deleted. `staging` provides the folders for intermediate files of Spark jobs.
-    """
-
-    uses_files = True
+class ArchiveAccess:
+    """Lets executors read archived objects directly from S3. `staging` provides the shared folder."""
 
     def __init__(self, staging: Staging) -> None:
-        self._staging = staging
-        self.scratch = staging.scratch
         self.shared_folder = staging.shared_folder
-
-    def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Do nothing, because archived segments have no local files."""
-
-    def begin(self, segment: Segment) -> None:
-        """Do nothing, because the archived object is already in S3."""
 
     def stage(self, segment: Segment) -> StagedSegment:
         """Return the location of the archived object."""
         assert isinstance(segment, ArchivedSegment)
         assert segment.location is not None
         return replace(segment.staged(segment.location), first_id=segment.first_id)
-
-    def release(self, segments: Iterable[Segment]) -> None:
-        """Do nothing, because archived objects must not be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +160,7 @@ class SyncReplay:
         name = f"{context.run}-{number:04d}"
         self._landing = Landing(
             StreamTables({stream.id: lambda: context.open_table(stream)}, context.access),
-            Encoding(context.engine, ArchiveStaging(context.staging), context.access, name, lambda: context.suppressed),
+            Encoding(context.engine, ArchiveAccess(context.staging), context.access, name, lambda: context.suppressed),
             context.rejects,
             self._outcomes.append,
             lambda _batch: True,

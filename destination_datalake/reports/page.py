@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from destination_datalake.errors import printable
-from destination_datalake.reports.health import Finding, TableHealth, duration
+from destination_datalake.reports.health import Finding, TableHealth, by_table, duration
 
 if TYPE_CHECKING:
     from destination_datalake.reports.health import Erasure, Run
@@ -124,6 +124,7 @@ def page(
     """
     ended = [run for run in runs if run.status != "unfinished"]
     oldest_first = [*reversed(runs)]
+    reported = by_table(run for run in runs if run.has_report)
     lines = [line for run in runs if run.has_report for line in run.streams]
     return (
         templates()
@@ -143,8 +144,8 @@ def page(
             most_names=_MAX_NAMES,
             charts=[*_charts(oldest_first)] if runs else [],
             stages=_stages(runs),
-            streams=_streams(lines)[:_MAX_ROWS],
-            hidden_streams=max(0, len({line.table for line in lines}) - _MAX_ROWS),
+            streams=_streams(reported)[:_MAX_ROWS],
+            hidden_streams=max(0, len(reported) - _MAX_ROWS),
             rejects=_rejects(lines)[:_MAX_ROWS],
             changes=_changes(runs)[:_MAX_ROWS],
             files=_files(lines)[:_MAX_ROWS],
@@ -318,13 +319,14 @@ def _stages(runs: Sequence[Run]) -> list[tuple[str, float, float, float]]:
     return [(name, elapsed, cpu, elapsed / total) for name, (elapsed, cpu) in seconds.items()]
 
 
-def _streams(lines: Iterable[ReportLine]) -> list[dict[str, Any]]:
-    """Return the totals of each table and its rows per sync as SVG points, in descending order of rows."""
-    tables: dict[str, list[ReportLine]] = {}
-    for line in lines:
-        tables.setdefault(line.table, []).append(line)
+def _streams(tables: Mapping[str, Sequence[tuple[Run, ReportLine]]]) -> list[dict[str, Any]]:
+    """Return the totals of each table and its rows per sync as SVG points, in descending order of rows.
+
+    `tables` is the result of `by_table`.
+    """
     entries: list[dict[str, Any]] = []
-    for table, table_lines in tables.items():
+    for table, history in tables.items():
+        table_lines = [line for _, line in history]
         rows = [line.row_count for line in reversed(table_lines)][-60:]
         entries.append(
             {
@@ -381,14 +383,13 @@ def _changes(runs: Iterable[Run]) -> list[Change]:
     return [Change(*key, columns) for key, columns in groups.items()]
 
 
-def _files(lines: Iterable[ReportLine]) -> list[tuple[str, int, int, int, int, int]]:
-    """Return the number and sizes of the files that the last sync with files wrote to each table."""
-    entries: dict[str, tuple[str, int, int, int, int, int]] = {}
+def _files(lines: Iterable[ReportLine]) -> list[ReportLine]:
+    """Return the line of the last sync that wrote files to each table, in descending order of the median size."""
+    last: dict[str, ReportLine] = {}
     for line in lines:
-        if line.files and line.table not in entries:
-            sizes = (line.file_bytes_min, line.file_bytes_p50, line.file_bytes_p90, line.file_bytes_max)
-            entries[line.table] = (line.table, line.files, *(size or 0 for size in sizes))  # type: ignore[assignment]
-    return sorted(entries.values(), key=lambda entry: -entry[3])
+        if line.files:
+            last.setdefault(line.table, line)
+    return sorted(last.values(), key=lambda line: -(line.file_bytes_p50 or 0))
 
 
 # Formatting of numbers

@@ -45,7 +45,7 @@ from destination_datalake.tables.table import CommitListener, Committed, Reencod
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.buffer.batching import Batch
-    from destination_datalake.buffer.staging import Staging
+    from destination_datalake.buffer.staging import SegmentAccess
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectFile, RejectLedger
     from destination_datalake.spark.backend import JobsProgress, SparkFailed
@@ -131,14 +131,14 @@ class Encoding:
     def __init__(
         self,
         executors: Executors,
-        staging: Staging,
+        segments: SegmentAccess,
         access: AwsAccess,
         file_prefix: str,
         filters: Callable[[], TableFilters] = dict,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.executors = executors
-        self._staging = staging
+        self._segments = segments
         self._access = access
         self._file_prefix = file_prefix
         self.filters = filters
@@ -155,9 +155,9 @@ class Encoding:
     ) -> EncodeUnit:
         """Wait until executors can read the batch's records. Return the unit of work that encodes the batch."""
         name = f"{self._file_prefix}-{batch.number:06d}"
-        segments = tuple(map(self._staging.stage, batch.segments))  # Before `table.plan`: uploads may take a while.
+        segments = tuple(map(self._segments.stage, batch.segments))  # Before `table.plan`: uploads may take a while.
         plan, location = table.plan(), rejects.location(*table.name)
-        plan = replace(plan, spool_folder=self._staging.shared_folder())
+        plan = replace(plan, spool_folder=self._segments.shared_folder())
         arrived = IngestOrder(self._started + batch.number, 0)
         line_filters = tuple(filters.get(str(table.name), ()))
         return EncodeUnit(
@@ -179,7 +179,7 @@ class Encoding:
 
         Without this check, a malicious Spark Connect server could make the driver publish and delete any local file.
         """
-        folder = self._staging.shared_folder()
+        folder = self._segments.shared_folder()
         for upload in uploads:
             if isinstance(upload, DeferredUpload) and os.path.split(upload.path)[0] != folder:
                 raise ValueError("Spark returned a deferred upload outside the shared folder")
