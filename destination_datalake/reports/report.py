@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -365,15 +366,7 @@ class ReportWriter:
             table.register_folders({(self._day,): f"{self._root}/day={self._day}/"})
 
     def _in_background(self, task: Callable[[], None]) -> threading.Thread:
-        def attempt() -> None:
-            try:
-                task()
-            except Exception as error:
-                self._warn("could not be written completely", error)
-
-        thread = threading.Thread(target=attempt, name="sync-report", daemon=True)
-        thread.start()
-        return thread
+        return _in_background("sync-report", task, lambda error: self._warn("could not be written completely", error))
 
     def _warn(self, problem: str, error: Exception | None) -> None:
         """Log a warning on the first call only, because both objects usually fail for the same reason."""
@@ -402,19 +395,25 @@ def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
     """
     deadline = time.monotonic() + seconds
 
-    def attempt(name: str, task: Callable[[], None]) -> None:
-        try:
-            task()
-        except Exception as error:
-            _logger.warning(_NOT_SENT, name, f"{type(error).__name__}: {error}")
+    def warn(name: str, error: Exception) -> None:
+        _logger.warning(_NOT_SENT, name, f"{type(error).__name__}: {error}")
 
-    threads = {
-        name: threading.Thread(target=attempt, args=(name, task), name=name, daemon=True)
-        for name, task in tasks.items()
-    }
-    for thread in threads.values():
-        thread.start()
+    threads = {name: _in_background(name, task, partial(warn, name)) for name, task in tasks.items()}
     for name, thread in threads.items():
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
             _logger.warning(_NOT_SENT, name, f"the time limit of {seconds:.0f} s was exceeded")
+
+
+def _in_background(name: str, task: Callable[[], None], warn: Callable[[Exception], None]) -> threading.Thread:
+    """Start a task on a thread with this name, and return the thread. If the task fails, call `warn` with its error."""
+
+    def attempt() -> None:
+        try:
+            task()
+        except Exception as error:
+            warn(error)
+
+    thread = threading.Thread(target=attempt, name=name, daemon=True)
+    thread.start()
+    return thread
