@@ -175,14 +175,13 @@ def try_rest_catalog(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_optimizers(context: CheckContext, findings: StepFindings) -> None:
-    """Check the permissions to read and turn on Glue's table optimizers. Does nothing unless the options use them.
+    """Check the permissions to read and turn on Glue's table optimizers.
 
     The requests name a table that does not exist, so they change nothing. AWS checks permissions before it looks for
     the table. An error that the table does not exist therefore shows that the permission exists.
     """
     options = context.config.maintenance
-    if not isinstance(options, GlueOptimizers):
-        return
+    assert isinstance(options, GlueOptimizers)
     glue, database = context.access.client("glue"), context.database
     table = f"{_NAME}{context.unique}_optimized"
     not_found_errors = (

@@ -103,15 +103,13 @@ def try_permissions(context: CheckContext, findings: StepFindings) -> None:
     Syncs need these permissions for tables that other principals created. For a principal's own tables, Lake Formation
     grants them.
     """
-    if context.remedies is None:
-        return
-    principal, database = context.remedies.principal, Database(context.database)
+    principal, database = context.caller.principal, Database(context.database)
     tables = AllTables(database.name)
     with _reporting_errors(context, findings):
         if not effective_permissions(EVERYBODY, database, _client(context)).missing(["ALL"], grantable=False):
             # IAM_ALLOWED_PRINCIPALS then probably has permissions on the tables too.
             return
-        for grant in lake_formation_grants(context.config, context.remedies.scope):
+        for grant in lake_formation_grants(context.config, context.caller.scope):
             if grant.resource != tables or grant.grantable:
                 continue
             if missing := _missing_permissions(context, principal, grant.permissions):
@@ -124,8 +122,7 @@ def try_permissions(context: CheckContext, findings: StepFindings) -> None:
 def try_optimizers_role(context: CheckContext, findings: StepFindings) -> None:
     """Warn if the role of Glue's table optimizers lacks permissions on the tables of the database."""
     options, tables = context.config.maintenance, AllTables(context.database)
-    if not isinstance(options, GlueOptimizers):
-        return
+    assert isinstance(options, GlueOptimizers)
     with _reporting_errors(context, findings):
         if missing := _missing_permissions(context, options.role_arn, ROLE_PERMISSIONS):
             command = CommandLines.for_access(context.access).grant(options.role_arn, missing, tables, grantable=False)
@@ -256,7 +253,6 @@ def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Ch
         # The older option for an LF-Tag on databases does not require the permission to list permissions, so the check
         # does not list them.
         return
-    principal = "" if context.remedies is None else context.remedies.principal
     if _is_administrator(context):
         return
     known: dict[Resource, EffectivePermissions] = {}
@@ -266,7 +262,9 @@ def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Ch
             is_denied = isinstance(change, OptIn)
         else:
             if needed.resource not in known:
-                known[needed.resource] = effective_permissions(principal, needed.resource, _client(context))
+                known[needed.resource] = effective_permissions(
+                    context.caller.principal, needed.resource, _client(context)
+                )
             is_denied = bool(known[needed.resource].missing(needed.permissions, grantable=needed.grantable))
         if is_denied:
             _add_expected_failure(context, findings, expected_denial(change, context.access).failure)
@@ -289,9 +287,8 @@ def _is_administrator(context: CheckContext) -> bool:
     Administrators may make all changes:
     https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html
     """
-    principal = None if context.remedies is None else context.remedies.principal
     administrators = (context.settings or {}).get("DataLakeAdmins", [])
-    return any(administrator["DataLakePrincipalIdentifier"] == principal for administrator in administrators)
+    return any(admin["DataLakePrincipalIdentifier"] == context.caller.principal for admin in administrators)
 
 
 def _require_access(context: CheckContext, findings: StepFindings, registration: Registration) -> None:
@@ -300,13 +297,13 @@ def _require_access(context: CheckContext, findings: StepFindings, registration:
     After the registration, the caller needs DATA_LOCATION_ACCESS, except below the database's own location
     (https://docs.aws.amazon.com/lake-formation/latest/dg/access-control-underlying-data.html).
     """
-    location = DataLocation(registration.arn)
-    if context.remedies is None or _is_administrator(context):
+    location, principal = DataLocation(registration.arn), context.caller.principal
+    if _is_administrator(context):
         return
-    effective = effective_permissions(context.remedies.principal, location, _client(context))
+    effective = effective_permissions(principal, location, _client(context))
     if not effective.missing(["DATA_LOCATION_ACCESS"], grantable=False) or _is_below_database_location(context):
         return
-    lines, principal = CommandLines.for_access(context.access), context.remedies.principal
+    lines = CommandLines.for_access(context.access)
     granting = lines.grant(principal, ["DATA_LOCATION_ACCESS"], location, grantable=False)
     message = (
         f"Cannot create tables at {location}: the first sync registers {location}, and Lake Formation then denies "

@@ -58,6 +58,12 @@ class CheckContext:
     """The data lake settings (Lake Formation API: DataLakeSettings), or None if the caller may not read them."""
 
     @property
+    def caller(self) -> Remedies:
+        """The remedies for the caller, for steps that need the step `identity`."""
+        assert self.remedies is not None
+        return self.remedies
+
+    @property
     def database(self) -> str:
         """The configured database, which contains the tables of streams without a namespace."""
         return self.config.lakeformation_database_name
