@@ -8,7 +8,7 @@ import re
 import shlex
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, assert_never
@@ -77,12 +77,14 @@ class CommandLines:
         """Return the command that grants permissions on a resource. With `grantable`, it includes the grant option."""
         names = sorted(permissions)
         option = ["--permissions-with-grant-option", *names] if grantable else []
-        return self._line("grant-permissions", *_to(principal), "--permissions", *names, *option, *_on(resource))
+        words = [*_to(principal), "--permissions", *names, *option, *_on(resource)]
+        return self._line("grant-permissions", *words, *self._catalog)
 
     def revoke(self, principal: str, permissions: Iterable[str], resource: Resource) -> str:
         """Return the command that revokes permissions on a resource."""
         names = sorted(permissions)
-        return self._line("revoke-permissions", *_to(principal), "--permissions", *names, *_on(resource))
+        words = [*_to(principal), "--permissions", *names, *_on(resource)]
+        return self._line("revoke-permissions", *words, *self._catalog)
 
     def opt_in(self, principal: str, resource: Resource) -> str:
         """Return the command that makes Lake Formation permissions apply to a principal on a resource.
@@ -91,13 +93,12 @@ class CommandLines:
         """
         catalog = {} if self.catalog_id is None else {"CatalogId": self.catalog_id}
         named = {kind: {**catalog, **names} for kind, names in to_request(resource).items()}
-        words = ["create-lake-formation-opt-in", *_to(principal), "--resource", _json(named)]
-        return _joined(["aws", "lakeformation", *words, "--region", self.region])
+        return self._line("create-lake-formation-opt-in", *_to(principal), "--resource", _json(named))
 
     def assign(self, tag: Tag) -> str:
         """Return the command that assigns an LF-Tag to a resource and replaces its previous value, if any."""
         tags = [{"TagKey": tag.key, "TagValues": [tag.value]}]
-        return self._line("add-lf-tags-to-resource", *_on(tag.resource), "--lf-tags", _json(tags))
+        return self._line("add-lf-tags-to-resource", *_on(tag.resource), "--lf-tags", _json(tags), *self._catalog)
 
     def register(self, registration: Registration) -> str:
         """Return the command that registers a data location."""
@@ -113,20 +114,22 @@ class CommandLines:
         This is necessary if the location is registered with a service-linked role, because AWS cannot change such a
         registration.
         """
-        region = ["--region", self.region]
-        deregister = ["aws", "lakeformation", "deregister-resource", "--resource-arn", registration.arn, *region]
-        return f"{shlex.join(deregister)} && {self.register(registration)}"
+        deregister = self._line("deregister-resource", "--resource-arn", registration.arn)
+        return f"{deregister} && {self.register(registration)}"
 
     def _of_location(self, command: str, registration: Registration) -> str:
         hybrid = "--hybrid-access-enabled" if registration.hybrid else "--no-hybrid-access-enabled"
         role = registration.role_arn or ROLE_PLACEHOLDER
-        location = ["--resource-arn", registration.arn, "--role-arn", role, hybrid]
         # No catalog ID, because a location is always registered in the caller's account.
-        return _joined(["aws", "lakeformation", command, *location, "--region", self.region])
+        return self._line(command, "--resource-arn", registration.arn, "--role-arn", role, hybrid)
+
+    @property
+    def _catalog(self) -> Sequence[str]:
+        return () if self.catalog_id is None else ("--catalog-id", self.catalog_id)
 
     def _line(self, command: str, *arguments: str) -> str:
-        catalog = ["--catalog-id", self.catalog_id] if self.catalog_id is not None else []
-        return _joined(["aws", "lakeformation", command, *arguments, *catalog, "--region", self.region])
+        words = ["aws", "lakeformation", command, *arguments, "--region", self.region]
+        return " ".join(word if word == ROLE_PLACEHOLDER else shlex.quote(word) for word in words)
 
 
 def warning(deviation: Deviation, lines: CommandLines) -> str:
@@ -160,10 +163,6 @@ def warning(deviation: Deviation, lines: CommandLines) -> str:
                 f"The connector does not change an existing value. To change the value, run: {lines.assign(tag)}"
             )
     assert_never(deviation)
-
-
-def _joined(words: Iterable[str]) -> str:
-    return " ".join(word if word == ROLE_PLACEHOLDER else shlex.quote(word) for word in words)
 
 
 def _to(principal: str) -> tuple[str, str]:
