@@ -23,10 +23,11 @@ from destination_datalake.archive.objects import (
     ArchivedEnd,
     ArchivedSync,
     ArchiveLocation,
+    ConditionalObject,
     table_folder,
 )
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.objects import S3Address, delete_uncommitted, get, is_changed, listed, publish_all, put
+from destination_datalake.aws.objects import S3Address, delete_uncommitted, get, listed, publish_all, put
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import LineFile
 from destination_datalake.schema.glue import glue_type
@@ -149,7 +150,7 @@ class ArchiveLedger(CommitListener):
         uri = f"{self._root.removesuffix(ARCHIVE_FOLDER)}{SCHEMA_FOLDER}/{database}/{name}.json"
         schema = {"database": database, "table": name, "stream": str(stream), "files": plan.folder, "columns": columns}
         try:
-            self._put_if_changed(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
+            self._put_if_different(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
         except Exception:
             # The lines are already archived. Only the replay or erasure of a dropped table needs the description.
             _logger.warning(
@@ -170,37 +171,21 @@ class ArchiveLedger(CommitListener):
         Rewrites a copy older than half a day. Otherwise a lifecycle rule could delete the copy before the lines of this
         sync.
         """
-        s3 = self._access.client("s3")
-        try:
-            put(s3, uri, catalog, if_none_match=True)
-        except s3.exceptions.ClientError as error:
-            if not is_changed(error):
-                raise
-            address = S3Address.parse(uri)
+        s3, address = self._access.client("s3"), S3Address.parse(uri)
+        if not ConditionalObject(uri, s3).put(catalog):
             modified = s3.head_object(Bucket=address.bucket, Key=address.key)["LastModified"]
             if self._clock() - modified.timestamp() > _REWRITTEN_AFTER_SECONDS:
                 put(s3, uri, catalog)
 
-    def _put_if_changed(self, uri: str, content: bytes) -> None:
+    def _put_if_different(self, uri: str, content: bytes) -> None:
         """Write an object, unless it already has this content.
 
-        Conditional writes keep concurrent writers from overwriting each other. The object is written before it is read:
-        without the permission to list the folder, S3 answers a read of a missing object with an access denial.
+        Conditional writes keep concurrent writers from overwriting each other.
         """
-        s3, address = self._access.client("s3"), S3Address.parse(uri)
-        etag: str | None = None
+        object_ = ConditionalObject(uri, self._access.client("s3"))
         for _ in range(_ATTEMPTS):
-            try:
-                put(s3, uri, content, if_none_match=etag is None, if_match=etag)
-            except s3.exceptions.ClientError as error:
-                if not is_changed(error):
-                    raise
-            else:
+            if object_.put(content) or object_.read() == content:
                 return
-            response = s3.get_object(Bucket=address.bucket, Key=address.key)
-            if response["Body"].read() == content:
-                return
-            etag = response["ETag"]
 
     def _put_entry(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
         uri = f"{location.index}/{name}.json"

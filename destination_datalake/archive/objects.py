@@ -22,11 +22,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from destination_datalake.aws.objects import S3Address, is_changed, put
 from destination_datalake.files.plan import COUNTED_DIGITS, UnitLines
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 ARCHIVE_FOLDER = "_raw"
 
@@ -174,6 +178,39 @@ _NUMBERS = ("started", "generation", "minimum_generation", "sync_id")
 _TEXTS = ("sync", "stream", "catalog", "mode", "namespace")
 _UNBOUNDED_TEXTS = ("stream", "namespace", "key", "cursor")
 """The members that can have any length. If they do not all fit in the metadata, the last ones are omitted first."""
+
+
+class ConditionalObject:
+    """An S3 object that is replaced only if no other writer has changed it since this instance last read or wrote it.
+
+    Write the object before reading it: without the permission to list the folder, S3 answers a read of a missing object
+    with an access denial.
+    """
+
+    def __init__(self, uri: str, s3: S3Client) -> None:
+        self._uri = uri
+        self._s3 = s3
+        self._etag: str | None = None
+
+    def put(self, content: bytes) -> bool:
+        """Write the object. Return False, and change nothing, if another writer has created or changed the object.
+
+        Raises errors of the S3 client.
+        """
+        try:
+            self._etag = put(self._s3, self._uri, content, if_none_match=self._etag is None, if_match=self._etag)
+        except self._s3.exceptions.ClientError as error:
+            if not is_changed(error):
+                raise
+            return False
+        return True
+
+    def read(self) -> bytes:
+        """Return the content of the object, which `put` may then replace. Raises errors of the S3 client."""
+        address = S3Address.parse(self._uri)
+        answer = self._s3.get_object(Bucket=address.bucket, Key=address.key)
+        self._etag = answer["ETag"]
+        return answer["Body"].read()
 
 
 def table_folder(root: str, database: str, table: str) -> str:

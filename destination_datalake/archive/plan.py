@@ -21,9 +21,10 @@ from destination_datalake.archive.objects import (
     ArchivedBatch,
     ArchivedEnd,
     ArchivedSync,
+    ConditionalObject,
     row_id_prefix,
 )
-from destination_datalake.aws.objects import S3Address, get, is_changed, listed, put
+from destination_datalake.aws.objects import S3Address, get, listed
 from destination_datalake.errors import ConnectorError, Failure, counted
 from destination_datalake.files.plan import UnitLines
 from destination_datalake.protocol.catalog import Stream, parse_catalog
@@ -624,9 +625,7 @@ class ReplayProgress:
     """
 
     def __init__(self, uri: str, access: AwsAccess) -> None:
-        self._uri = uri
-        self._s3 = access.client("s3")
-        self._etag: str | None = None
+        self._object = ConditionalObject(uri, access.client("s3"))
 
     def claim(self, run: str, now: float) -> CompletedSteps:
         """Claim the object for this run. Return the steps that earlier runs have completed.
@@ -635,13 +634,7 @@ class ReplayProgress:
         the object at the same time.
         """
         completed = CompletedSteps(run, now)
-        try:
-            # Write before reading, because S3 answers a read of a missing object with an access denial if the caller
-            # may not list the folder.
-            self._etag = put(self._s3, self._uri, msgspec.json.encode(completed), if_none_match=True)
-        except self._s3.exceptions.ClientError as error:
-            if not is_changed(error):
-                raise
+        if not self._object.put(msgspec.json.encode(completed)):
             completed = self._read()
             completed.run = run
             self.save(completed)
@@ -649,16 +642,8 @@ class ReplayProgress:
 
     def save(self, completed: CompletedSteps) -> None:
         """Store the completed steps. Raises ConnectorError if another run has claimed the object."""
-        content = msgspec.json.encode(completed)
-        try:
-            if self._etag is None:
-                self._etag = put(self._s3, self._uri, content, if_none_match=True)
-            else:
-                self._etag = put(self._s3, self._uri, content, if_match=self._etag)
-        except self._s3.exceptions.ClientError as error:
-            if is_changed(error):
-                raise _displaced() from error
-            raise
+        if not self._object.put(msgspec.json.encode(completed)):
+            raise _displaced()
 
     def require(self, run: str) -> None:
         """Raise ConnectorError unless the object is still claimed by `run`."""
@@ -666,10 +651,7 @@ class ReplayProgress:
             raise _displaced()
 
     def _read(self) -> CompletedSteps:
-        address = S3Address.parse(self._uri)
-        answer = self._s3.get_object(Bucket=address.bucket, Key=address.key)
-        self._etag = answer["ETag"]
-        return _STEPS.decode(answer["Body"].read())
+        return _STEPS.decode(self._object.read())
 
 
 def _displaced() -> ConnectorError:
