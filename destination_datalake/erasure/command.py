@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import version
@@ -27,7 +27,6 @@ from destination_datalake.erasure.dropped import UndescribedTable
 from destination_datalake.erasure.ids import IdsFile, Mask
 from destination_datalake.erasure.ledger import Ledger
 from destination_datalake.erasure.model import (
-    REMOVED_EARLIER,
     ErasedObject,
     ErasureTarget,
     Report,
@@ -109,9 +108,9 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
             access,
             catalog,
             engine(),
+            mask,
             options.keep_history,
             drop_tags=options.drop_tags,
-            mask=mask,
         )
         iceberg_tables = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
         erasure_targets: list[ErasureTarget] = [
@@ -235,7 +234,6 @@ class Erasure:
     is_stopped: Callable[[], bool]
     suppress: bool = False
     started: str = field(default_factory=now)
-    _reports: list[TargetReport] = field(default_factory=list)
 
     def dry_run(self) -> Report:
         """Search all targets. Return a report of the rows that `run` would erase. Changes nothing.
@@ -243,10 +241,11 @@ class Erasure:
         Raises ConnectorError and the errors of the AWS libraries.
         """
         self._require()
+        reports = []
         for target in self.targets:
             objects = [replace(object_, outcome="found") for object_ in target.find()]
-            self._add_report(target, objects, None, {})
-        return self._report(dry_run=True)
+            reports.append(target_report(target, objects, None, {}, self.request.mask))
+        return self._report(reports, dry_run=True)
 
     def run(self) -> Report | None:
         """Erase the rows with one of the IDs, search again, and return the report.
@@ -257,12 +256,13 @@ class Erasure:
         """
         self._require()
         types = {str(name): self.request.types[name] for name in self.tables if name in self.request.types}
+        mask = self.request.mask
         self.ledger.begin(types, self.request.file, suppress=self.suppress)
         for name in self.tables:
             self._displace_replay(name)
         for target in self.targets:
             self.ledger.append(
-                "found", [(target.name, self._mask(object_.uri), object_.rows_found) for object_ in target.find()]
+                "found", [(target.name, mask.uri(object_.uri), object_.rows_found) for object_ in target.find()]
             )
         erased_objects: dict[str, list[ErasedObject]] = {}
         for target in self.targets:
@@ -272,12 +272,14 @@ class Erasure:
         found_earlier: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for name, uri, rows in self.ledger.lines("found"):
             found_earlier[name][uri] = rows
+        reports = []
         for target in self.targets:
             if self.is_stopped():
                 return None
             afterwards = [*target.find()]
-            self._add_report(target, erased_objects[target.name], afterwards, found_earlier[target.name])
-        report = self._report(dry_run=False)
+            objects = erased_objects[target.name]
+            reports.append(target_report(target, objects, afterwards, found_earlier[target.name], mask))
+        report = self._report(reports, dry_run=False)
         s3 = self.request.access.client("s3")
         put(s3, f"{self.ledger.folder}/{REPORT}", report.encoded())
         put(s3, f"{self.ledger.folder}/report.html", report.page().encode())
@@ -320,35 +322,9 @@ class Erasure:
             "Nothing was changed."
         )
 
-    def _add_report(
-        self,
-        target: ErasureTarget,
-        objects: Iterable[ErasedObject],
-        afterwards: Sequence[ErasedObject] | None,
-        found_earlier: Mapping[str, int],
-    ) -> None:
-        """Add the report of a target to the report of the erasure.
-
-        `objects` are the erased objects or, in a dry run, the found objects. `afterwards` are the objects that the
-        second search found, or None in a dry run. `found_earlier` maps each object that any attempt at the request
-        found to its number of rows.
-        """
-        mask, stats = self.request.mask or str, target.stats
-        report = target_report(target.name, objects, afterwards, found_earlier, self._mask, mask)
-        report.objects_searched, report.objects_read = stats.objects, stats.objects_read
-        # If another attempt or writer removed objects, the number of distinct rows is unknown.
-        earlier = [object_ for object_ in report.objects if object_.reason == REMOVED_EARLIER]
-        if afterwards is not None and not any(object_.rows_found > 0 for object_ in earlier):
-            report.distinct_rows = stats.distinct_rows
-        report.snapshots_expired, report.notes = stats.snapshots_expired, tuple(map(mask, stats.notes))
-        self._reports.append(report)
-
-    def _mask(self, uri: str) -> str:
-        return uri if self.request.mask is None else self.request.mask.uri(uri)
-
-    def _report(self, *, dry_run: bool) -> Report:
+    def _report(self, targets: Sequence[TargetReport], *, dry_run: bool) -> Report:
         record, config = self.ledger.record, self.request.config
-        found_afterwards = None if dry_run else sum(line.found_afterwards or 0 for line in self._reports)
+        found_afterwards = None if dry_run else sum(target.found_afterwards or 0 for target in targets)
         return Report(
             request=record.id,
             connector=version("destination-datalake"),
@@ -361,10 +337,10 @@ class Erasure:
             started=record.started,
             ended=now(),
             dry_run=dry_run,
-            complete=not dry_run and not found_afterwards and not any(line.left for line in self._reports),
+            complete=not dry_run and not found_afterwards and not any(target.left for target in targets),
             keeps_history_days=self.request.keep_history,
             found_afterwards=found_afterwards,
-            places=tuple(self._reports),
+            places=tuple(targets),
             suppress=record.suppress,
         )
 

@@ -14,7 +14,7 @@ from destination_datalake.archive.objects import SCHEMA_FOLDER
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import folders_in, listed
 from destination_datalake.config.tables import TAKEN_FOLDERS
-from destination_datalake.erasure.model import ErasedObject, ErasureStats
+from destination_datalake.erasure.model import ErasedObject, ErasureTarget
 from destination_datalake.erasure.objects import stored_in
 from destination_datalake.maintenance.steps import archived_tables
 from destination_datalake.partitioning.templates import VARIABLE, table_root
@@ -142,20 +142,16 @@ def _matching(
             yield from _matching(s3, f"{parent}/{name}", remaining, {**values, variable: value})
 
 
-class UndescribedTable:
+class UndescribedTable(ErasureTarget):
     """The objects of a dropped table that cannot be searched, because nothing describes the table's columns.
 
     Neither its archive nor its description in `_schema/` exists any more. Its folders are "left".
     """
 
     def __init__(self, request: Request, table: TableName, folders: Sequence[str]) -> None:
+        super().__init__(f"Dropped table {table}")
         self._access = request.access
         self._folders = folders
-        self.name = f"Dropped table {table}"
-        self.stats = ErasureStats()
-
-    def require(self) -> None:
-        """Do nothing, because nothing is changed."""
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield the folders that contain objects, without searching their content."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import islice
@@ -33,19 +33,6 @@ MAX_BYTES = 64 * 1024 * 1024
 """Maximum size of the file of IDs, in bytes."""
 
 _BOM = b"\xef\xbb\xbf"
-
-_DESCRIPTIONS = (
-    (pa.types.is_boolean, "true or false"),
-    (pa.types.is_integer, "whole numbers within the range of the column, such as 1 or -1"),
-    (pa.types.is_floating, "numbers that the column can represent exactly"),
-    (pa.types.is_decimal, "numbers with at most as many digits as the column allows"),
-    (pa.types.is_date, "dates such as 2000-12-31"),
-    (
-        pa.types.is_timestamp,
-        "timestamps such as 2000-12-31T23:59:59Z (without Z if the column's type has no time zone)",
-    ),
-    (pa.types.is_time, "times of day such as 12:00:00"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +68,11 @@ class IdsFile:
 
         Raises ConfigError if the type cannot have IDs. `column` is for the message.
         """
-        parse, values = self._require_parser(type_, column), [pa.array([], type_)]
+        (parse, _), values = _require_kind(type_, column), [pa.array([], type_)]
         for _, texts in self._blocks():
-            blocks = [texts] if _all_exact(parse, texts) else [texts.slice(index, 1) for index in range(len(texts))]
-            values += [parse(block)[0] for block in blocks if _all_exact(parse, block)]
+            is_exact = _all_exact(parse, texts, type_)
+            blocks = [texts] if is_exact else [texts.slice(index, 1) for index in range(len(texts))]
+            values += [parse(block, type_)[0] for block in blocks if _all_exact(parse, block, type_)]
         return Ids.of(pa.concat_arrays(values))
 
     def values(self, type_: pa.DataType, column: str) -> list[Any]:
@@ -102,23 +90,18 @@ class IdsFile:
         for values in self._typed(type_, column):
             yield from digests_of(values, salt)
 
-    def _require_parser(self, type_: pa.DataType, column: str) -> _Parse:
-        if (parse := _parser(type_)) is None:
-            raise ConfigError(f"--column {column}: values of type {type_} cannot be IDs. Choose another column.")
-        return parse
-
     def _typed(self, type_: pa.DataType, column: str) -> Iterator[pa.Array[Any]]:
         """Yield the IDs in blocks, as values of `type_` without nulls. Raises the same errors as `typed`."""
-        parse = self._require_parser(type_, column)
+        parse, description = _require_kind(type_, column)
         for lines, texts in self._blocks():
             try:
-                values, exact = parse(texts)
+                values, exact = parse(texts, type_)
             except pa.ArrowException:
                 exact = None
             if exact is None or not exact.all():
                 raise ConfigError(
-                    f"--ids-file {self.path}, line {_first_invalid(parse, texts, lines)}: invalid value for column "
-                    f"{column}, which contains {_describe(type_)}. Correct the line. Nothing was changed."
+                    f"--ids-file {self.path}, line {_first_invalid(parse, texts, type_, lines)}: invalid value for "
+                    f"column {column}, which contains {description}. Correct the line. Nothing was changed."
                 ) from None
             yield values
 
@@ -178,22 +161,13 @@ class IdsFile:
         return texts
 
 
-_Parse = Callable[["pa.Array[Any]"], "tuple[pa.Array[Any], Any]"]
+_Parse = Callable[["pa.Array[Any]", pa.DataType], "tuple[pa.Array[Any], Any]"]
 """A function that converts texts to values of a type. It returns the values, and a mask of the texts that were
 converted exactly. It raises Arrow's errors for texts that cannot be converted."""
 
 
-def _parser(type_: pa.DataType) -> _Parse | None:
-    types = pa.types
-    if types.is_string(type_) or types.is_large_string(type_):
-        return lambda texts: (texts.cast(type_), np.ones(len(texts), np.bool_))
-    if types.is_integer(type_) or types.is_boolean(type_) or types.is_date32(type_):
-        return lambda texts: _parse_exact_text(texts, type_)
-    if types.is_floating(type_):
-        return lambda texts: _parse_exact_number(texts, type_)
-    if types.is_decimal(type_) or types.is_timestamp(type_) or types.is_time(type_):
-        return lambda texts: (texts.cast(type_), np.ones(len(texts), np.bool_))
-    return None
+def _cast(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Array[Any], Any]:
+    return texts.cast(type_), np.ones(len(texts), np.bool_)
 
 
 def _parse_exact_text(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Array[Any], Any]:
@@ -221,24 +195,46 @@ def _is_same_number(shortest: str, text: str) -> bool:
         return False
 
 
-def _first_invalid(parse: _Parse, texts: pa.Array[Any], lines: np.ndarray[Any, Any]) -> int:
+_KINDS: Sequence[tuple[Callable[[pa.DataType], bool], _Parse, str]] = (
+    (pa.types.is_string, _cast, "texts"),
+    (pa.types.is_large_string, _cast, "texts"),
+    (pa.types.is_boolean, _parse_exact_text, "true or false"),
+    (pa.types.is_integer, _parse_exact_text, "whole numbers within the range of the column, such as 1 or -1"),
+    (pa.types.is_floating, _parse_exact_number, "numbers that the column can represent exactly"),
+    (pa.types.is_decimal, _cast, "numbers with at most as many digits as the column allows"),
+    (pa.types.is_date32, _parse_exact_text, "dates such as 2000-12-31"),
+    (
+        pa.types.is_timestamp,
+        _cast,
+        "timestamps such as 2000-12-31T23:59:59Z (without Z if the column's type has no time zone)",
+    ),
+    (pa.types.is_time, _cast, "times of day such as 12:00:00"),
+)
+"""The kinds of types that can have IDs: how texts are converted, and a description of the values."""
+
+
+def _require_kind(type_: pa.DataType, column: str) -> tuple[_Parse, str]:
+    """Return the conversion and the description of values of a type. Raises ConfigError if it cannot have IDs."""
+    for matches, parse, description in _KINDS:
+        if matches(type_):
+            return parse, description
+    raise ConfigError(f"--column {column}: values of type {type_} cannot be IDs. Choose another column.")
+
+
+def _first_invalid(parse: _Parse, texts: pa.Array[Any], type_: pa.DataType, lines: np.ndarray[Any, Any]) -> int:
     """Return the line number of the first text that `parse` cannot convert exactly.
 
     `lines` contains the line numbers.
     """
-    invalid = (index for index in range(len(texts)) if not _all_exact(parse, texts.slice(index, 1)))
+    invalid = (index for index in range(len(texts)) if not _all_exact(parse, texts.slice(index, 1), type_))
     return int(lines[next(invalid, 0)])
 
 
-def _all_exact(parse: _Parse, texts: pa.Array[Any]) -> bool:
+def _all_exact(parse: _Parse, texts: pa.Array[Any], type_: pa.DataType) -> bool:
     try:
-        return bool(parse(texts)[1].all())
+        return bool(parse(texts, type_)[1].all())
     except pa.ArrowException:
         return False
-
-
-def _describe(type_: pa.DataType) -> str:
-    return next((text for matches, text in _DESCRIPTIONS if matches(type_)), f"values of type {type_}")
 
 
 # --- Masks ------------------------------------------------------------------------------------------------------------

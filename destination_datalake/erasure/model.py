@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -60,7 +61,8 @@ class Request:
     `column` is the name of a column or the dotted path of a nested field. `file` contains the IDs. `id` identifies the
     request, and is the name of the request's folder in the ledger. A resumed request keeps its `id`. If `keep_history`
     is set, the snapshots of the last `keep_history` days are kept. With `drop_tags`, tags of snapshots that contain the
-    rows are dropped.
+    rows are dropped. `mask` masks IDs in user-facing output. Targets add the names of the partition fields whose values
+    reveal IDs.
     """
 
     id: str
@@ -70,13 +72,11 @@ class Request:
     access: AwsAccess
     catalog: TableCatalog
     executors: Executors
+    mask: Mask
     keep_history: float | None = None
     drop_tags: bool = False
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
     """The type of the column in each table that has been searched."""
-
-    mask: Mask | None = None
-    """Masks IDs in user-facing output. Targets add the names of the partition fields whose values reveal IDs."""
 
     redirected_from: str | None = None
     """The original column, if its values were redirected to `column` because of their type, otherwise None. If it is
@@ -127,29 +127,32 @@ class ErasureStats:
             self.notes.append(text)
 
 
-class ErasureTarget(Protocol):
+class ErasureTarget(ABC):
     """A table, or a folder of objects of one kind, that may contain rows with one of the IDs.
 
-    The command calls `require`, `find`, `erase`, and again `find`, each for all targets.
+    The command calls `require`, `find`, `erase`, and again `find`, each for all targets. `name` is the name of the
+    target for the report, such as "Iceberg table shop.orders". `stats` are the statistics that `find` and `erase` have
+    collected so far.
     """
 
-    @property
-    def name(self) -> str:
-        """Return the name of the target for the report, such as "Iceberg table shop.orders"."""
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stats = ErasureStats()
 
-    @property
-    def stats(self) -> ErasureStats:
-        """Return the statistics that `find` and `erase` have collected so far."""
+    def require(self) -> None:  # noqa: B027
+        """Raise ConnectorError if rows cannot be erased from this target. Changes nothing.
 
-    def require(self) -> None:
-        """Raise ConnectorError if rows cannot be erased from this target. Changes nothing."""
-
-    def find(self) -> Iterator[ErasedObject]:
-        """Yield the objects that contain rows with one of the IDs, with the outcome "found" or "kept".
-
-        Changes nothing.
+        By default, an erasure has no preconditions.
         """
 
+    @abstractmethod
+    def find(self) -> Iterator[ErasedObject]:
+        """Yield the objects that contain rows with one of the IDs, with the outcome "found", "kept" or "left".
+
+        Objects with the outcome "left" cannot be erased. Changes nothing.
+        """
+
+    @abstractmethod
     def erase(self) -> Iterator[ErasedObject]:
         """Erase the rows with one of the IDs.
 
@@ -172,7 +175,7 @@ NEVER = (
 """The data that `delete-rows` never changes, as listed in the report."""
 
 _WRITTEN_MEANWHILE = "another writer wrote this object while the command ran. Run the command again"
-REMOVED_EARLIER = "removed by an unfinished attempt or by another writer"
+_REMOVED_EARLIER = "removed by an unfinished attempt or by another writer"
 
 
 class TargetReport(msgspec.Struct, kw_only=True):
@@ -273,19 +276,17 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def target_report(
-    name: str,
+    target: ErasureTarget,
     objects: Iterable[ErasedObject],
     afterwards: Sequence[ErasedObject] | None,
     found_earlier: Mapping[str, int],
-    mask_uri: Callable[[str], str],
-    mask_text: Callable[[str], str],
+    mask: Mask,
 ) -> TargetReport:
-    """Return the report of a target, without the target's statistics.
+    """Return the report of a target.
 
     `objects` are the erased objects or, in a dry run, the found objects. `afterwards` are the objects that the second
     search found, or None in a dry run. `found_earlier` maps each object that any attempt found to its number of rows.
-    An object that only `found_earlier` contains was removed by an unfinished attempt or by another writer. `mask_uri`
-    and `mask_text` mask the IDs in URIs and texts.
+    An object that only `found_earlier` contains was removed by an unfinished attempt or by another writer.
     """
     by_uri = {object_.uri: object_ for object_ in objects}
     for object_ in afterwards or ():
@@ -297,27 +298,33 @@ def target_report(
     reported = [
         msgspec.structs.replace(
             object_,
-            uri=mask_uri(object_.uri),
-            new=(*map(mask_uri, object_.new),),
-            reason=mask_text(object_.reason.replace(object_.uri, mask_uri(object_.uri))),
+            uri=mask.uri(object_.uri),
+            new=(*map(mask.uri, object_.new),),
+            reason=mask(object_.reason.replace(object_.uri, mask.uri(object_.uri))),
         )
         for object_ in by_uri.values()
     ]
-    uris = {object_.uri for object_ in reported}
+    uris, stats = {object_.uri for object_ in reported}, target.stats
+    removed_earlier = {uri: rows for uri, rows in found_earlier.items() if uri not in uris}
     reported += [
-        ErasedObject(uri, rows, rows, "removed", reason=REMOVED_EARLIER)
-        for uri, rows in found_earlier.items()
-        if uri not in uris
+        ErasedObject(uri, rows, rows, "removed", reason=_REMOVED_EARLIER) for uri, rows in removed_earlier.items()
     ]
     reported.sort(key=lambda object_: object_.uri)
+    # If another attempt or writer removed objects, the number of distinct rows is unknown.
+    is_unknown = afterwards is None or any(rows > 0 for rows in removed_earlier.values())
     return TargetReport(
-        place=name,
+        place=target.name,
         objects_found=len(reported),
         rows_found=sum(max(0, object_.rows_found) for object_ in reported),
         rows_removed=sum(max(0, object_.rows_removed) for object_ in reported),
+        distinct_rows=None if is_unknown else stats.distinct_rows,
+        objects_searched=stats.objects,
+        objects_read=stats.objects_read,
+        snapshots_expired=stats.snapshots_expired,
         found_afterwards=None if afterwards is None else len(afterwards),
         left=tuple(object_ for object_ in reported if object_.outcome in ("left", "kept")),
         objects=tuple(reported),
+        notes=tuple(map(mask, stats.notes)),
     )
 
 

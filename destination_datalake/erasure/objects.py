@@ -5,15 +5,15 @@ Progress is not stored. If a run is killed, the next run searches all objects ag
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.objects import listed
-from destination_datalake.erasure.model import ErasedObject, ErasureStats
+from destination_datalake.aws.objects import delete, listed
+from destination_datalake.erasure.model import ErasedObject, ErasureTarget
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
 from destination_datalake.files.ids import search
@@ -62,7 +62,7 @@ class _Search:
             self.hits.add(result.object)
 
 
-class Objects(ABC):
+class Objects(ErasureTarget):
     """A target whose objects have the same kind of content, and contain the column under the same names.
 
     `find` searches the objects for rows with one of the IDs. `erase` rewrites the objects that contain such rows, and
@@ -72,15 +72,12 @@ class Objects(ABC):
     content: Content
     table: TableName
     """The table to which the rows in the objects belong."""
-    has_metadata = False
-    """Whether the target's folders also contain metadata files, which can reveal an ID."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
+        super().__init__(request.display_name(name))
         self.request = request
         self.table = table
         self.title = name
-        self.name = request.display_name(name)
-        self.stats = ErasureStats()
         self.has_rewritten = False
         self._search: _Search | None = None
 
@@ -104,12 +101,19 @@ class Objects(ABC):
         """Return whether an object in one of the target's folders may contain rows of this target."""
         return True
 
-    def reveals_id(self, stored: StoredObject) -> bool | None:  # noqa: ARG002
-        """Return whether an object in one of the target's folders is metadata that reveals an ID. Raises AWS errors.
+    def metadata(self) -> Iterable[ErasedObject]:
+        """Return the metadata files in the target's folders that `erase` deletes, because they can reveal an ID.
 
-        Return None if it is metadata that cannot be read.
+        Files that cannot be read have the outcome "left". Raises AWS errors.
         """
-        return False
+        return ()
+
+    def revealing(self, objects: Iterable[StoredObject]) -> Iterator[tuple[StoredObject, bool]]:  # noqa: ARG002
+        """Yield the metadata among `objects` that reveals an ID or cannot be read, each with whether it can be read.
+
+        Raises AWS errors.
+        """
+        yield from ()
 
     @property
     def access(self) -> AwsAccess:
@@ -122,7 +126,7 @@ class Objects(ABC):
             _ = self._ids
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each object that contains rows with one of the IDs, or that cannot be read.
+        """Yield each object that contains rows with one of the IDs, or that cannot be read, and the metadata to delete.
 
         Raises ConnectorError if other writers replaced objects during all attempts.
         """
@@ -135,8 +139,23 @@ class Objects(ABC):
             elif result.found:
                 yield ErasedObject(result.object.uri, result.found)
         self._search = search
+        yield from self.metadata()
 
     def erase(self) -> Iterator[ErasedObject]:
+        """Rewrite the objects without the rows that contain one of the IDs. Delete the metadata that can reveal an ID.
+
+        Yields each of these objects with its outcome. Raises ConnectorError if other writers replaced objects during
+        all attempts.
+        """
+        yield from self._erase_rows()
+        for object_ in self.metadata():
+            if object_.outcome == "left":
+                yield object_
+            else:
+                delete(self.access.client("s3"), object_.uri)
+                yield ErasedObject(object_.uri, -1, -1, "removed")
+
+    def _erase_rows(self) -> Iterator[ErasedObject]:
         """Rewrite the objects without the rows that contain one of the IDs. Yield the objects that contained such rows.
 
         The first attempt rewrites the objects that the last call of `find` yielded, if any. This is safe, because a
@@ -253,12 +272,6 @@ def _in_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
     remaining = iter(groups)
     while batch := [*islice(remaining, _MAX_BATCH)]:
         yield batch
-
-
-def revealing_objects(target: Objects, objects: Iterable[StoredObject]) -> list[tuple[StoredObject, bool]]:
-    """Return the metadata that reveals an ID, or that cannot be read, each with whether it can be read."""
-    results = ((stored, target.reveals_id(stored)) for stored in objects)
-    return [(stored, is_revealing is not None) for stored, is_revealing in results if is_revealing is not False]
 
 
 def stored_in(access: AwsAccess, folder: str) -> Iterator[StoredObject]:

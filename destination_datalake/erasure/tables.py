@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyiceberg.exceptions import NoSuchTableError
 
-from destination_datalake.aws.objects import delete
 from destination_datalake.config.tables import TAKEN_FOLDERS, Retention
 from destination_datalake.erasure.columns import TableColumns, saved_schema, with_zone_of
 from destination_datalake.erasure.dropped import table_folders, unused_folders
-from destination_datalake.erasure.model import ErasedObject, ErasureStats, Outcome, Request
-from destination_datalake.erasure.objects import Group, Objects, revealing_objects, stored_in
+from destination_datalake.erasure.model import ErasedObject, ErasureTarget, Outcome, Request
+from destination_datalake.erasure.objects import Group, Objects, stored_in
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.files.scan import distinct_rows
 from destination_datalake.partitioning.spec import Bucket
@@ -70,8 +68,10 @@ class HiveTarget(Objects):
 
     content = "rows"
 
+    kind: ClassVar[str] = "Hive table"
+
     def __init__(self, request: Request, table: TableName) -> None:
-        super().__init__(request, table, f"Hive table {table}")
+        super().__init__(request, table, f"{self.kind} {table}")
         self._glue_table = GlueTable(table, self.access)
 
     @property
@@ -107,7 +107,7 @@ class HiveTarget(Objects):
         """
         table_input = self._glue_table.find()
         folders = outermost(self._folders(table_input))
-        if table_input is None and self.request.mask is not None:
+        if table_input is None:
             self.request.mask.dropped |= {*folders}
         return folders
 
@@ -229,23 +229,19 @@ _MAX_PARTITION_VALUES = 10_000
 searched."""
 
 
-@dataclass(slots=True)
-class IcebergTarget:
-    """An Iceberg table: its branches and snapshots, and the unreferenced files in its folder."""
+class IcebergTarget(ErasureTarget):
+    """An Iceberg table: its branches and snapshots, and the unreferenced files in its folder.
 
-    table: TableName
-    request: Request
-    ledger: Ledger
-    may_lack_column: bool = False
-    """Whether the table may lack the column. If False, a missing column is an error, because the user may have
-    misspelled its name."""
-    stats: ErasureStats = field(default_factory=ErasureStats)
-    _erasure: TableErasure | None = None
+    If `may_lack_column` is false, a missing column is an error, because the user may have misspelled its name.
+    """
 
-    @property
-    def name(self) -> str:
-        """Return the name of the table in the report."""
-        return self.request.display_name(f"Iceberg table {self.table}")
+    def __init__(self, table: TableName, request: Request, ledger: Ledger, *, may_lack_column: bool = False) -> None:
+        super().__init__(request.display_name(f"Iceberg table {table}"))
+        self.table = table
+        self.request = request
+        self.ledger = ledger
+        self.may_lack_column = may_lack_column
+        self._erasure: TableErasure | None = None
 
     def require(self) -> None:
         """Raise ConnectorError if rows cannot be erased from the table, or if it does not exist. Changes nothing."""
@@ -356,8 +352,7 @@ def table_erasure(name: TableName, request: Request) -> TableErasure:
     """
     table = TableOperations(name, request.catalog).load()
     column = IdColumn.named(request.column, name, table.schema())
-    if request.mask is not None:
-        request.mask.fields |= partition_fields(column, table.metadata)
+    request.mask.fields |= partition_fields(column, table.metadata)
     ids = request.ids(column.type, name)
     values: Sequence[Any] | None = None
     if len(ids) <= _MAX_PARTITION_VALUES and request.redirected_from is None:
@@ -404,12 +399,7 @@ def as_failures(table: TableName) -> Iterator[None]:
 class DroppedTableTarget(HiveTarget):
     """The files that dropped Iceberg tables of one name left behind."""
 
-    has_metadata = True
-
-    def __init__(self, request: Request, table: TableName) -> None:
-        super().__init__(request, table)
-        self.title = f"Dropped Iceberg tables named {table}"
-        self.name = request.display_name(self.title)
+    kind = "Dropped Iceberg tables named"
 
     def require(self) -> None:
         """Raise ConnectorError if the column's type cannot represent an ID."""
@@ -428,48 +418,34 @@ class DroppedTableTarget(HiveTarget):
         """
         folders = _folders_after_drop(self.table, self.request)
         separate = unused_folders(self.request.catalog, self.table.database, folders)
-        if self.request.mask is not None:
-            self.request.mask.dropped |= {*separate}
+        self.request.mask.dropped |= {*separate}
         return outermost(separate)
 
     def includes(self, uri: str) -> bool:
         """Return whether an object is a data file."""
         return super().includes(uri) and uri.endswith((".parquet", ".jsonl", ".jsonl.gz"))
 
-    def find(self) -> Iterator[ErasedObject]:
-        """Yield the data files that contain rows with one of the IDs, and the manifests that reveal an ID."""
-        yield from super().find()
-        for stored, is_readable in self._revealing_objects():
-            yield ErasedObject(
-                stored.uri, -1, reason="metadata of a dropped table that contains an ID" if is_readable else _UNREADABLE
-            )
-
-    def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite the data files without the rows that contain one of the IDs. Delete the manifests that reveal an ID.
-
-        Yields each of these objects with its outcome.
-        """
-        yield from super().erase()
-        for stored, is_readable in self._revealing_objects():
+    def metadata(self) -> Iterator[ErasedObject]:
+        """Yield the manifests that reveal an ID or cannot be read."""
+        current = (stored for folder in self.folders for stored in stored_in(self.access, folder))
+        for stored, is_readable in [*self.revealing(current)]:
             if is_readable:
-                delete(self.access.client("s3"), stored.uri)
-                yield ErasedObject(stored.uri, -1, -1, "removed")
+                yield ErasedObject(stored.uri, -1, reason="metadata of a dropped table that contains an ID")
             else:
-                yield ErasedObject(stored.uri, -1, 0, "left", reason=_UNREADABLE)
+                yield ErasedObject(stored.uri, -1, outcome="left", reason=_UNREADABLE)
 
     def finish(self) -> bool:
         """Return True: no sync writes to a dropped table, so none has to be fenced."""
         return True
 
-    def reveals_id(self, stored: StoredObject) -> bool | None:
-        """Return whether an object is a manifest that reveals an ID. Return None if it cannot be read."""
-        if not self._columns or not stored.uri.endswith(".avro"):
-            return False
+    def revealing(self, objects: Iterable[StoredObject]) -> Iterator[tuple[StoredObject, bool]]:
+        """Yield the manifests among `objects` that reveal an ID or cannot be read, each with whether it can be read."""
         s3 = self.access.client("s3")
-        return manifest_reveals_id(s3, stored.uri, self._types, self._ids, version=stored.version)
-
-    def _revealing_objects(self) -> list[tuple[StoredObject, bool]]:
-        return revealing_objects(self, (stored for folder in self.folders for stored in stored_in(self.access, folder)))
+        for stored in objects:
+            if self._columns and stored.uri.endswith(".avro"):
+                reveals_id = manifest_reveals_id(s3, stored.uri, self._types, self._ids, version=stored.version)
+                if reveals_id is not False:
+                    yield stored, reveals_id is not None
 
     @cached_property
     def _types(self) -> Sequence[IcebergType]:

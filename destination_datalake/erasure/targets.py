@@ -5,7 +5,7 @@ These objects are the archive, rejects, noncurrent versions, staged records and 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyiceberg.exceptions import NoSuchTableError
 
@@ -23,10 +23,10 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import S3Address, delete, folders_in, listed
 from destination_datalake.erasure.columns import TableColumns, redirected_columns, with_zone_of
 from destination_datalake.erasure.dropped import UndescribedTable, table_folders, unused_folders
-from destination_datalake.erasure.model import ErasedObject, ErasureStats
-from destination_datalake.erasure.objects import Group, Objects, revealing_objects, stored_in
+from destination_datalake.erasure.model import ErasedObject, ErasureTarget
+from destination_datalake.erasure.objects import Group, Objects, stored_in
 from destination_datalake.erasure.tables import DroppedTableTarget, HiveTarget, as_failures, table_erasure
-from destination_datalake.files.erase import Erased, NotErased, StoredObject
+from destination_datalake.files.erase import NotErased, StoredObject
 from destination_datalake.files.plan import KEY_CHANGED, UNKNOWN, SourceFile
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR
 from destination_datalake.records.record import RECORD_TIME_OUT_OF_RANGE, RECORD_UNREADABLE
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import MultipartUploadTypeDef
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.erasure.model import ErasureTarget, Request
+    from destination_datalake.erasure.model import Request
     from destination_datalake.files.erase import EraseResult
     from destination_datalake.schema.types import Field
     from destination_datalake.tables.iceberg.erasure.erase import TableErasure
@@ -67,8 +67,10 @@ class _Records(Objects):
     The objects are searched for the record fields that supply the table's column.
     """
 
-    def __init__(self, request: Request, table: TableName, name: str) -> None:
-        super().__init__(request, table, f"{name} of table {table}")
+    kind: ClassVar[str]
+
+    def __init__(self, request: Request, table: TableName) -> None:
+        super().__init__(request, table, f"{self.kind} of table {table}")
 
     def columns(self) -> tuple[Field, ...]:
         """Return the record fields that supply, or supplied in earlier syncs, the values of the column."""
@@ -83,10 +85,11 @@ class Archive(_Records):
     """
 
     content = "archive"
+    kind = "Archive"
 
-    def __init__(self, request: Request, table: TableName) -> None:
-        super().__init__(request, table, "Archive")
-        self._folder = table_folder(request.config.uri(ARCHIVE_FOLDER), *table)
+    @property
+    def _folder(self) -> str:
+        return table_folder(self.request.config.uri(ARCHIVE_FOLDER), *self.table)
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -106,26 +109,6 @@ class Archive(_Records):
             if day.startswith("dt="):
                 yield from ((stored,) for stored in stored_in(self.access, f"{self._folder}/{day}"))
 
-    def find(self) -> Iterator[ErasedObject]:
-        """Yield the objects that contain lines with one of the IDs, and leftover metadata files.
-
-        The bounds in these metadata files may contain IDs.
-        """
-        yield from super().find()
-        for uri in self._leftover_metadata():
-            yield ErasedObject(uri, -1, reason="leftover metadata of a completed `replay --replace`")
-
-    def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite the archived objects without the lines that contain one of the IDs.
-
-        Delete leftover metadata files.
-        """
-        yield from super().erase()
-        s3 = self.access.client("s3")
-        for uri in self._leftover_metadata():
-            delete(s3, uri)
-            yield ErasedObject(uri, -1, -1, "removed")
-
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
         """Search or rewrite archived objects in a Spark job.
 
@@ -136,24 +119,24 @@ class Archive(_Records):
             remove_hashes(self._folder, [stored.uri for group in groups for stored in group], self.access)
         yield from super()._run(groups, write=write)
 
-    def _leftover_metadata(self) -> list[str]:
+    def metadata(self) -> Sequence[ErasedObject]:
         """Return the metadata files that completed runs of `replay --replace` left behind in the archive.
 
-        Returns none while such a replay is unfinished.
+        Returns none while such a replay is unfinished. The bounds in these files may contain IDs.
         """
         rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
         if not self._columns or self.request.catalog.find(rebuilt) is not None:
             return []
-        return [uri for uri, _ in listed(self.access.client("s3"), f"{self._folder}/replay/metadata")]
+        reason = "leftover metadata of a completed `replay --replace`"
+        leftover = listed(self.access.client("s3"), f"{self._folder}/replay/metadata")
+        return [ErasedObject(uri, -1, reason=reason) for uri, _ in leftover]
 
 
 class Rejects(_Records):
     """The dead letters (rejected records) of a table, and of the tables that replays created from it."""
 
     content = "rejects"
-
-    def __init__(self, request: Request, table: TableName) -> None:
-        super().__init__(request, table, "Rejects")
+    kind = "Rejects"
 
     def groups(self) -> Iterator[Group]:
         """Yield the reject objects in groups. A group contains all objects that one attempt at a unit wrote."""
@@ -239,106 +222,74 @@ class TargetVersions(Objects):
 
         Also yields the folders whose versions cannot be listed.
         """
-        for result in self._searched():
-            if isinstance(result, NotErased):
-                note = f"a noncurrent version that cannot be read: {result.failure.message}"
-                yield ErasedObject(result.object.uri, -1, reason=note)
-            elif result.found:
-                yield ErasedObject(result.object.uri, result.found, reason="a noncurrent version")
-        for stored, is_readable in self._revealing_objects():
-            yield ErasedObject(
-                stored.uri,
-                -1,
-                reason="a noncurrent version of metadata that contains an ID" if is_readable else _UNREADABLE,
-            )
-        yield from self._bucket.unlisted_folders()
+        return self._bucket.find(self._hits())
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the versions that contain rows with one of the IDs or reveal an ID. Yield each with its outcome.
+        """Delete the versions that contain rows with one of the IDs or reveal an ID. Yield each with its outcome."""
+        return self._bucket.erase(self._hits(), self.folders)
 
-        Afterwards, deletes the delete markers of keys that have no other version left.
-        """
-        for result in [*self._searched()]:
+    def _hits(self) -> Iterator[_Hit]:
+        for result in self._searched():
             if isinstance(result, NotErased):
-                yield ErasedObject(result.object.uri, -1, 0, "left", reason=result.failure.message)
-            elif isinstance(result, Erased) and result.found:
-                yield self._bucket.delete(result.object, result.found)
-        for stored, is_readable in self._revealing_objects():
+                message = result.failure.message
+                yield _Hit(result.object, -1, f"a noncurrent version that cannot be read: {message}", message)
+            elif result.found:
+                yield _Hit(result.object, result.found)
+        for stored, is_readable in [*self._origin.revealing(self._versions())]:
             if is_readable:
-                yield self._bucket.delete(stored, -1)
+                yield _Hit(stored, -1, "a noncurrent version of metadata that contains an ID")
             else:
-                yield ErasedObject(stored.uri, -1, 0, "left", reason=_UNREADABLE)
-        self._bucket.delete_lone_markers(self.folders)
+                yield _Hit(stored, -1, _UNREADABLE, _UNREADABLE)
 
     def _versions(self) -> Iterator[StoredObject]:
-        versions = (version.stored for folder in self.folders for version in self._bucket.noncurrent(folder))
+        versions = (stored for folder in self.folders for stored in self._bucket.noncurrent(folder))
         return (stored for stored in versions if stored.size)
 
-    def _revealing_objects(self) -> list[tuple[StoredObject, bool]]:
-        return revealing_objects(self._origin, self._versions()) if self._origin.has_metadata else []
 
-
-class TableVersions:
+class TableVersions(ErasureTarget):
     """The noncurrent versions in the folder of an existing Iceberg table.
 
     The column is found by its Iceberg field ID.
     """
 
     def __init__(self, request: Request, table: TableName, folder: str) -> None:
+        super().__init__(request.display_name(f"Noncurrent versions: Iceberg table {table}"))
         self._request = request
         self._table = table
         self._folder = folder
-        self.name = request.display_name(f"Noncurrent versions: Iceberg table {table}")
-        self.stats = ErasureStats()
         self._bucket = _Bucket(request.access)
-
-    def require(self) -> None:
-        """Do nothing: the target for the table itself checks the preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield the versions that contain rows with one of the IDs, reveal an ID, or cannot be read.
 
         Also yields the table's folder if its versions cannot be listed.
         """
-        for stored, rows in self._searched():
-            yield ErasedObject(stored.uri, rows or -1, reason="a noncurrent version" if rows else _UNREADABLE)
-        yield from self._bucket.unlisted_folders()
+        return self._bucket.find(self._hits())
 
     def erase(self) -> Iterator[ErasedObject]:
         """Delete the versions that contain rows with one of the IDs or reveal an ID.
 
         Report unreadable versions as "left".
         """
-        for stored, rows in [*self._searched()]:
-            if rows:
-                yield self._bucket.delete(stored, rows)
-            else:
-                yield ErasedObject(stored.uri, -1, 0, "left", reason=_UNREADABLE)
-        self._bucket.delete_lone_markers([self._folder])
+        return self._bucket.erase(self._hits(), [self._folder])
 
-    def _searched(self) -> Iterator[tuple[StoredObject, int]]:
-        """Yield the versions that `find` reports, each with its number of rows to erase.
-
-        The number is -1 for a manifest that reveals an ID, and 0 for a version that cannot be read.
-        """
+    def _hits(self) -> Iterator[_Hit]:
         try:
             with as_failures(self._table):
                 erasure = table_erasure(self._table, self._request)
         except (NoSuchTableError, NoSuchColumn):
             return
         self.stats.objects = self.stats.objects_read = 0
-        versions = (version.stored for version in self._bucket.noncurrent(self._folder))
+        versions = self._bucket.noncurrent(self._folder)
         searchable = (stored for stored in versions if stored.size and not stored.uri.endswith(_NO_ROWS))
         while batch := [*islice(searchable, _MAX_BATCH)]:
             self.stats.objects += len(batch)
             manifests = [stored for stored in batch if stored.uri.endswith(".avro")]
-            yield from self._revealing_objects(manifests, erasure)
+            yield from self._revealing(manifests, erasure)
             for files in _by_distinct_uri(stored for stored in batch if not stored.uri.endswith(".avro")):
                 yield from self._search_files(files, erasure)
 
-    def _revealing_objects(
-        self, manifests: Sequence[StoredObject], erasure: TableErasure
-    ) -> Iterator[tuple[StoredObject, int]]:
+    def _revealing(self, manifests: Sequence[StoredObject], erasure: TableErasure) -> Iterator[_Hit]:
         s3, column = self._request.access.client("s3"), erasure.column.field
         self.stats.objects_read += len(manifests)
 
@@ -348,17 +299,15 @@ class TableVersions:
 
         for stored, is_revealing in zip(manifests, read_concurrently(reveals_id, manifests), strict=True):
             if is_revealing is not False:
-                yield stored, -1 if is_revealing else 0
+                yield _Hit(stored) if is_revealing else _Hit(stored, -1, _UNREADABLE, _UNREADABLE)
 
-    def _search_files(
-        self, files: Mapping[str, StoredObject], erasure: TableErasure
-    ) -> Iterator[tuple[StoredObject, int]]:
+    def _search_files(self, files: Mapping[str, StoredObject], erasure: TableErasure) -> Iterator[_Hit]:
         sources = [SourceFile(uri, stored.size, UNKNOWN, version=stored.version) for uri, stored in files.items()]
         with as_failures(self._table):
             result = erasure.located(sources)
         self.stats.objects_read += result.searched
-        yield from ((files[uri], rows.count) for uri, rows in result.files.items())
-        yield from ((files[uri], 0) for uri in result.unreadable)
+        yield from (_Hit(files[uri], rows.count) for uri, rows in result.files.items())
+        yield from (_Hit(files[uri], -1, _UNREADABLE, _UNREADABLE) for uri in result.unreadable)
 
 
 _NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version-hint.text")
@@ -388,38 +337,41 @@ def _by_distinct_uri(versions: Iterable[StoredObject]) -> list[dict[str, StoredO
     return groups
 
 
-class AllVersions:
+class AllVersions(ErasureTarget):
     """All noncurrent versions in folders of temporary objects. They are deleted without being searched."""
 
     def __init__(self, access: AwsAccess, folders: Sequence[str], name: str) -> None:
-        self._access = access
+        super().__init__(name)
         self._folders = folders
-        self.name = name
-        self.stats = ErasureStats()
         self._bucket = _Bucket(access)
-
-    def require(self) -> None:
-        """Do nothing: versions that cannot be deleted are reported as "left"."""
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield all noncurrent versions in the folders, without searching their content.
 
         Also yields the folders whose versions cannot be listed.
         """
-        for folder in self._folders:
-            for version in self._bucket.noncurrent(folder):
-                yield ErasedObject(version.stored.uri, -1, reason="a noncurrent version")
-        yield from self._bucket.unlisted_folders()
+        return self._bucket.find(self._hits())
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete all noncurrent versions in the folders. Yield each with its outcome.
+        """Delete all noncurrent versions in the folders. Yield each with its outcome."""
+        return self._bucket.erase(self._hits(), self._folders)
 
-        Afterwards, deletes the delete markers of keys that have no other version left.
-        """
-        for folder in self._folders:
-            for version in [*self._bucket.noncurrent(folder)]:
-                yield self._bucket.delete(version.stored, -1)
-        self._bucket.delete_lone_markers(self._folders)
+    def _hits(self) -> Iterator[_Hit]:
+        return (_Hit(stored) for folder in self._folders for stored in self._bucket.noncurrent(folder))
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """A noncurrent version to delete, with its number of rows to erase, or -1 if this number is unknown.
+
+    `reason` explains in the list of found objects why the version is among them. If `unreadable` is not empty, the
+    version is not deleted, and `unreadable` explains this.
+    """
+
+    stored: StoredObject
+    rows: int = -1
+    reason: str = "a noncurrent version"
+    unreadable: str = ""
 
 
 class _Bucket:
@@ -427,7 +379,7 @@ class _Bucket:
 
     def __init__(self, access: AwsAccess) -> None:
         self._access = access
-        self.unlisted: dict[str, str] = {}
+        self._unlisted: dict[str, str] = {}
         """The folders whose versions could not be listed for lack of permissions, each with the reason."""
         self._since: dict[tuple[str, str | None], datetime] = {}
         self._emptied: set[str] = set()
@@ -437,15 +389,34 @@ class _Bucket:
     def _s3(self) -> S3Client:
         return self._access.client("s3")
 
-    def noncurrent(self, folder: str) -> Iterator[Version]:
+    def find(self, hits: Iterable[_Hit]) -> Iterator[ErasedObject]:
+        """Yield these versions, and the folders whose versions could not be listed, each with the reason."""
+        for hit in hits:
+            yield ErasedObject(hit.stored.uri, hit.rows, reason=hit.reason)
+        for folder, reason in self._unlisted.items():
+            yield ErasedObject(folder, -1, reason=reason)
+
+    def erase(self, hits: Iterable[_Hit], folders: Sequence[str]) -> Iterator[ErasedObject]:
+        """Delete these versions, which are in `folders`. Yield each with its outcome.
+
+        Afterwards, deletes the delete markers of keys that have no other version left.
+        """
+        for hit in [*hits]:
+            if hit.unreadable:
+                yield ErasedObject(hit.stored.uri, -1, 0, "left", reason=hit.unreadable)
+            else:
+                yield self.delete(hit.stored, hit.rows)
+        self.delete_lone_markers(folders)
+
+    def noncurrent(self, folder: str) -> Iterator[StoredObject]:
         """Yield the noncurrent versions in a folder, without delete markers.
 
-        If permission to list the versions is missing, adds the folder to `unlisted`.
+        If permission to list the versions is missing, adds the folder to `_unlisted`.
         """
         for version in self._versions(folder):
             if not version.is_marker:
                 self._since[version.stored.uri, version.stored.version] = version.since
-                yield version
+                yield version.stored
 
     def delete(self, stored: StoredObject, rows: int) -> ErasedObject:
         """Delete a noncurrent version. Return it with its outcome, which is "left" if S3 denies the deletion.
@@ -462,10 +433,6 @@ class _Bucket:
             return ErasedObject(stored.uri, rows, 0, "left", reason=reason)
         self._emptied.add(stored.uri)
         return ErasedObject(stored.uri, rows, max(rows, 0), "removed", versions_deleted=1)
-
-    def unlisted_folders(self) -> Iterator[ErasedObject]:
-        """Yield the folders whose versions could not be listed, each with the reason. They were not searched."""
-        return (ErasedObject(folder, -1, reason=reason) for folder, reason in self.unlisted.items())
 
     def delete_lone_markers(self, folders: Sequence[str]) -> None:
         """Delete the delete markers of keys whose last other version this instance has deleted."""
@@ -489,7 +456,7 @@ class _Bucket:
 
         With `with_current`, also yield the current versions.
 
-        If permission to list the versions is missing, adds the folder to `unlisted`.
+        If permission to list the versions is missing, adds the folder to `_unlisted`.
         """
         address = S3Address.parse(f"{folder}/")
         pages = self._s3.get_paginator("list_object_versions")
@@ -515,7 +482,7 @@ class _Bucket:
             if failure is None or failure.missing is None:
                 raise
             if self._has_versions(address.bucket):
-                self.unlisted[f"{folder}/"] = (
+                self._unlisted[f"{folder}/"] = (
                     f"the noncurrent versions in this folder could not be listed: {failure.message}"
                 )
 
@@ -598,6 +565,7 @@ def _prefix_of(rule: Any) -> str | None:
 
 
 STAGING_FOLDER = "_staging"
+_STAGED = "Staged records"
 
 _MAX_SYNC_AGE = timedelta(hours=24)
 """If the last write of a sync is less than this time ago, the sync may still be running. The reports of syncs use the
@@ -615,21 +583,16 @@ class _Remnant:
     delete: Callable[[], object] | None
 
 
-class _Remnants(ABC):
+class _Remnants(ErasureTarget):
     """What failed syncs left under the prefix for no later use. It is deleted without being searched."""
 
-    name: str
-
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, name: str) -> None:
+        super().__init__(name)
         self._s3 = request.access.client("s3")
-        self.stats = ErasureStats()
 
     @abstractmethod
     def _remnants(self) -> Iterator[_Remnant]:
         """Yield all remnants. Raises AWS errors."""
-
-    def require(self) -> None:  # noqa: B027
-        """Do nothing: the deletion has no preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield all remnants."""
@@ -649,10 +612,8 @@ class _Remnants(ABC):
 class Staging(_Remnants):
     """The records that syncs staged in S3 for executors. Staged records are not needed after their sync has ended."""
 
-    name = "Staged records"
-
     def __init__(self, request: Request) -> None:
-        super().__init__(request)
+        super().__init__(request, _STAGED)
         self._folder = request.config.uri(STAGING_FOLDER)
 
     def _remnants(self) -> Iterator[_Remnant]:
@@ -676,10 +637,8 @@ class Uploads(_Remnants):
     Old uploads are aborted. A recent upload is "left", because it may belong to a running sync.
     """
 
-    name = "Incomplete uploads"
-
     def __init__(self, request: Request) -> None:
-        super().__init__(request)
+        super().__init__(request, "Incomplete uploads")
         self._folder = S3Address.parse(request.config.uri(""))
 
     def _remnants(self) -> Iterator[_Remnant]:
@@ -740,7 +699,7 @@ def erasure_targets(request: Request, tables: Sequence[TableName]) -> Sequence[E
             if has_iceberg and folder:
                 table_versions.append(TableVersions(column_request, table, folder))
     staging_versions = AllVersions(
-        request.access, [request.config.uri(STAGING_FOLDER)], f"Noncurrent versions: {Staging.name}"
+        request.access, [request.config.uri(STAGING_FOLDER)], f"Noncurrent versions: {_STAGED}"
     )
     versions = [TargetVersions(target.request, target) for target in targets]
     return [*targets, *undescribed, Staging(request), Uploads(request), *versions, *table_versions, staging_versions]

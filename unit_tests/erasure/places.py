@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
-from destination_datalake.erasure.ids import IdsFile
+from destination_datalake.erasure.ids import IdsFile, Mask
 from destination_datalake.erasure.model import ErasedObject, ErasureTarget, Request
 from destination_datalake.erasure.targets import erasure_targets
 from destination_datalake.tables.catalog import TableCatalog
@@ -30,7 +32,8 @@ def request_of(
 ) -> Request:
     file = folder / "ids.txt"
     file.write_text("".join(f"{id_}\n" for id_ in ids))
-    return Request("r", column, IdsFile(file), config, access, catalog, in_process(folder).executors)
+    mask = Mask(column, IdsFile(file).typed(pa.string(), column))
+    return Request("r", column, IdsFile(file), config, access, catalog, in_process(folder).executors, mask)
 
 
 def erased(asked: Request, *tables: TableName) -> list[ErasedObject]:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.erasure.ids import Mask
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.fencing import Fenced
@@ -209,11 +206,10 @@ def test_partitions_that_a_dropped_table_has_left_are_hidden_in_what_people_read
     put(cloud, "_schema/shop/orders.json", json.dumps(saved).encode())
     put(cloud, "shop/orders/generation-1-0123456789ab/start=4242/a.parquet", parquet_of(1, PERSON))
     asked = request(tmp_path, cloud.access, "id", PERSON)
-    mask = Mask("id", asked.file.typed(pa.string(), "id"))
 
-    [object_] = second_search(replace(asked, mask=mask), NAME)
+    [object_] = second_search(asked, NAME)
 
-    assert mask.uri(object_.uri) == f"{ROOT}/generation-1-0123456789ab/start=…/a.parquet"
+    assert asked.mask.uri(object_.uri) == f"{ROOT}/generation-1-0123456789ab/start=…/a.parquet"
 
 
 def test_partitions_of_other_columns_are_read_and_stay(cloud: Cloud, tmp_path: Path) -> None:
