@@ -103,13 +103,25 @@ class HiveTarget(Objects):
     def folders(self) -> Sequence[str]:
         """Return the folders that contain or contained files of the table.
 
-        No folder in the result contains another one.
+        No folder in the result contains another one. If the table was dropped, folders that overlap the location of
+        another table are omitted, because that table's rows must stay.
         """
-        table_input = self._glue_table.find()
-        folders = outermost(self._folders(table_input))
-        if table_input is None:
-            self.request.mask.dropped |= {*folders}
-        return folders
+        if (table_input := self._glue_table.find()) is not None:
+            return outermost(self._folders(table_input))
+        former = _folders_after_drop(self.table, self.request)
+        separate = self._separate(former)
+        if skipped := former.difference(separate):
+            self.stats.note(
+                f"{self.name}: The table was dropped, and its folders {', '.join(sorted(skipped))} were skipped, "
+                "because another table uses them."
+            )
+        return outermost(separate)
+
+    def _separate(self, folders: Iterable[str]) -> list[str]:
+        """Return the folders of a dropped table that overlap the location of no existing table."""
+        separate = unused_folders(self.request.catalog, self.table.database, folders)
+        self.request.mask.dropped |= {*separate}
+        return separate
 
     def groups(self) -> Iterator[Group]:
         """Yield the table's files, each as a group of its own."""
@@ -142,11 +154,8 @@ class HiveTarget(Objects):
 
     # Folders
 
-    def _folders(self, table_input: TableInput | None) -> Iterator[str]:
+    def _folders(self, table_input: TableInput) -> Iterator[str]:
         """Yield the S3 URIs of all folders that may contain files of the table."""
-        if table_input is None:
-            yield from _folders_after_drop(self.table, self.request)
-            return
         stream = stream_of(self.table, table_input, self.request)
         if stream is not None:
             yield from table_folders(self.request.config, self.table, stream)
@@ -416,10 +425,7 @@ class DroppedTableTarget(HiveTarget):
 
         Folders that overlap the location of an existing table are omitted.
         """
-        folders = _folders_after_drop(self.table, self.request)
-        separate = unused_folders(self.request.catalog, self.table.database, folders)
-        self.request.mask.dropped |= {*separate}
-        return outermost(separate)
+        return outermost(self._separate(_folders_after_drop(self.table, self.request)))
 
     def includes(self, uri: str) -> bool:
         """Return whether an object is a data file."""

@@ -22,7 +22,9 @@ from unit_tests.tables.hive.orders import (
     NAME,
     ROOT,
     WIDE,
+    create_foreign_table,
     create_foreign_table_with_files,
+    descriptor,
     during_rewrite,
     glue_table,
     ids,
@@ -210,6 +212,27 @@ def test_partitions_that_a_dropped_table_has_left_are_hidden_in_what_people_read
     [object_] = second_search(asked, NAME)
 
     assert asked.mask.uri(object_.uri) == f"{ROOT}/generation-1-0123456789ab/start=…/a.parquet"
+
+
+@pytest.mark.parametrize("location", [ROOT, f"{ROOT}/generation-1-0123456789ab", f"s3://{BUCKET}/shop"])
+def test_files_of_another_table_in_the_folder_of_a_dropped_table_stay(
+    cloud: Cloud, tmp_path: Path, location: str
+) -> None:
+    columns = [{"name": "id", "type": "int", "origin": "id"}]
+    saved = {"stream": "orders", "files": ROOT, "columns": columns}
+    put(cloud, "_schema/shop/orders.json", json.dumps(saved).encode())
+    put(cloud, "shop/orders/generation-1-0123456789ab/a.parquet", parquet_of(1, PERSON))
+    create_foreign_table(cloud, Name="people", StorageDescriptor={**descriptor(), "Location": location})
+    before = cloud.objects()
+    asked = request(tmp_path, cloud.access, "id", PERSON)
+
+    place = named(asked, TABLE, NAME)
+    assert ([*place.find()], [*place.erase()]) == ([], [])
+
+    assert cloud.objects() == before
+    [note] = place.stats.notes
+    assert note.startswith(f"{TABLE}: The table was dropped, and its folders {ROOT}")
+    assert note.endswith("were skipped, because another table uses them.")
 
 
 def test_partitions_of_other_columns_are_read_and_stay(cloud: Cloud, tmp_path: Path) -> None:
