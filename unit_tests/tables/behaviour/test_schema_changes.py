@@ -68,7 +68,7 @@ def test_a_new_column_whose_type_glue_does_not_take_is_json_text(shop: Shop, cap
 
     texts = [f'{{"{keys[0]}": {number}}}' for number in (1, 2)]
     assert shop.rows() == [{"id": n, "wide": text, "list": f"[{text}]"} for n, text in enumerate(texts, start=1)]
-    assert sum("longer than the 131,072 bytes" in message for message in caplog.messages) == 4
+    assert sum("exceeds the limit of 131,072 bytes" in message for message in caplog.messages) == 4
 
     shop.sync(schema={"id": integer, "other": {"properties": {"x": integer}}})
     with pytest.raises(TableConflict, match="exceed the limit of 131,072 bytes in the Glue Data Catalog: other"):
