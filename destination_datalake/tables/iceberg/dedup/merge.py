@@ -152,7 +152,7 @@ class MergeResult:
         self.added: list[IcebergFile] = []
         self.removed: list[IcebergFile] = []
         self.listed_in: set[str] = set()
-        """The paths of the manifests that may list the removed files."""
+        """The paths of the manifests that list the removed data files."""
         self.used: set[str] = set()
         """The URIs of the new files that the commit adds to the table."""
         self.obsolete: list[str] = []
@@ -229,9 +229,7 @@ class MergeResult:
         for place, file in enumerate(files):
             if place not in result.obsolete and place not in result.position_deletes:
                 continue
-            if deletes := [delete_file for delete_file in file.deletes if applies_only_to(delete_file, file.path)]:
-                self.removed += deletes
-                self.listed_in |= self._plan.manifests_of_deletes
+            self.removed += [delete_file for delete_file in file.deletes if applies_only_to(delete_file, file.path)]
             if place in result.position_deletes:
                 self._add_deletes(file, result.position_deletes[place])
             else:

@@ -257,8 +257,6 @@ class MergePlan:
     pending: tuple[LiveFile, ...]
     arriving: int
     stored: tuple[LiveFile, ...]
-    manifests_of_deletes: frozenset[str]
-    """The paths of the manifests that list the target branch's delete files."""
 
     @property
     def metadata(self) -> TableMetadata:
@@ -359,8 +357,7 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
     if not pending:
         return None
     stored = tuple(file for file in content if file.path in unique)
-    listed_in = files.manifests_of_deletes(table, scope.target)
-    return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), stored, listed_in)
+    return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), stored)
 
 
 def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files: BranchFiles) -> frozenset[str]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -37,7 +37,6 @@ from destination_datalake.tables.iceberg.snapshots.files import (
     KeyColumns,
     LiveFile,
     as_stored,
-    live_entries,
 )
 
 if TYPE_CHECKING:
@@ -127,7 +126,6 @@ class Planner:
         self._reader = BranchFiles([column.field.field_id])
         self._may_have: dict[str, bool] = {}
         self._reveals: dict[str, bool] = {}
-        self._deletes: dict[str, tuple[LiveFile, ...]] = {}
 
     def plan(self, table: Table, id_filter: IdFilter) -> TablePlan:
         """Return the plan for the table's present state.
@@ -148,7 +146,8 @@ class Planner:
         for snapshot in metadata.snapshots:
             live = self._reader.at(snapshot, table.io)
             manifests = snapshot.manifests(table.io)
-            equality = [*self._equality_deletes(manifests, table.io)]
+            deletes = self._reader.deletes_in(manifests, table.io)
+            equality = [file for file in deletes if file.entry.content == DataFileContent.EQUALITY_DELETES]
             if equality and snapshot.snapshot_id in heads.values():
                 raise Unsuitable(
                     "another engine added equality deletes, which may contain the IDs. Compact the table (Athena: "
@@ -187,18 +186,6 @@ class Planner:
         if file.path not in self._may_have:
             self._may_have[file.path] = id_filter.rows(file.entry)
         return self._may_have[file.path]
-
-    def _equality_deletes(self, manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[LiveFile]:
-        for manifest in manifests:
-            if manifest.content != ManifestContent.DELETES:
-                continue
-            if manifest.manifest_path not in self._deletes:
-                self._deletes[manifest.manifest_path] = tuple(
-                    LiveFile(entry.data_file, entry.sequence_number, manifest.manifest_path)
-                    for entry in live_entries(manifest, io)
-                    if entry.data_file.content == DataFileContent.EQUALITY_DELETES
-                )
-            yield from self._deletes[manifest.manifest_path]
 
     def _reveals_id(self, manifest: ManifestFile, id_filter: IdFilter, io: FileIO) -> bool:
         """Return whether a manifest's entries of removed files contain one of the IDs: as a bound or a partition value.

@@ -10,7 +10,7 @@ import io
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
@@ -71,10 +71,10 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A live data file, and the delete files that may apply to it.
+    """A live data file with the delete files that may apply to it, or a live delete file.
 
-    `entry` has only the metrics that its `BranchFiles` keeps. `sequence` is the data sequence number, or None in tables
-    of format version 1. `manifest` is the path of the manifest that contains the entry.
+    The `entry` of a data file has only the metrics that its `BranchFiles` keeps. `sequence` is the data sequence
+    number, or None in tables of format version 1. `manifest` is the path of the manifest that contains the entry.
     """
 
     entry: IcebergFile
@@ -119,8 +119,8 @@ class BranchFiles:
         Metrics use most of an entry's memory.
         """
         self._metrics = frozenset(metrics) if metrics is not None else None
-        self._data: dict[str, Sequence[LiveFile]] = {}
-        self._deletes: dict[str, Sequence[ManifestEntry]] = {}
+        self._files: dict[str, tuple[LiveFile, ...]] = {}
+        """The files in each manifest that has been read, by the manifest's path."""
         self._last_read: frozenset[str] = frozenset()
 
     def on_branch(self, table: Table, branch: str) -> list[LiveFile]:
@@ -137,52 +137,41 @@ class BranchFiles:
         """
         manifests = live_manifests(snapshot, io)
         self._last_read = frozenset(manifest.manifest_path for manifest in manifests)
-        data = self._read(ManifestContent.DATA, manifests, self._data, self._data_files, io)
-        deletes = self._read(ManifestContent.DELETES, manifests, self._deletes, live_entries, io)
+        data = self._read(ManifestContent.DATA, manifests, io)
+        deletes = self.deletes_in(manifests, io)
         if not deletes:
             return data
         index = DeleteIndex(deletes)
         return [replace(file, deletes=index.applying(file.entry, file.sequence)) for file in data]
 
+    def deletes_in(self, manifests: Sequence[ManifestFile], io: FileIO) -> list[LiveFile]:
+        """Return the live delete files in the manifests, with all metrics.
+
+        Raises TableConflict if a manifest cannot be read completely.
+        """
+        return self._read(ManifestContent.DELETES, manifests, io)
+
     def forget_unused(self) -> None:
         """Drop cached manifests that do not belong to the snapshot that was read last."""
-        for cache in (self._data, self._deletes):
-            for path in cache.keys() - self._last_read:
-                del cache[path]
+        for path in self._files.keys() - self._last_read:
+            del self._files[path]
 
-    def manifests_of_deletes(self, table: Table, branch: str) -> frozenset[str]:
-        """Return the paths of the manifests that list a branch's delete files.
-
-        Empty if no snapshot read so far has delete files.
-        """
-        snapshot = table.metadata.snapshot_by_name(branch) if self._deletes else None
-        manifests = live_manifests(snapshot, table.io)
-        return frozenset(
-            manifest.manifest_path for manifest in manifests if manifest.content == ManifestContent.DELETES
-        )
-
-    def _read(
-        self,
-        content: ManifestContent,
-        manifests: Sequence[ManifestFile],
-        cache: dict[str, Sequence[_Value]],
-        read: Callable[[ManifestFile, FileIO], Sequence[_Value]],
-        io: FileIO,
-    ) -> list[_Value]:
+    def _read(self, content: ManifestContent, manifests: Sequence[ManifestFile], io: FileIO) -> list[LiveFile]:
         wanted = [manifest for manifest in manifests if manifest.content == content]
-        missing = [manifest for manifest in wanted if manifest.manifest_path not in cache]
-        results = ExecutorFactory.get_or_create().map(lambda manifest: read(manifest, io), missing)
-        cache |= dict(zip((manifest.manifest_path for manifest in missing), results, strict=True))
-        return [file for manifest in wanted for file in cache[manifest.manifest_path]]
+        missing = [manifest for manifest in wanted if manifest.manifest_path not in self._files]
+        results = ExecutorFactory.get_or_create().map(lambda manifest: self._files_in(manifest, io), missing)
+        self._files |= dict(zip((manifest.manifest_path for manifest in missing), results, strict=True))
+        return [file for manifest in wanted for file in self._files[manifest.manifest_path]]
 
-    def _data_files(self, manifest: ManifestFile, io: FileIO) -> tuple[LiveFile, ...]:
+    def _files_in(self, manifest: ManifestFile, io: FileIO) -> tuple[LiveFile, ...]:
         return tuple(
             LiveFile(self._lean(entry.data_file), entry.sequence_number, manifest.manifest_path)
             for entry in live_entries(manifest, io)
         )
 
     def _lean(self, file: IcebergFile) -> IcebergFile:
-        return lean_entry(file, self._metrics) if self._metrics is not None else file
+        keeps_all = self._metrics is None or file.content != DataFileContent.DATA
+        return file if keeps_all else lean_entry(file, self._metrics or ())
 
 
 class Incomplete(Exception):
@@ -319,55 +308,55 @@ def unneeded_deletes(removed: Iterable[LiveFile], files: Iterable[LiveFile]) -> 
 class _PartitionDeletes:
     """The delete files of one partition, by the paths of the data files to which they apply."""
 
-    for_any_file: list[ManifestEntry] = field(default_factory=list)
+    for_any_file: list[LiveFile] = field(default_factory=list)
     highest: int = -1
     """The highest data sequence number in `for_any_file`."""
-    by_path: dict[bytes, list[ManifestEntry]] = field(default_factory=dict)
-    ranges: list[tuple[bytes, bytes, ManifestEntry]] = field(default_factory=list)
+    by_path: dict[bytes, list[LiveFile]] = field(default_factory=dict)
+    ranges: list[tuple[bytes, bytes, LiveFile]] = field(default_factory=list)
 
-    def add(self, deletes: ManifestEntry) -> None:
-        lower, upper = path_bounds(deletes.data_file)
+    def add(self, deletes: LiveFile) -> None:
+        lower, upper = path_bounds(deletes.entry)
         if lower is None or upper is None:
-            self.highest = max(self.highest, deletes.sequence_number or 0)
+            self.highest = max(self.highest, deletes.sequence or 0)
             self.for_any_file.append(deletes)
         elif lower == upper:
             self.by_path.setdefault(lower, []).append(deletes)
         else:
             self.ranges.append((lower, upper, deletes))
 
-    def applying(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
+    def applying(self, path: str, sequence: int) -> Iterator[LiveFile]:
         if self.highest >= sequence:
-            for entry in self.for_any_file:
+            for deletes in self.for_any_file:
                 # Equality deletes apply to rows of earlier commits. Position deletes also apply to rows of the same
                 # commit.
-                is_of_positions = entry.data_file.content == DataFileContent.POSITION_DELETES
-                if (entry.sequence_number or 0) + is_of_positions > sequence:
-                    yield entry
+                is_of_positions = deletes.entry.content == DataFileContent.POSITION_DELETES
+                if (deletes.sequence or 0) + is_of_positions > sequence:
+                    yield deletes
         yield from self._applying_by_path(path, sequence)
 
-    def _applying_by_path(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
+    def _applying_by_path(self, path: str, sequence: int) -> Iterator[LiveFile]:
         """Yield the delete files whose lowest and highest data file paths enclose `path`."""
         encoded, is_ascii = path.encode(), path.isascii()
-        yield from (deletes for deletes in self.by_path.get(encoded, ()) if (deletes.sequence_number or 0) >= sequence)
-        for lower, upper, entry in self.ranges:
+        yield from (deletes for deletes in self.by_path.get(encoded, ()) if (deletes.sequence or 0) >= sequence)
+        for lower, upper, deletes in self.ranges:
             # The order of non-ASCII bounds is unknown, because writers in Java compare UTF-16 code units.
-            if (entry.sequence_number or 0) >= sequence and (not is_ascii or lower <= encoded <= upper):
-                yield entry
+            if (deletes.sequence or 0) >= sequence and (not is_ascii or lower <= encoded <= upper):
+                yield deletes
 
 
 class DeleteIndex:
     """The delete files of a snapshot, by partition and path."""
 
-    def __init__(self, entries: Iterable[ManifestEntry]) -> None:
+    def __init__(self, files: Iterable[LiveFile]) -> None:
         self._everywhere = _PartitionDeletes()
         self._by_partition: dict[PartitionKey, _PartitionDeletes] = {}
-        for entry in entries:
-            self._group_of(entry.data_file).add(entry)
+        for deletes in files:
+            self._group_of(deletes.entry).add(deletes)
 
     def applying(self, file: IcebergFile, sequence: int | None) -> tuple[IcebergFile, ...]:
         """Return the delete files that may apply to a data file with this data sequence number."""
-        entries = (deletes for group in self._groups(file) for deletes in group.applying(file.file_path, sequence or 0))
-        return tuple(deletes.data_file for deletes in entries)
+        groups = self._groups(file)
+        return tuple(deletes.entry for group in groups for deletes in group.applying(file.file_path, sequence or 0))
 
     def _group_of(self, deletes: IcebergFile) -> _PartitionDeletes:
         # Equality deletes apply to all partitions if their spec has no fields, or only void ones.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from destination_datalake.tables.iceberg.commit import TableOperations
@@ -13,6 +14,7 @@ from destination_datalake.tables.iceberg.pyiceberg_internals import delete_file
 from destination_datalake.tables.iceberg.snapshots.files import (
     BranchFiles,
     DeleteIndex,
+    LiveFile,
     applies_only_to,
     live_entries,
 )
@@ -27,14 +29,12 @@ PATH = "s3://lake/orders/data/b.parquet"
 POSITION, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES
 
 
-def entry(content: DataFileContent, sequence: int, *partition: Any, spec: int = 0, **more: Any) -> ManifestEntry:
+def entry(content: DataFileContent, sequence: int, *partition: Any, spec: int = 0, **more: Any) -> LiveFile:
     file = DataFile.from_args(
         content=content, file_path=PATH, file_format=FileFormat.PARQUET, partition=Record(*partition), **more
     )
     file.spec_id = spec
-    return ManifestEntry.from_args(
-        status=ManifestEntryStatus.ADDED, snapshot_id=1, sequence_number=sequence, data_file=file
-    )
+    return LiveFile(file, sequence, "s3://lake/orders/metadata/m.avro")
 
 
 def paths(lower: str, upper: str) -> dict[str, Any]:
@@ -59,42 +59,40 @@ def paths(lower: str, upper: str) -> dict[str, Any]:
         (entry(EQUALITY, 3), False),
     ],
 )
-def test_a_delete_file_may_apply_to_older_files_of_its_partition(deletes: ManifestEntry, may_apply: bool) -> None:
+def test_a_delete_file_may_apply_to_older_files_of_its_partition(deletes: LiveFile, may_apply: bool) -> None:
     data = entry(DataFileContent.DATA, 4, "eu")
 
-    assert bool(DeleteIndex([deletes]).applying(data.data_file, data.sequence_number)) is may_apply
+    assert bool(DeleteIndex([deletes]).applying(data.entry, data.sequence)) is may_apply
 
 
 def test_paths_that_writers_may_order_differently_are_not_compared() -> None:
     data = entry(DataFileContent.DATA, 4, "eu")
-    data.data_file[1] = "s3://lake/orders/data/\U00010000.parquet"
+    data.entry[1] = "s3://lake/orders/data/\U00010000.parquet"
     deletes = entry(POSITION, 5, "eu", **paths("\ufffe", "\uffff"))
 
-    assert DeleteIndex([deletes]).applying(data.data_file, data.sequence_number)
+    assert DeleteIndex([deletes]).applying(data.entry, data.sequence)
 
 
 def test_a_delete_file_that_refers_to_one_data_file_applies_to_no_other() -> None:
     """Of bounds that a writer has truncated nothing else follows (Iceberg spec: Data File Fields)."""
     data = entry(DataFileContent.DATA, 4, "eu")
     other_data = entry(DataFileContent.DATA, 4, "eu")
-    other_data.data_file[1] = f"{PATH}.other"
+    other_data.entry[1] = f"{PATH}.other"
     deletes = entry(POSITION, 5, "eu", **paths("s3://lake", "s3://lakf"))
-    deletes.data_file = delete_file(
+    referring = delete_file(
         content=POSITION,
         partition=Record("eu"),
         referenced_data_file=PATH,
-        lower_bounds=deletes.data_file.lower_bounds,
-        upper_bounds=deletes.data_file.upper_bounds,
+        lower_bounds=deletes.entry.lower_bounds,
+        upper_bounds=deletes.entry.upper_bounds,
     )
-    deletes.data_file.spec_id = 0
+    referring.spec_id = 0
+    deletes = replace(deletes, entry=referring)
 
-    applying = [
-        bool(DeleteIndex([deletes]).applying(data_entry.data_file, data_entry.sequence_number))
-        for data_entry in (data, other_data)
-    ]
+    applying = [bool(DeleteIndex([deletes]).applying(file.entry, file.sequence)) for file in (data, other_data)]
 
     assert applying == [True, False]
-    assert applies_only_to(deletes.data_file, PATH)
+    assert applies_only_to(deletes.entry, PATH)
 
 
 def test_a_manifest_is_read_once_however_often_live_files_are_asked_for(lake: Lake) -> None:
