@@ -18,7 +18,6 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -66,16 +65,12 @@ class References:
         self._since = since
         self._sorted: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
         self._new = array("Q")
-        self._manifest_lists: set[int] = set()
-        self._manifests: set[int] = set()
-        self._unread: list[ManifestFile] = []
-        """The manifests whose files have not been added yet.
-
-        `_of_unread` contains the hashes of the manifest lists that list them.
-        """
-        self._of_unread: set[int] = set()
+        self._read: set[int] = set()
+        """The hashes of the manifest lists and manifests that the first reader has read."""
         self._confirmed: set[int] = set()
         """The hashes of the manifest lists and manifests that the second reader has confirmed."""
+        self._unread: tuple[Sequence[str], Sequence[ManifestFile]] = ((), ())
+        """The last state's new manifest lists, and the new manifests in them, whose files have not been added yet."""
         self._unconfirmed: tuple[Sequence[str], Sequence[str]] = ((), ())
         """The manifest lists and manifests that the second reader has not confirmed yet."""
 
@@ -94,33 +89,29 @@ class References:
             *(statistics.statistics_path for statistics in (*metadata.statistics, *metadata.partition_statistics))
         )
         snapshots = [snapshot for snapshot in metadata.snapshots if (snapshot.sequence_number or 0) >= self._since]
-        lists = {_hash(snapshot.manifest_list): snapshot.manifest_list for snapshot in snapshots}
-        unread = [path for key, path in lists.items() if key not in self._manifest_lists]
-        with self._unread_forgotten_on_error():
-            for manifests in read_concurrently(lambda path: manifests_of(path, self.io), unread):
-                for manifest in manifests:
-                    path, sequence = manifest.manifest_path, manifest.sequence_number or 0
-                    if sequence >= self._since and (key := _hash(path)) not in self._manifests:
-                        self._manifests.add(key)
-                        self._unread.append(manifest)
-                        self._add(path)
-        self._of_unread |= lists.keys() - self._manifest_lists
-        self._manifest_lists |= lists.keys()
-        self._add(*unread)
+        lists = dict.fromkeys(snapshot.manifest_list for snapshot in snapshots)
+        unread_lists = [path for path in lists if _hash(path) not in self._read]
+        manifests: dict[str, ManifestFile] = {}
+        for listed in read_concurrently(lambda path: manifests_of(path, self.io), unread_lists):
+            for manifest in listed:
+                if (manifest.sequence_number or 0) >= self._since and _hash(manifest.manifest_path) not in self._read:
+                    manifests[manifest.manifest_path] = manifest
+        self._add(*unread_lists, *manifests)
+        self._unread = unread_lists, [*manifests.values()]
         self._confirm_metadata(metadata_location, expired)
 
     def add_files(self) -> None:
-        """Add the data files and delete files in the manifests that have not been read yet."""
-        with self._unread_forgotten_on_error():
-            for files in read_concurrently(lambda manifest: live_files(manifest, self.io), self._unread):
-                self._add(*(file.path for file in files))
-        self._unread, self._of_unread = [], set()
-        lists, manifests = self._unconfirmed
-        for path, paths in zip(manifests, read_concurrently(self._second.live_files, manifests), strict=True):
+        """Add the data files and delete files in the manifests of the state that was added last."""
+        lists, manifests = self._unread
+        for files in read_concurrently(lambda manifest: live_files(manifest, self.io), manifests):
+            self._add(*(file.path for file in files))
+        self._read |= {*map(_hash, lists), *(_hash(manifest.manifest_path) for manifest in manifests)}
+        second_lists, second_manifests = self._unconfirmed
+        second_files = read_concurrently(self._second.live_files, second_manifests)
+        for path, paths in zip(second_manifests, second_files, strict=True):
             self._require(path, paths)
-            self._confirmed.add(_hash(path))
-        self._confirmed |= set(map(_hash, lists))
-        self._unconfirmed = ((), ())
+        self._confirmed |= {*map(_hash, second_lists), *map(_hash, second_manifests)}
+        self._unread = self._unconfirmed = ((), ())
 
     def _confirm_metadata(self, metadata_location: str, expired: Collection[int]) -> None:
         """Raise Disagreement if the second reader finds an object in the metadata that the first one did not find.
@@ -150,17 +141,6 @@ class References:
                 raise Disagreement(
                     f"{source} refers to {path}, but only one of the connector's two readers found this reference"
                 )
-
-    @contextmanager
-    def _unread_forgotten_on_error(self) -> Iterator[None]:
-        """Forget the unread manifests if the block fails. A later state of the table may not refer to them."""
-        try:
-            yield
-        except BaseException:
-            self._manifests -= {_hash(manifest.manifest_path) for manifest in self._unread}
-            self._manifest_lists -= self._of_unread
-            self._unread, self._of_unread = [], set()
-            raise
 
     def are_unreferenced(self, paths: Sequence[str]) -> list[bool]:
         """Return one boolean per path: True if the object is unreferenced."""
