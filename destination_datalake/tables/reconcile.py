@@ -13,13 +13,24 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import SchemaChange, Widen, apply_changes, evolve
 from destination_datalake.schema.glue import describe_type, glue_type
+from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.names import METADATA_NAMES
 from destination_datalake.schema.types import ColumnType, Field
-from destination_datalake.tables.table import TableConflict, TableName, cannot_write, table_conflict
+from destination_datalake.tables.naming import TableOwner, untyped_in
+from destination_datalake.tables.table import (
+    ARCHIVED_PROPERTY,
+    TableConflict,
+    TableName,
+    cannot_write,
+    table_conflict,
+)
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
     from destination_datalake.config.tables import SchemaConflicts
+    from destination_datalake.files.plan import FilePlan
+    from destination_datalake.tables.context import TableContext
+    from destination_datalake.tables.layout import TableLayout
 
 MAX_TYPE_BYTES = 131_072
 """Maximum size of a column's type in bytes (Glue API: Column). It also applies to Iceberg tables in Glue."""
@@ -135,6 +146,11 @@ class Reconciliation:
     columns: tuple[Field, ...]
     conflicts: tuple[Conflict, ...]
 
+    @property
+    def redirected(self) -> dict[str, str]:
+        """The column that stores the values instead, by the name of each column with a conflict."""
+        return {conflict.column: conflict.redirected_to for conflict in self.conflicts}
+
     def comment(self, existing: str) -> str:
         """Return the table comment `existing` with an additional line for each conflict that it does not mention.
 
@@ -173,17 +189,10 @@ def reconcile(
     Raises TableConflict if a metadata column has a different type in the table, if a column cannot hold the stream's
     values and `policy` is `fail`, or if new or changed columns exceed `limits`.
     """
+    if (problem := foreign_metadata_column(existing, metadata)) is not None:
+        raise table_conflict(stream, table, problem)
     sent = (*metadata, *columns)
     evolution = evolve(existing, sent)
-    widened = {change.path[0] for change in evolution.changes if isinstance(change, Widen)}
-    for column, written in zip(metadata, evolution.columns, strict=False):
-        if written != column or column.name in widened:
-            raise table_conflict(
-                stream,
-                table,
-                f"the type of its column {column.name} differs from the type of the connector's metadata column. "
-                "Rename the column",
-            )
     # Catalogs ignore case when they compare names. Messages use the table's spelling.
     spelling = {name.lower(): name for name in existing}
     conflicts = tuple(
@@ -197,6 +206,19 @@ def reconcile(
         _warn_once(stream, table, conflict)
     limits.require(stream, table, existing, apply_changes(existing, evolution.changes))
     return Reconciliation(evolution.changes, evolution.columns[len(metadata) :], conflicts)
+
+
+def foreign_metadata_column(existing: Mapping[str, ColumnType | None], metadata: Sequence[Field]) -> str | None:
+    """Return that a metadata column has a different type in the table, as a clause with a remedy, or None."""
+    evolution = evolve(existing, metadata)
+    widened = {change.path[0] for change in evolution.changes if isinstance(change, Widen)}
+    for column, written in zip(metadata, evolution.columns, strict=True):
+        if written != column or column.name in widened:
+            return (
+                f"the type of its column {column.name} differs from the type of the connector's metadata column. "
+                "Rename the column"
+            )
+    return None
 
 
 @cache
@@ -229,3 +251,57 @@ def _describe(conflicts: Sequence[Conflict]) -> str:
 
 def _table_type(type_: ColumnType | None, type_name: str) -> str:
     return type_name if type_ is None else describe_type(type_)
+
+
+# --- The columns of one sync ------------------------------------------------------------------------------------------
+# Iceberg and Hive tables name the stream's columns, and reconcile them with the table, in the same way.
+
+
+class StreamTable:
+    """What the Iceberg table and the Hive table of a stream share: how the stream's columns become the table's."""
+
+    def __init__(
+        self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
+    ) -> None:
+        self.name = name
+        self._stream = layout.stream
+        self._layout = layout
+        self._location = layout.location
+        self._columns = plan.columns
+        """The stream's columns as in a new table."""
+        self._plan = plan
+        self._owner = owner
+        self._catalog = context.catalog
+        self._sync = context.sync
+        self._archives = context.archives
+        self._journal = context.journal
+
+    def _parameters_of_new_table(self) -> dict[str, str]:
+        archived = {ARCHIVED_PROPERTY: "true"} if self._archives else {}
+        return {**self._owner.parameters(), **self._owner.name_parameters({}, self._columns), **archived}
+
+    def _named(
+        self,
+        owner: TableOwner,
+        parameters: Mapping[str, str],
+        sources: Mapping[str, str | None],
+        types: Mapping[str, ColumnType | None],
+    ) -> tuple[Field, ...]:
+        """Return the stream's columns with their names in the existing table, as in `TableOwner.name_columns`.
+
+        `owner` has the naming rules of this table.
+        """
+        untyped = untyped_in(parameters)
+        is_as_new = untyped is Untyped.INFER and owner.naming == self._owner.naming
+        columns = self._columns if is_as_new else self._layout.columns(owner.naming, untyped)
+        return owner.name_columns(self.name, parameters, sources, columns, types)
+
+    def _reconciled(
+        self, columns: Sequence[Field], existing: Mapping[str, ColumnType | None], type_names: Mapping[str, str]
+    ) -> Reconciliation:
+        """Reconcile the stream's named columns with the existing table (see `reconcile`), and record conflicts."""
+        config, limits = self._layout.config, ColumnLimits.for_stream(self._layout.config, self._stream.id)
+        policy, metadata = config.schema_conflicts, self._plan.metadata
+        reconciled = reconcile(self._stream.id, self.name, columns, existing, type_names, policy, limits, metadata)
+        self._journal.redirected(self.name, reconciled.redirected)
+        return reconciled

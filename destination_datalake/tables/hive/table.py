@@ -33,7 +33,6 @@ from destination_datalake.aws.objects import (
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, apply_changes, evolve
-from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.fencing import Fenced, FencingToken, Recreated
@@ -82,8 +81,8 @@ from destination_datalake.tables.hive.scheme import (
     wanted_scheme,
 )
 from destination_datalake.tables.migration import column_naming, inherited_types
-from destination_datalake.tables.naming import recorded_names, untyped_in
-from destination_datalake.tables.reconcile import ColumnLimits, reconcile
+from destination_datalake.tables.naming import recorded_names
+from destination_datalake.tables.reconcile import StreamTable
 from destination_datalake.tables.table import (
     ARCHIVED_PROPERTY,
     RECREATED,
@@ -103,10 +102,11 @@ if TYPE_CHECKING:
     from destination_datalake.tables.naming import TableOwner
 
 
-class HiveTable:
+class HiveTable(StreamTable):
     """A stream's Hive table (see `Table`). `prepare` determines the folder and the final columns of new files."""
 
     # Set by `prepare`.
+    _named_columns: Sequence[Field]
     _folders: Folders
     _partition_keys: Sequence[Any]
     _scheme: PartitionScheme | None
@@ -119,18 +119,8 @@ class HiveTable:
     def __init__(
         self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
     ) -> None:
-        self.name = name
-        self._stream = layout.stream
-        self._columns = self._stream_columns = plan.columns
-        self._layout = layout
-        self._location = layout.location
-        self._plan = replace(plan, deferred=True)
+        super().__init__(name, layout, replace(plan, deferred=True), owner, context)
         self._access = context.access
-        self._owner = owner
-        self._sync = context.sync
-        self._archives = context.archives
-        self._catalog = context.catalog
-        self._journal = context.journal
         self._glue_table = GlueTable(name, context.access)
         self._in_place = plan.format in WIDENED_IN_PLACE
         self._began = self._published = self._released = self._has_committed = False
@@ -156,17 +146,12 @@ class HiveTable:
         self._partition_keys = table_input.get("PartitionKeys") or []
         # A field must not have the name of a partition key.
         sources = column_sources(table_input) | {key["Name"].lower(): None for key in self._partition_keys}
-        naming = column_naming(self._owner.naming, table_input)
-        parameters = table_input["Parameters"]
-        untyped = untyped_in(parameters)
-        is_as_new = naming == self._owner.naming and untyped is Untyped.INFER
-        columns = self._stream_columns if is_as_new else self._layout.columns(naming, untyped)
-        owner = replace(self._owner, naming=naming)
-        names, types = recorded_names(parameters), column_types(table_input)
-        columns = owner.name_columns(self.name, parameters, sources, columns, types)
-        self._columns = inherited_types(self._stream, columns, table_input)
-        wanted = wanted_scheme(replace(self._layout, known=known_columns(table_input)), self._columns)
-        self._scheme = scheme_of(self._stream.id, self.name, table_input, wanted, self._columns)
+        owner = replace(self._owner, naming=column_naming(self._owner.naming, table_input))
+        parameters, types = table_input["Parameters"], column_types(table_input)
+        names, columns = recorded_names(parameters), self._named(owner, parameters, sources, types)
+        self._named_columns = inherited_types(self._stream, columns, table_input)
+        wanted = wanted_scheme(replace(self._layout, known=known_columns(table_input)), self._named_columns)
+        self._scheme = scheme_of(self._stream.id, self.name, table_input, wanted, self._named_columns)
         location, generation = table_location(table_input), self._stream.generation
         self._location.accept(self._stream.id, self.name, "Hive", location, created=created)
         self._folders = Folders(self._location.content_root(location), self._access)
@@ -187,7 +172,7 @@ class HiveTable:
                 )
             current |= owner.name_parameters(current, columns)
             self._mode = overwrite if overwrite.is_wanted(table_input, self._stream) else append
-            self._mode.begin(table_input, self._columns)
+            self._mode.begin(table_input, self._named_columns)
             if self._archives:
                 current[ARCHIVED_PROPERTY] = "true"
             return self._reconciled_content(table_input)
@@ -196,7 +181,7 @@ class HiveTable:
             self._replan(begin, version)
         self._created = self._glue_table.created
         self._moves = Moves(self._glue_table, self._folders, self._index, self._mode, self._in_place, generation)
-        self._index.warn_of_retyped(self._current, self._columns, self._plan.columns)
+        self._index.warn_of_retyped(self._current, self._named_columns, self._plan.columns)
 
     def is_empty(self) -> bool:
         """Return whether the table's folder, and that of a pending overwrite, contain no objects."""
@@ -314,9 +299,7 @@ class HiveTable:
         """
         self._catalog.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
-        parameters = self._owner.parameters() | self._owner.name_parameters({}, self._columns)
-        if self._archives:
-            parameters[ARCHIVED_PROPERTY] = "true"
+        parameters = self._parameters_of_new_table()
         entry: TableInput = {"Parameters": parameters, "StorageDescriptor": {"Location": location}}
         if not self._stream.overwrites_table:
             save_lowest_generation(entry, self._stream.generation)
@@ -350,16 +333,7 @@ class HiveTable:
         are rewritten are widened only when the first batch needs it. Raises Fenced.
         """
         content, existing = self._mode.content(table_input), column_types(table_input)
-        config = self._layout.config
-        reconciled = reconcile(
-            self._stream.id,
-            self.name,
-            self._columns,
-            content.types,
-            column_type_names(table_input),
-            config.schema_conflicts,
-            ColumnLimits.for_stream(config, self._stream.id),
-        )
+        reconciled = self._reconciled(self._named_columns, content.types, column_type_names(table_input))
         changes = [change for change in reconciled.changes if isinstance(change, AddColumn) or self._in_place]
         types = apply_changes(content.types, changes)
         written = (*METADATA_COLUMNS, *reconciled.columns)
@@ -371,8 +345,6 @@ class HiveTable:
         if types != content.types and not is_published:
             self._mode.set_content(table_input, replace(content, types=types))
         if reconciled.conflicts:
-            redirected = {conflict.column: conflict.redirected_to for conflict in reconciled.conflicts}
-            self._journal.redirected(self.name, redirected)
             table_input["Description"] = reconciled.comment(table_input.get("Description", ""))
         return self._mode.content(table_input), reconciled.columns
 
@@ -413,7 +385,7 @@ class HiveTable:
             self._plan,
             folder=content.folder,
             columns=evolve(content.types, columns).columns,
-            partitioning=None if scheme is None else scheme.partitioning(max_open, self._columns, columns),
+            partitioning=None if scheme is None else scheme.partitioning(max_open, self._named_columns, columns),
         )
         self._planned.add(content.folder)
         return content

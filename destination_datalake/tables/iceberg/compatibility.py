@@ -24,8 +24,7 @@ from destination_datalake.files.plan import DataFile
 from destination_datalake.partitioning.spec import parse_transform
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import CHANGE
-from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
-from destination_datalake.schema.types import Field
+from destination_datalake.schema.evolution import AddColumn, SchemaChange
 from destination_datalake.tables.iceberg.branches import copy_hint, history, summary_value
 from destination_datalake.tables.iceberg.layout import source_paths
 from destination_datalake.tables.iceberg.schema import column_types
@@ -98,20 +97,6 @@ def incompatibility(metadata: TableMetadata) -> str | None:
             f"its columns {' and '.join(ambiguous)} differ only in upper and lower case, so Glue, Athena and Spark "
             "cannot distinguish these columns. Rename one of them (ALTER TABLE ... RENAME COLUMN ... TO ...)"
         )
-    return None
-
-
-def foreign_metadata_column(metadata: TableMetadata, written: Sequence[Field]) -> str | None:
-    """Return the name of a metadata column whose type in the table is unsuitable, or None.
-
-    `written` contains the metadata columns with the types that this connector writes.
-    """
-    types = column_types(metadata)
-    for column in written:
-        if column.name in types:
-            evolution = evolve({column.name: types[column.name]}, [column])
-            if evolution.columns != (column,) or any(isinstance(change, Widen) for change in evolution.changes):
-                return column.name
     return None
 
 

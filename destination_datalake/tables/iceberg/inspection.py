@@ -18,7 +18,6 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.compatibility import (
     UNREADABLE,
-    foreign_metadata_column,
     incompatibility,
     is_of_s3_data_lake,
     required_field_within,
@@ -26,6 +25,8 @@ from destination_datalake.tables.iceberg.compatibility import (
 )
 from destination_datalake.tables.iceberg.dedup.plan import why_unmergeable
 from destination_datalake.tables.iceberg.file_io import S3FileIO
+from destination_datalake.tables.iceberg.schema import column_types
+from destination_datalake.tables.reconcile import foreign_metadata_column
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS
 from destination_datalake.tables.table import TableName
 
@@ -78,12 +79,7 @@ def _problem(metadata: TableMetadata) -> str | None:
     if (problem := incompatibility(metadata) or why_unmergeable(metadata)) is not None:
         return problem
     columns = EPOCH_METADATA_COLUMNS if is_of_s3_data_lake(metadata) else METADATA_COLUMNS
-    if (column := foreign_metadata_column(metadata, columns)) is not None:
-        return (
-            f"the type of its column {column} differs from the type of the connector's metadata column. Rename the "
-            "column"
-        )
-    return None
+    return foreign_metadata_column(column_types(metadata), columns)
 
 
 def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[str]:

@@ -29,7 +29,6 @@ from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, R
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
-from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.fencing import Fenced, FencingToken, Recreated
@@ -79,8 +78,8 @@ from destination_datalake.tables.iceberg.write_modes import (
     properties_of_new_table,
     write_mode,
 )
-from destination_datalake.tables.naming import TableOwner, untyped_in
-from destination_datalake.tables.reconcile import ColumnLimits, Reconciliation, reconcile
+from destination_datalake.tables.naming import TableOwner
+from destination_datalake.tables.reconcile import Reconciliation, StreamTable
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS, column_naming, inherit_types
 from destination_datalake.tables.table import (
     ARCHIVED_PROPERTY,
@@ -120,7 +119,7 @@ A table that is dropped sooner might as well have been dropped right after the s
 """
 
 
-class IcebergTable:
+class IcebergTable(StreamTable):
     """The Iceberg table to which one sync writes a stream (see `Table`).
 
     `prepare` adds the column types, the field IDs and the data folder to the plan for new files.
@@ -129,19 +128,8 @@ class IcebergTable:
     def __init__(
         self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
     ) -> None:
-        self.name = name
-        self._stream = layout.stream
-        self._columns = plan.columns
-        self._schema_conflicts = layout.config.schema_conflicts
-        self._layout = layout
-        self._location = layout.location
-        self._plan = plan
-        self._owner = owner
-        self._catalog = context.catalog
-        self._sync = context.sync
-        self._archives = context.archives
+        super().__init__(name, layout, plan, owner, context)
         self._operations = TableOperations(name, context.catalog)
-        self._journal = context.journal
         self._merges = Merges(name, self._operations, context.jobs, layout.config.dedup.deletes, context.journal)
         self._mode: WriteMode = Append(name, layout.stream)
         self._has_merged = self._has_committed = False
@@ -317,10 +305,8 @@ class IcebergTable:
             **_PROPERTIES,
             "write.parquet.compression-codec": self._plan.codec.lower(),
             **properties_of_new_table(self._stream),
-            **self._owner.parameters(),
-            **self._owner.name_parameters({}, self._columns),
+            **self._parameters_of_new_table(),
             **wanted.properties(),
-            **({ARCHIVED_PROPERTY: "true"} if self._archives else {}),
         }
         spec, order = wanted.new_spec(schema), wanted.iceberg_sort_order(schema)
         self._catalog.ensure(self.name.database)
@@ -365,14 +351,11 @@ class IcebergTable:
         Return Ungoverned if new columns must be committed first, to apply permissions to them.
         """
         self._require_compatible(table.metadata)
-        sources = column_sources(table.metadata)
-        existing, limits = column_types(table.metadata), ColumnLimits.for_stream(self._layout.config, self._stream.id)
+        sources, existing = column_sources(table.metadata), column_types(table.metadata)
         inherited, owner = is_of_s3_data_lake(table.metadata), self._owner
         if inherited:
             owner = replace(owner, naming=column_naming(owner.naming, existing))
-        untyped = untyped_in(table.properties)
-        own = self._columns if untyped is Untyped.INFER else self._layout.columns(self._owner.naming, untyped)
-        columns = owner.name_columns(self.name, table.properties, sources, own, existing)
+        columns = self._named(owner, table.properties, sources, existing)
         for key, value in owner.name_parameters(table.properties, columns).items():
             set_property(key, value, transaction)
         if inherited:
@@ -380,24 +363,13 @@ class IcebergTable:
             self._plan = replace(self._plan, metadata=EPOCH_METADATA_COLUMNS)
         type_names = {field.name: str(field.field_type) for field in table.schema().fields}
         self._journal.columns(self.name, type_names)
-        reconciled = reconcile(
-            self._stream.id,
-            self.name,
-            columns,
-            existing,
-            type_names,
-            self._schema_conflicts,
-            limits,
-            self._plan.metadata,
-        )
+        reconciled = self._reconciled(columns, existing, type_names)
         written = [column.name for column in (*METADATA_COLUMNS, *reconciled.columns)]
         require_all_written(self._stream, self.name, table.metadata, written, reconciled.changes)
         # Promotion to double waits for the first batch: executors must rewrite files for it, and may still be starting.
         deferred = [change for change in reconciled.changes if isinstance(change, Widen) and change.type == Float64()]
         apply_changes([change for change in reconciled.changes if change not in deferred], transaction)
         if reconciled.conflicts:
-            redirections = {conflict.column: conflict.redirected_to for conflict in reconciled.conflicts}
-            self._journal.redirected(self.name, redirections)
             self._add_comment(reconciled, transaction)
         if self._is_ours(table):
             self._wanted_layout(reconciled.columns, known_columns(table.metadata)).apply(transaction)
