@@ -145,7 +145,7 @@ class BlockTables:
         )
         if fitting != self.schema.columns:
             self.schema = _file_schema(fitting, self._plan)
-        ids = self._ids.of(decoded.line_numbers)
+        ids = self._ids.of(decoded.lines.numbers)
         metadata = metadata_columns(ids, decoded, self._plan)
         data = [
             array.cast(field.type, safe=False)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -98,14 +98,35 @@ class RejectedLine(NamedTuple):
     message: str
 
 
-class RowLines(Protocol):
-    """Returns the received line of a row, by the row's number."""
-
-    def __getitem__(self, row: int, /) -> bytes: ...
-
-
 LineNumbers = np.ndarray[Any, np.dtype[np.int64]]
 """The line numbers of rows, in ascending order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines of a block. An index returns a line as received, without its newline.
+
+    `starts` and `ends` are the positions of each line's first byte and of its newline in the block. `numbers` are the
+    numbers of the lines among all decoded lines, starting at 0.
+    """
+
+    block: bytes | memoryview
+    starts: LineNumbers
+    ends: LineNumbers
+    numbers: LineNumbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> bytes:
+        return bytes(self.block[self.starts[index] : self.ends[index]])
+
+    def select(self, indexes: slice | LineNumbers) -> Lines:
+        """Return the lines at these indexes."""
+        return Lines(self.block, self.starts[indexes], self.ends[indexes], self.numbers[indexes])
+
+
+NO_LINES = Lines(b"", np.arange(0), np.arange(0), np.arange(0))
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 """One boolean per row."""
@@ -121,8 +142,7 @@ class Decoded:
     - `changes`: the changes by the source and the connector, as CHANGES_TYPE, or None if there are none.
     - `changed`: the rows that the connector changed, in order.
     - `rejected`: the lines that did not become rows.
-    - `lines`: the received line of each row.
-    - `line_numbers`: for each row, the number of its line among all decoded lines, starting at 0.
+    - `lines`: the line of each row.
     """
 
     extracted_at: pa.Array[Any]
@@ -130,8 +150,7 @@ class Decoded:
     changes: pa.Array[Any] | None
     changed: Sequence[ChangedRow] = ()
     rejected: Sequence[RejectedLine] = ()
-    lines: RowLines = ()
-    line_numbers: LineNumbers = dataclass_field(default_factory=lambda: np.arange(0))
+    lines: Lines = NO_LINES
 
     @property
     def rows(self) -> int:
@@ -141,7 +160,6 @@ class Decoded:
     def filtered(self, kept: Mask) -> Decoded:
         """Return a copy with only the rows for which `kept` is true. All rejected lines are kept."""
         mask = pa.array(kept)
-        rows = np.flatnonzero(kept)
         numbers = np.cumsum(kept) - 1
         changes: Any = None if self.changes is None else self.changes.filter(mask)
         return replace(
@@ -150,17 +168,5 @@ class Decoded:
             columns=[column.filter(mask) for column in self.columns],
             changes=changes if changes is not None and len(changes.flatten()) else None,
             changed=[changed._replace(row=int(numbers[changed.row])) for changed in self.changed if kept[changed.row]],
-            lines=_FilteredLines(self.lines, rows),
-            line_numbers=self.line_numbers[rows],
+            lines=self.lines.select(np.flatnonzero(kept)),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _FilteredLines:
-    """The received lines of selected rows."""
-
-    lines: RowLines
-    rows: LineNumbers
-
-    def __getitem__(self, row: int) -> bytes:
-        return self.lines[int(self.rows[row])]

@@ -20,12 +20,13 @@ from destination_datalake.protocol.json_text import line_bounds
 from destination_datalake.records.decoded import (
     ChangedRow,
     Decoded,
+    Lines,
     RejectedLine,
     ValueChange,
     change_lists,
     changes_array,
 )
-from destination_datalake.records.native import Lines, NativeBlock, NativeDecoder, is_available
+from destination_datalake.records.native import NativeBlock, NativeDecoder, is_available
 from destination_datalake.records.record import CoercedRecord, RejectedRecord, record_coercer, source_changes
 from destination_datalake.records.values.registry import rules_for
 from destination_datalake.records.values.rules import Coercer, Floats, Value
@@ -71,37 +72,33 @@ class BlockDecoder:
         """Decode a block of whole lines, each ending with a newline. Yield the results in parts.
 
         Together, the parts contain each non-empty line once, either as a row or as a rejected line. The order of lines
-        may change. `Decoded.line_numbers` also counts empty lines, and continues across blocks.
+        may change. The numbers of lines also count empty lines, and continue across blocks.
         """
-        view, first = memoryview(block), self._lines
+        view = memoryview(block)
         if self._native is None:
-            refused, count = _all_lines(view)
-            parts = self._decode_one_by_one(view, refused)
+            lines, count = _all_lines(view, self._lines)
+            parts = self._decode_one_by_one(lines)
         else:
-            read = self._native.decode(view)
+            read = self._native.decode(view, self._lines)
             count = read.line_count
             parts = self._decode_block(view, read)
         self._lines += count
         for part in parts:
-            columns = _flatten(part.columns, self._record)
-            yield replace(part, columns=columns, line_numbers=part.line_numbers + first)
+            yield replace(part, columns=_flatten(part.columns, self._record))
 
     def _decode_block(self, block: memoryview, read: NativeBlock) -> Iterator[Decoded]:
-        """Yield the result of a block, beginning with the lines that the native decoder rejected.
-
-        Line numbers are relative to the block.
-        """
-        yield from self._decode_one_by_one(block, read.refused)
+        """Yield the result of a block, beginning with the lines that the native decoder rejected."""
+        yield from self._decode_one_by_one(read.refused)
         cells = _CoercedCells(0)
         for row, column, start, end in read.cells:
             if cells.change_count > BLOCK_CHANGES and row not in cells.changes:
-                yield self._rows(block, read, cells, row)
+                yield self._rows(read, cells, row)
                 cells = _CoercedCells(row)
             cells.add(row, column, bytes(block[start:end]), self._columns)
         if cells.first_row < len(read.lines):
-            yield self._rows(block, read, cells, len(read.lines))
+            yield self._rows(read, cells, len(read.lines))
 
-    def _rows(self, block: memoryview, read: NativeBlock, cells: _CoercedCells, end: int) -> Decoded:
+    def _rows(self, read: NativeBlock, cells: _CoercedCells, end: int) -> Decoded:
         """Return the rows from `cells.first_row` up to `end`. Values in `cells` replace those of the native decoder."""
         first, count = cells.first_row, end - cells.first_row
         columns = [
@@ -110,22 +107,20 @@ class BlockDecoder:
             else array.slice(first, count)
             for number, array in enumerate(read.columns)
         ]
-        lines = read.lines[first:end]
-        received = _ReceivedLines(block, lines)
-        changed = [ChangedRow(row, received[row], changes) for row, changes in cells.changes.items() if changes]
+        lines = read.lines.select(slice(first, end))
+        changed = [ChangedRow(row, lines[row], changes) for row, changes in cells.changes.items() if changes]
         changes = _merged_changes(read.source_changes.slice(first, count), cells.reported, changed)
-        return Decoded(read.extracted_at.slice(first, count), columns, changes, changed, (), received, lines.numbers)
+        return Decoded(read.extracted_at.slice(first, count), columns, changes, changed, (), lines)
 
-    def _decode_one_by_one(self, block: memoryview, lines: Lines) -> Iterator[Decoded]:
+    def _decode_one_by_one(self, lines: Lines) -> Iterator[Decoded]:
         """Decode lines singly. Yield rows and rejected lines after every BLOCK_CHANGES changes, and at the end."""
-        received = _ReceivedLines(block, lines)
         rows: list[CoercedRecord] = []
         kept: list[int] = []
         changed: list[ChangedRow] = []
         rejected: list[RejectedLine] = []
         changes = 0
-        for number in range(len(lines)):
-            line = received[number]
+        for index in range(len(lines)):
+            line = lines[index]
             try:
                 row = self._coerce(line)
             except RejectedRecord as error:
@@ -135,19 +130,18 @@ class BlockDecoder:
                 changed.append(ChangedRow(len(rows), line, new_changes))
                 changes += len(new_changes)
             rows.append(row)
-            kept.append(number)
+            kept.append(index)
             if changes > BLOCK_CHANGES:
-                yield self._from_rows(rows, changed, rejected, block, lines[kept])
+                yield self._from_rows(rows, changed, rejected, lines.select(np.array(kept, np.int64)))
                 rows, kept, changed, rejected, changes = [], [], [], [], 0
         if rows or rejected:
-            yield self._from_rows(rows, changed, rejected, block, lines[kept])
+            yield self._from_rows(rows, changed, rejected, lines.select(np.array(kept, np.int64)))
 
     def _from_rows(
         self,
         rows: Sequence[CoercedRecord],
         changed: Sequence[ChangedRow],
         rejected: Sequence[RejectedLine],
-        block: memoryview,
         lines: Lines,
     ) -> Decoded:
         columns = [
@@ -157,7 +151,7 @@ class BlockDecoder:
         extracted_at = milliseconds.cast(pa.timestamp("us", "UTC"))
         has_any = any(row.changes for row in rows)
         changes = change_lists(len(rows), enumerate(row.changes for row in rows)) if has_any else None
-        return Decoded(extracted_at, columns, changes, changed, rejected, _ReceivedLines(block, lines), lines.numbers)
+        return Decoded(extracted_at, columns, changes, changed, rejected, lines)
 
 
 # --- Values that the native decoder does not accept -----------------------------------------------------------------
@@ -225,22 +219,14 @@ def _merged_changes(
 # --- Lines ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _ReceivedLines:
-    """The lines of a block's rows, as received."""
+def _all_lines(block: memoryview, first_number: int) -> tuple[Lines, int]:
+    """Return the non-empty lines of a block, and the number of all its lines.
 
-    block: memoryview
-    lines: Lines
-
-    def __getitem__(self, row: int) -> bytes:
-        return bytes(self.block[self.lines.starts[row] : self.lines.ends[row]])
-
-
-def _all_lines(block: memoryview) -> tuple[Lines, int]:
-    """Return the non-empty lines of a block, and the number of all its lines."""
+    `first_number` is the number of the first line.
+    """
     starts, ends = line_bounds(np.frombuffer(block, np.uint8))
-    numbers = np.flatnonzero(starts < ends)
-    return Lines(starts[numbers], ends[numbers], numbers), len(ends)
+    lines = Lines(block, starts, ends, np.arange(first_number, first_number + len(ends)))
+    return lines.select(np.flatnonzero(starts < ends)), len(ends)
 
 
 # --- Splitting a segment --------------------------------------------------------------------------------------------

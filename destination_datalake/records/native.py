@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from destination_datalake import native
+from destination_datalake.records.decoded import Lines
 from destination_datalake.records.values.numbers import ExactFloat
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.columns import CHANGE, has_whole_record
@@ -36,8 +37,6 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
-
 _META = Struct((Field("changes", "changes", List(CHANGE)),))
 _EXTRACTED_AT = pa.timestamp("us", "UTC")
 _NUMBERS = 10
@@ -57,22 +56,6 @@ class Cell(NamedTuple):
     column: int
     start: int
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Lines of a block. For each line: the positions of its first byte and its newline, and its number from 0."""
-
-    starts: Numbers
-    ends: Numbers
-    numbers: Numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, rows: slice | Sequence[int]) -> Lines:
-        indexes: Any = rows if isinstance(rows, slice) else np.array(rows, np.intp)
-        return Lines(self.starts[indexes], self.ends[indexes], self.numbers[indexes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +95,8 @@ class NativeDecoder:
         self._types = [arrow_type(_META), *(arrow_type(widest(column.type)) for column in columns)]
         self._is_known = [True, *(_is_known(column.type) for column in columns)]
 
-    def decode(self, block: bytes | memoryview) -> NativeBlock:
-        """Decode a block of whole lines, each ending with a newline.
+    def decode(self, block: bytes | memoryview, first_number: int = 0) -> NativeBlock:
+        """Decode a block of whole lines, each ending with a newline. `first_number` is the number of the first line.
 
         Empty lines count in line numbers, but are neither in `lines` nor in `refused`.
         """
@@ -138,18 +121,14 @@ class NativeDecoder:
             _imported(array, type_) if is_known else _nulls(len(_imported(array, pa.int64())), type_)
             for array, type_, is_known in zip(arrays[1 + _NUMBERS :], self._types, self._is_known, strict=True)
         ]
+        lines, refused = (
+            Lines(block, starts, ends, relative + first_number) for starts, ends, relative in (numbers[:3], numbers[7:])
+        )
         rows, cell_columns, starts, ends = numbers[3:7]
         order = np.lexsort((cell_columns, rows))
         cells = np.stack([rows, cell_columns - 1, starts, ends], axis=1)[order].tolist()
-        return NativeBlock(
-            line_count,
-            extracted_at,
-            meta.field("changes"),
-            columns,
-            Lines(*numbers[:3]),
-            [Cell(*cell) for cell in cells],
-            Lines(*numbers[7:]),
-        )
+        parsed_cells = [Cell(*cell) for cell in cells]
+        return NativeBlock(line_count, extracted_at, meta.field("changes"), columns, lines, parsed_cells, refused)
 
 
 def _imported(array: _ArrowArray, type_: pa.DataType) -> Any:

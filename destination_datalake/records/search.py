@@ -83,7 +83,7 @@ class _ColumnSearch:
         count = block.count(b"\n")
         matches, is_row = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         for decoded in self._decoder.decode(block):
-            numbers = decoded.line_numbers - self._lines
+            numbers = decoded.lines.numbers - self._lines
             is_row[numbers] = True
             matches[numbers] = matches_of(decoded.columns[0], self._wanted)
         self._lines += count

@@ -24,7 +24,7 @@ from destination_datalake.partitioning.spec import (
     SortOrder,
     Truncate,
 )
-from destination_datalake.records.decoded import Decoded
+from destination_datalake.records.decoded import Decoded, Lines
 from destination_datalake.schema.types import Date, Field, Int32, String
 from unit_tests.cloud import BUCKET, Cloud
 
@@ -89,7 +89,7 @@ def block(*orders: Order) -> Decoded:
             pa.array([order.day for order in orders], pa.int32()).cast(pa.date32()),
         ],
         changes=None,
-        line_numbers=places,
+        lines=Lines(b"", places, places, places),
     )
 
 

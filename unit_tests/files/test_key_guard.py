@@ -148,7 +148,7 @@ def test_different_numbers_are_different_keys_or_rejects(type_: ColumnType, text
     # Then each is a row, whose key no other number has, or a reject
     sent: dict[Any, set[decimal.Decimal]] = {}
     for part in parts:
-        for place, key in zip(part.line_numbers, canonical_keys(part.columns[0]).to_pylist(), strict=True):
+        for place, key in zip(part.lines.numbers, canonical_keys(part.columns[0]).to_pylist(), strict=True):
             sent.setdefault(key, set()).add(decimal.Decimal(json.loads(texts[place], parse_float=str, parse_int=str)))
     assert all(len(numbers) == 1 for numbers in sent.values())
     refused = sorted(reject.line for part in parts for reject in part.rejected)
@@ -184,7 +184,7 @@ def test_rejected_records_do_not_change_other_rows(kinds: list[str]) -> None:
     guarded = [keys.refuse(decoded) for decoded in BlockDecoder(READ).decode(b"".join(lines))]
     alone = [*BlockDecoder(READ).decode(b"".join(lines[number] for number in kept))]
 
-    assert sorted(place for part in guarded for place in part.line_numbers) == kept
+    assert sorted(place for part in guarded for place in part.lines.numbers) == kept
     assert rows(guarded) == rows(alone)
     refused = [reject.line + b"\n" for decoded in guarded for reject in decoded.rejected]
     assert sorted(refused) == sorted(line_ for line_, kind in zip(lines, kinds, strict=True) if kind in REFUSED)
@@ -197,7 +197,7 @@ def rows(parts: list[Any]) -> list[tuple[Any, ...]]:
         for row in range(decoded.rows):
             values = [column[row].as_py() for column in (decoded.extracted_at, *decoded.columns)]
             changes = [] if decoded.changes is None else decoded.changes[row].as_py()
-            entries.append((decoded.line_numbers[row], decoded.lines[row], values, changes, changed.get(row)))
+            entries.append((decoded.lines.numbers[row], decoded.lines[row], values, changes, changed.get(row)))
     return [entry[1:] for entry in sorted(entries, key=lambda entry: entry[0])]
 
 

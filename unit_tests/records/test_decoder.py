@@ -267,7 +267,7 @@ def test_empty_lines_are_no_rows_but_have_numbers() -> None:
 
     [decoded] = BlockDecoder([ID]).decode(b"\n" + line(0) + b"\n\n" + line(1) + b"\n")
 
-    assert (values(decoded.columns[0]), decoded.line_numbers.tolist()) == ([0, 1], [1, 3])
+    assert (values(decoded.columns[0]), decoded.lines.numbers.tolist()) == ([0, 1], [1, 3])
 
 
 def test_a_block_s_memory_is_free_as_soon_as_nothing_refers_to_it() -> None:

@@ -222,7 +222,7 @@ from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.schema.types import Field, Int64, String
 columns = [Field("a", "a", Int64()), Field("b", "b", String())]
 for part in BlockDecoder(columns).decode(sys.stdin.buffer.read()):
-    print(part.line_numbers.tolist(), [column.to_pylist() for column in part.columns], len(part.rejected))
+    print(part.lines.numbers.tolist(), [column.to_pylist() for column in part.columns], len(part.rejected))
 """
 
 

@@ -30,7 +30,7 @@ def kept(block: bytes) -> list[str | None]:
     rows = [
         (number, value)
         for part in parts
-        for number, value in zip(part.line_numbers.tolist(), part.columns[0].to_pylist(), strict=True)
+        for number, value in zip(part.lines.numbers.tolist(), part.columns[0].to_pylist(), strict=True)
     ]
     return [value for _, value in sorted(rows)]
 

@@ -108,7 +108,7 @@ def test_raw_ids_ascend_in_the_order_of_lines_blocks_parts_and_batches(
             number += len(numbered)
             sent += [line_number for line_number, kind in numbered if kind not in REFUSED]
             for decoded in decoder.decode(b"".join(line(*numbered_line) for numbered_line in numbered)):
-                of_rows: Any = ids.of(decoded.line_numbers)
+                of_rows: Any = ids.of(decoded.lines.numbers)
                 numbers: Any = decoded.columns[0]
                 rows += zip(of_rows.to_pylist(), numbers.to_pylist(), strict=True)
                 lines = [decoded.lines[row] for row in range(decoded.rows)]
