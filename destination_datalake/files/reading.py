@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from destination_datalake.files.plan import SourceFile
+
+_Batch = TypeVar("_Batch")
 
 
 class UnsupportedFile(Exception):
@@ -178,59 +180,56 @@ class OpenedFile:
         `target` has field IDs at every level. Raises AWS errors. Raises UnsupportedFile before the first row, or later
         if a value does not fit its column.
         """
-        project = self.projection(target)
-        if deleted is None:
-            for group, following in with_following(self.groups):
-                yield from self.read(group, project, following)
-            return
-        groups = [group for group in self.groups if not deleted[group.first : group.first + group.rows].all()]
-        for group, following in with_following(groups):
-            first = group.first
-            for table in self.read(group, project, following):
-                live = ~deleted[first : first + table.num_rows]
-                first += table.num_rows
-                if live.any():
-                    yield table if live.all() else table.filter(pa.array(live))
+        project, groups = self.projection(target), self.groups
+        if deleted is not None:
+            groups = [group for group in groups if not deleted[group.first : group.first + group.rows].all()]
+        for first, table in self.read(groups, project):
+            live = None if deleted is None else ~deleted[first : first + table.num_rows]
+            if live is None or live.all():
+                yield table
+            elif live.any():
+                yield table.filter(pa.array(live))
 
-    def read(self, group: RowGroup, project: Projection, following: RowGroup | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a row group in small batches. Raises AWS errors and UnsupportedFile.
+    def read(self, groups: Sequence[RowGroup], project: Projection) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the rows of these row groups in small batches, each preceded by the position of its first row.
 
-        While the batches are processed, the same columns of the row group `following` are requested from S3.
+        Raises AWS errors and UnsupportedFile.
         """
-        ahead = [] if following is None else byte_ranges(following.metadata, project.columns)
-        self._stored.load(byte_ranges(group.metadata, project.columns), ahead)
-        rows = _batch_rows(group.metadata)
-        with parquet_errors():
-            for batch in self.parquet.iter_batches(rows, [group.number], project.columns, use_threads=False):
-                yield project(batch)
+        return self._batches(groups, project.columns, project)
 
     def values(self, path: Sequence[str], groups: Sequence[RowGroup]) -> Iterator[tuple[int, pa.Array[Any]]]:
-        """Yield the values of one column in these row groups, in batches. Raises AWS errors and UnsupportedFile.
+        """Yield the values of one column in these row groups, in batches like `read`.
 
-        Each batch is preceded by the position of its first row in the file. `path` is the column's name, preceded by
-        the names of enclosing structs.
+        `path` is the column's name, preceded by the names of enclosing structs.
         """
-        name = ".".join(path)
-        for group, following in with_following(groups):
-            ahead = [] if following is None else byte_ranges(following.metadata, [name])
-            self._stored.load(byte_ranges(group.metadata, [name]), ahead)
+
+        def values_of(batch: pa.RecordBatch) -> Any:
+            values: Any = batch.column(path[0])
+            # `struct_field` returns null for a null struct.
+            return pc.struct_field(values, [*path[1:]]) if len(path) > 1 else values
+
+        return self._batches(groups, [".".join(path)], values_of)
+
+    def _batches(
+        self, groups: Sequence[RowGroup], columns: Sequence[str], convert: Callable[[pa.RecordBatch], _Batch]
+    ) -> Iterator[tuple[int, _Batch]]:
+        """Yield the position of the first row of each batch, and the result of `convert` for the batch.
+
+        While the batches of a row group are processed, the columns of the next row group are requested from S3.
+        """
+        for group, following in zip_longest(groups, groups[1:]):
+            ahead = [] if following is None else byte_ranges(following.metadata, columns)
+            self._stored.load(byte_ranges(group.metadata, columns), ahead)
             first, rows = group.first, _batch_rows(group.metadata)
             with parquet_errors():
-                for batch in self.parquet.iter_batches(rows, [group.number], [name], use_threads=False):
-                    values: Any = batch.column(path[0])
-                    # `struct_field` returns null for a null struct.
-                    yield first, pc.struct_field(values, [*path[1:]]) if len(path) > 1 else values
+                for batch in self.parquet.iter_batches(rows, [group.number], [*columns], use_threads=False):
+                    yield first, convert(batch)
                     first += batch.num_rows
 
     def read_group(self, group: RowGroup) -> pa.Table:
         """Return all columns of a row group, in the types of the file. Raises Arrow's errors and AWS errors."""
         self._stored.load(byte_ranges(group.metadata, self.schema.names))
         return self.parquet.read_row_group(group.number, use_threads=False)
-
-
-def with_following(groups: Sequence[RowGroup]) -> Iterator[tuple[RowGroup, RowGroup | None]]:
-    """Yield each row group together with the next one, or with None for the last row group."""
-    return zip_longest(groups, groups[1:])
 
 
 def _batch_rows(group: pq.RowGroupMetaData) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from destination_datalake.files.reading import OpenedFile, StoredFile, with_following
+from destination_datalake.files.reading import OpenedFile, StoredFile
 from unit_tests.cloud import Cloud, during
 from unit_tests.files.stored import field, put
 
@@ -43,13 +43,10 @@ def test_the_next_row_group_is_requested_while_one_is_in_use(lake: Cloud) -> Non
         next(waiting).set()
 
     project = file.projection(SCHEMA)
-    first, second = file.groups[:2]
     with during(lake.access, "before-call.s3.GetObject", notice):
-        for table in file.read(first, project, second):
+        for _, table in file.read(file.groups[:2], project):
             ids += table.column("id").to_pylist()
             assert requested[1].wait(60)
-    for table in file.read(second, project):
-        ids += table.column("id").to_pylist()
 
     assert ids == [*range(2 * ROWS // 3)]
 
@@ -63,12 +60,7 @@ def test_only_columns_that_are_needed_are_requested(lake: Cloud) -> None:
 
     project = file.projection(pa.schema([SCHEMA.field("id")]))
     with during(lake.access, "before-call.s3.GetObject", notice):
-        numbers = [
-            number
-            for group, following in with_following(file.groups)
-            for table in file.read(group, project, following)
-            for number in table.column("id").to_pylist()
-        ]
+        numbers = [number for _, table in file.read(file.groups, project) for number in table.column("id").to_pylist()]
 
     assert numbers == [*range(ROWS)]
     sizes = [

@@ -35,7 +35,6 @@ from destination_datalake.files.reading import (
     deleted_rows,
     naming_file,
     open_files,
-    with_following,
 )
 
 if TYPE_CHECKING:
@@ -213,14 +212,11 @@ def _rows(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: 
             key = project.sources[: len(task.versions.key)]
             alive = (group for group in file.groups if not dead[place][group.first : group.first + group.rows].all())
             groups = [group for group in alive if may_have_keys(group.metadata, key, bounds)]
-            for group, following in with_following(groups):
-                first = group.first
-                for table in file.read(group, project, following):
-                    positions = np.arange(first, first + table.num_rows)
-                    first += table.num_rows
-                    columns: list[Any] = [comparable(column) for column in table.columns]
-                    columns += [np.full(table.num_rows, place, np.int32), positions]
-                    yield pa.table(columns, schema=schema).filter(pa.array(~dead[place][positions]))
+            for first, table in file.read(groups, project):
+                positions = np.arange(first, first + table.num_rows)
+                columns: list[Any] = [comparable(column) for column in table.columns]
+                columns += [np.full(table.num_rows, place, np.int32), positions]
+                yield pa.table(columns, schema=schema).filter(pa.array(~dead[place][positions]))
 
 
 def _columns(task: RemoveTask) -> pa.Schema:

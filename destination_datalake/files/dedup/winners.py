@@ -229,10 +229,9 @@ def read_versions(task: WinnersTask, files: Iterable[StoredFile]) -> Iterator[pa
     for number, stored in enumerate(files, task.first_file):
         with naming_file(stored.source.uri):
             dead = deleted_rows(stored.source, s3)
-            first = 0
-            for table in OpenedFile(stored).rows(wanted):
+            file = OpenedFile(stored)
+            for first, table in file.read(file.groups, file.projection(wanted)):
                 positions = np.arange(first, first + table.num_rows)
-                first += table.num_rows
                 columns = _named(table, task.versions)
                 columns |= {"file": np.full(table.num_rows, number, np.int32), "position": positions}
                 rows = pa.table(columns)
