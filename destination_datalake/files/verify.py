@@ -31,7 +31,6 @@ from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import field_id, has_field_ids
 from destination_datalake.files.plan import (
     COUNTED_DIGITS,
-    UNKNOWN,
     ExpectedColumnStats,
     ExpectedFileStats,
     ExpectedPartition,
@@ -43,7 +42,6 @@ from destination_datalake.files.reading import (
     UnsupportedFile,
     field_ids,
     parquet_errors,
-    parquet_file,
 )
 from destination_datalake.files.scan import RAW_ID
 from destination_datalake.partitioning.spec import (
@@ -182,27 +180,22 @@ def _read_parquet(
     (see `_start_of_sync`). Raises UnsupportedFile and AWS errors.
     """
     with StoredFile(expected.source, s3) as stored, parquet_errors():
-        file = parquet_file(stored)
-        names = file.schema_arrow.names
-        rows, file_schema = file.metadata.num_rows, file.schema_arrow
-        if expected.source.rows not in (UNKNOWN, rows):
-            raise UnsupportedFile(f"contains {rows} rows, but the table's metadata records {expected.source.rows}")
-        if expected.schema is not None and not has_field_ids(expected.schema):
-            _require_columns(file_schema, expected.schema)
-        schema = expected.schema
-        is_projected = schema is not None and has_field_ids(schema) and has_field_ids(file_schema)
+        file, schema = OpenedFile(stored), expected.schema
+        names = file.schema.names
+        if schema is not None and not has_field_ids(schema):
+            _require_columns(file.schema, schema)
+        is_projected = schema is not None and has_field_ids(schema) and has_field_ids(file.schema)
         if schema is not None and is_projected:
             # Read the file like the table's readers: columns by field ID, in the table's current types.
-            opened = OpenedFile(StoredFile(expected.source, s3))
-            sources = opened.projection(schema).sources
-            tables, file_names = opened.rows(schema), dict(zip(schema.names, sources, strict=True))
+            sources = file.projection(schema).sources
+            tables, file_names = file.rows(schema), dict(zip(schema.names, sources, strict=True))
         else:
-            batches = file.iter_batches(use_threads=False)
+            batches = file.parquet.iter_batches(use_threads=False)
             tables, file_names = (pa.Table.from_batches([batch]) for batch in batches), {name: name for name in names}
         checks: list[_ColumnCheck | _PartitionCheck] = [_ColumnCheck(column) for column in expected.columns]
         if expected.partition is not None:
-            target = schema if is_projected else file_schema
-            present = field_ids(file_schema) if is_projected else None
+            target = schema if is_projected else file.schema
+            present = field_ids(file.schema) if is_projected else None
             is_own = expected.partition.folders is not None and RAW_ID in names
             fields = tuple(
                 field
@@ -222,9 +215,9 @@ def _read_parquet(
                 check.add(table)
             if RAW_ID in table.column_names and pa.types.is_string(table.schema.field(RAW_ID).type):
                 _add_units(table.column(RAW_ID), units)
-    if read != rows:
-        raise UnsupportedFile(f"contains {read} readable rows, but its footer records {rows}")
-    return rows, tuple(problem for check in checks for problem in check.problems()), values
+    if read != file.row_count:
+        raise UnsupportedFile(f"contains {read} readable rows, but its footer records {file.row_count}")
+    return read, tuple(problem for check in checks for problem in check.problems()), values
 
 
 class _ColumnCheck:
