@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from destination_datalake.aws.access import Usage, metered
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.config.services import ExecutorCredentials
-    from destination_datalake.files.plan import EncodeTask, EncodeUnit, RewriteTask, Rewritten, UnitResult
+    from destination_datalake.files.plan import EncodeTask, RewriteTask, Rewritten, UnitResult
     from destination_datalake.spark.classic.settings import ClassicSettings
 
 _logger = logging.getLogger(__name__)
@@ -152,16 +153,9 @@ class Engine:
             if len(units) == 1:
                 return [worker_failure(units[0][0].stream, error)]
         _logger.warning("A Spark job failed. Retrying each of its %d units in a separate job.", len(units))
-
-        def encode_alone(unit: EncodeUnit, access: AwsAccess) -> list[UnitResult]:
-            try:
-                return self.run(encode, [EncodeTask((unit,), access)])
-            except JobFailed as error:
-                return [worker_failure(unit.stream, error)]
-
+        tasks_of_units = [[EncodeTask((unit,), access)] for unit, access in units]
         with ThreadPoolExecutor(self.parallelism(), "unit") as jobs:
-            futures = [jobs.submit(encode_alone, unit, access) for unit, access in units]
-        return [result for future in futures for result in future.result()]
+            return [*chain.from_iterable(jobs.map(self.encode, tasks_of_units))]
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
         """Copy files with wider column types in one Spark job, and publish the copies. Return the rewritten files.
