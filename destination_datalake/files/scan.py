@@ -78,12 +78,12 @@ class RowIdTask:
 
 @dataclass(frozen=True, slots=True)
 class RowIdMatches:
-    """The rows that a `RowIdTask` found: their line numbers, by the index of their unit in the task.
+    """The rows that a `RowIdTask` found: their line numbers, by unit.
 
     `rows` is the number of all live rows in the task's files.
     """
 
-    lines: Mapping[int, RowSet]
+    lines: Mapping[str, RowSet]
     rows: int = 0
 
 
@@ -119,13 +119,12 @@ def row_id_tasks(
     return [RowIdTask(share, sorted_units, access) for share in distribute(sources, tasks)]
 
 
-def merge_row_ids(results: Iterable[RowIdMatches], units: Iterable[str]) -> TableRows:
-    """Merge the results of all tasks. `units` must be the units that were passed to `row_id_tasks`."""
-    sorted_units, lines, rows = sorted(units), dict[str, BitMap](), 0
+def merge_row_ids(results: Iterable[RowIdMatches]) -> TableRows:
+    """Merge the results of all tasks."""
+    lines, rows = dict[str, BitMap](), 0
     for result in results:
         rows += result.rows
-        for index, matches in result.lines.items():
-            unit = sorted_units[index]
+        for unit, matches in result.lines.items():
             lines[unit] = lines.get(unit, BitMap()) | matches.rows()
     return TableRows(lines, rows)
 
@@ -155,7 +154,7 @@ def _rows_of_units(task: RowIdTask) -> RowIdMatches:
                 ids = ids.filter(pa.array(~dead[first : first + len(ids)]))
             first += batch.num_rows
             _add_lines(ids, units, lines)
-    return RowIdMatches(row_sets(lines), rows)
+    return RowIdMatches({task.units[index]: matches for index, matches in row_sets(lines).items()}, rows)
 
 
 def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[Mapping[int, BitMap], int]:

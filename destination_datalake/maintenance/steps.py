@@ -250,7 +250,7 @@ def remove_superseded(
         if not units or not state.written:
             return {}
         tasks = row_id_tasks(state.written, units, _SEARCHES, catalog.access_of(table))
-        return merge_row_ids(results_or_raise(engine().run(find_by_row_id, tasks)), units).lines
+        return merge_row_ids(results_or_raise(engine().run(find_by_row_id, tasks))).lines
 
     replaced = build_plan(history, state, rows_of(unindexed_units(history))).replaced_batches
     superseded = _lines(history, replaced)

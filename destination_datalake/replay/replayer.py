@@ -375,7 +375,7 @@ class Replayer:
             return TableRows({})
         engine = self._engine()
         tasks = row_id_tasks(files, units, engine.parallelism(), self._source.catalog.access_of(name))
-        return merge_row_ids(results_or_raise(engine.run(find_by_row_id, tasks)), units)
+        return merge_row_ids(results_or_raise(engine.run(find_by_row_id, tasks)))
 
     def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
         """Return the operations on the source table as a whole. Only a replacement needs `jobs` and `plan`."""

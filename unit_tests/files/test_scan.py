@@ -71,7 +71,7 @@ def search(cloud: Cloud, *sources: SourceFile) -> RowIdMatches | Failed:
 def find_lines(cloud: Cloud, *sources: SourceFile) -> Mapping[str, tuple[int, ...]]:
     result = search(cloud, *sources)
     assert isinstance(result, RowIdMatches), result
-    return {UNITS[unit]: tuple(lines) for unit, lines in merge_row_ids([result], UNITS).lines.items()}
+    return {UNITS[unit]: tuple(lines) for unit, lines in merge_row_ids([result]).lines.items()}
 
 
 @pytest.mark.parametrize(("format", "codec"), KINDS)
@@ -116,7 +116,7 @@ def test_lines_of_one_gzip_member_are_searched_in_bounded_memory(cloud: Cloud) -
         tracemalloc.stop()
 
     assert isinstance(result, RowIdMatches), result
-    assert merge_row_ids([result], UNITS) == TableRows(
+    assert merge_row_ids([result]) == TableRows(
         {unit: BitMap((5,)) for unit, name in UNITS.items() if name == "one"}, 256
     )
     assert peak < 128 * 2**20
@@ -168,7 +168,7 @@ def test_rows_that_position_deletes_remove_are_not_found(cloud: Cloud) -> None:
     result = search(cloud, replace(with_deletes(file, deletes), rows=4))
 
     assert isinstance(result, RowIdMatches), result
-    assert merge_row_ids([result], UNITS) == TableRows({next(iter(UNITS)): BitMap((1, 2))}, 2)
+    assert merge_row_ids([result]) == TableRows({next(iter(UNITS)): BitMap((1, 2))}, 2)
 
 
 def test_deleted_file_fails_the_task_with_its_name(cloud: Cloud) -> None:
@@ -192,8 +192,8 @@ def test_tasks_share_the_files(cloud: Cloud, files: int, tasks: int, sizes: Sequ
 def test_what_all_tasks_have_found_is_one() -> None:
     first, second = RowSet.of(BitMap((1, 5))), RowSet.of(BitMap((0, 5)))
 
-    assert merge_row_ids([], "ab") == TableRows({})
-    assert merge_row_ids([RowIdMatches({0: first}, 3), RowIdMatches({1: first, 0: second}, 4)], "ba") == TableRows(
+    assert merge_row_ids([]) == TableRows({})
+    assert merge_row_ids([RowIdMatches({"a": first}, 3), RowIdMatches({"b": first, "a": second}, 4)]) == TableRows(
         {"a": BitMap((0, 1, 5)), "b": BitMap((1, 5))}, 7
     )
 
@@ -202,7 +202,7 @@ def test_rows_of_other_writers_and_second_copies_are_counted_as_unknown(cloud: C
     result = search(cloud, stored(cloud, "a", rows((UNIT_ONE, [0, 1, 1]), (OTHER_UNIT, [3]))))
 
     assert isinstance(result, RowIdMatches), result
-    assert merge_row_ids([result], UNITS).unknown == 2
+    assert merge_row_ids([result]).unknown == 2
 
 
 def test_a_unit_is_the_beginning_of_its_ids() -> None:

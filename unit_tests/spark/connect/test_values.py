@@ -127,7 +127,7 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (remove, Removed("a", (0, 2), NEW, {1: NEW}, replaced=1, deleted=2, superseded=ROWS)),
     (winners, Winners(1, 2, ROWS, ROWS, INDEX)),
     (consume_versions, Failed(FAILED)),
-    (find_by_row_id, RowIdMatches({0: RowSet(b"\x00\xff"), 7: RowSet(b"")}, 3)),
+    (find_by_row_id, RowIdMatches({"unit": RowSet(b"\x00\xff"), "": RowSet(b"")}, 3)),
     (find_by_row_id, Failed(FAILED)),
     (SEARCH, ColumnMatches({"s3://lake/a": FileMatches(RowSet(b"\x01"), 1)}, ("s3://lake/b",), searched=3)),
     (SEARCH, RowSet(b"\x00\xff")),
