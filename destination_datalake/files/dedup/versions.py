@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.sorting import spark_directory
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+    from duckdb import DuckDBPyConnection
 
 MEMORY_LIMIT_MB = 192
 """DuckDB's memory limit for each Spark task."""
@@ -143,14 +143,15 @@ def comparable(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any] | 
     return column.cast(pa.binary()) if is_text else column
 
 
-def with_parts(connection: DuckDBPyConnection, rows: pa.Table, parts: int) -> DuckDBPyRelation:
-    """Add a column `part`, and return the rows ordered by it.
+def with_parts(connection: DuckDBPyConnection, rows: pa.Table, parts: int) -> pa.Table:
+    """Return the rows with a column `part`: the part, from 0 to `parts` - 1, to which the row's key belongs.
 
-    The column contains the part, from 0 to `parts` - 1, to which the row's key belongs. Equal keys have the same part.
+    Equal keys have the same part.
     """
     connection.register("rows", rows)
     key = ", ".join(_named(rows.schema, "key"))
-    return connection.sql(f"SELECT *, (hash({key}) % {parts})::INTEGER AS part FROM rows ORDER BY part")
+    numbered = connection.sql(f"SELECT *, (hash({key}) % {parts})::INTEGER AS part FROM rows")
+    return cast("pa.Table", numbered.to_arrow_table())
 
 
 def _named(schema: pa.Schema, kind: str) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,8 @@ from destination_datalake.files.reading import (
     naming_file,
     open_files,
 )
+from destination_datalake.partitioning.spec import Identity, PartitionField
+from destination_datalake.partitioning.transforms import by_partition
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -50,6 +52,7 @@ _BLOCK_BYTES = 8 * 1024 * 1024
 """Size, in Arrow bytes, of the blocks of rows that are partitioned by key."""
 
 _PAYLOAD_BYTES = 2 * 1024 * 1024
+_PART = (PartitionField("part", ("part",), Identity()),)
 
 
 def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners | Failed]:
@@ -145,15 +148,12 @@ class _Share:
 
 def _partition(connection: DuckDBPyConnection, table: pa.Table, task: WinnersTask) -> Iterator[tuple[int, bytes]]:
     """Split the rows of a table by the part of their key. Yield payloads, each with the number of its part."""
-    rows = with_parts(connection, table, task.parts).to_arrow_table()
-    # The rows are ordered by part, so a binary search finds the end of each part.
-    ends = np.searchsorted(rows.column("part").to_numpy(), np.arange(task.parts), "right").tolist()
-    rows = rows.drop_columns("part")
-    payload_rows = max(1, rows.num_rows * _PAYLOAD_BYTES // max(1, rows.nbytes))
-    for part, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        for start in range(begin, end, payload_rows):
-            versions = rows.slice(start, min(payload_rows, end - start))
-            yield part, pickle.dumps(_Share(_for_consumers(task), _as_stream(versions)))
+    payload_rows = max(1, table.num_rows * _PAYLOAD_BYTES // max(1, table.nbytes))
+    for (part,), rows in by_partition(with_parts(connection, table, task.parts), _PART):
+        versions = rows.drop_columns("part")
+        for start in range(0, versions.num_rows, payload_rows):
+            stream = _as_stream(versions.slice(start, payload_rows))
+            yield cast("int", part), pickle.dumps(_Share(_for_consumers(task), stream))
 
 
 def _for_consumers(task: WinnersTask) -> WinnersTask:
