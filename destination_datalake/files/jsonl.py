@@ -6,7 +6,7 @@ JSON.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from destination_datalake.aws.objects import GzipUpload, Upload
+from destination_datalake.files.parquet import with_leaf_types
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -76,7 +77,7 @@ class JsonLinesEncoder:
         self._aliases = [f"c{position}" for position in range(len(schema))]
         members = (f"{_literal(name)}, {alias}" for name, alias in zip(schema.names, self._aliases, strict=True))
         self._query = f"SELECT json_object({', '.join(members)})::VARCHAR || chr(10) FROM records"
-        self._schema = _with_types(schema, _for_duckdb)
+        self._schema = with_leaf_types(schema, _for_duckdb)
         self._is_for_duckdb = not any(map(_holds_widest_fraction, schema.types))
         self._max_rows = MAX_ROWS
 
@@ -147,7 +148,7 @@ def _encode_row_by_row(zoneless: pa.Table) -> bytes:
 
     Dates and times are first cast to text, because Python's types have smaller ranges than Arrow's.
     """
-    return _ENCODER.encode_lines(zoneless.cast(_with_types(zoneless.schema, _as_text)).to_pylist())
+    return _ENCODER.encode_lines(zoneless.cast(with_leaf_types(zoneless.schema, _as_text)).to_pylist())
 
 
 def _literal(text: str) -> str:
@@ -155,26 +156,13 @@ def _literal(text: str) -> str:
     return f"""'{text.replace("'", "''")}'"""
 
 
-def _with_types(schema: pa.Schema, change: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
-    """Return the schema with `change` applied to the type of each column and of each leaf of a nested column."""
-    return pa.schema([field.with_type(_changed(field.type, change)) for field in schema])
-
-
-def _changed(type_: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    if pa.types.is_struct(type_):
-        fields = (type_.field(i) for i in range(type_.num_fields))
-        return pa.struct([field.with_type(_changed(field.type, change)) for field in fields])
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_changed(type_.value_type, change)))
-    return change(type_)
-
-
-def _for_duckdb(type_: pa.DataType) -> pa.DataType:
+def _for_duckdb(leaf: pa.Field[Any]) -> pa.DataType:
     """Return the type to which values are cast, so that DuckDB writes them as valid JSON.
 
     Time zones are dropped. Decimals without digits before the point get one more digit, because DuckDB would write them
     as `.5`.
     """
+    type_: pa.DataType = leaf.type
     if isinstance(type_, pa.TimestampType):
         return pa.timestamp(type_.unit)
     if isinstance(type_, pa.Decimal128Type) and type_.precision == type_.scale < _MAX_DIGITS:
@@ -189,5 +177,5 @@ def _holds_widest_fraction(type_: pa.DataType) -> bool:
     return isinstance(type_, pa.Decimal128Type) and type_.scale == _MAX_DIGITS
 
 
-def _as_text(type_: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_temporal(type_) else type_
+def _as_text(leaf: pa.Field[Any]) -> pa.DataType:
+    return pa.string() if pa.types.is_temporal(leaf.type) else leaf.type

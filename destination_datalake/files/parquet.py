@@ -6,7 +6,7 @@ Readers find the columns of a data file by the Iceberg field IDs in the file's s
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -64,19 +64,26 @@ def _numbered(field: pa.Field[Any], path: str, ids: Mapping[str, int]) -> pa.Fie
 
 def promote_floats(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
     """Return the schema with doubles in place of the floats that have these field IDs, at any depth."""
-    return pa.schema([_promoted(field, ids) for field in schema])
+
+    def promoted(leaf: pa.Field[Any]) -> pa.DataType:
+        return pa.float64() if pa.types.is_float32(leaf.type) and field_id(leaf) in ids else leaf.type
+
+    return with_leaf_types(schema, promoted)
 
 
-def _promoted(field: pa.Field[Any], ids: Collection[int]) -> pa.Field[Any]:
+def with_leaf_types(schema: pa.Schema, change: Callable[[pa.Field[Any]], pa.DataType]) -> pa.Schema:
+    """Return the schema with the type that `change` returns for each leaf: a field that is neither struct nor list."""
+    return pa.schema([_with_leaf_types(field, change) for field in schema])
+
+
+def _with_leaf_types(field: pa.Field[Any], change: Callable[[pa.Field[Any]], pa.DataType]) -> pa.Field[Any]:
     type_ = field.type
-    if pa.types.is_float32(type_) and field_id(field) in ids:
-        return field.with_type(pa.float64())
     if pa.types.is_struct(type_):
         children = [type_.field(i) for i in range(type_.num_fields)]
-        return field.with_type(pa.struct([_promoted(child, ids) for child in children]))
+        return field.with_type(pa.struct([_with_leaf_types(child, change) for child in children]))
     if pa.types.is_list(type_):
-        return field.with_type(pa.list_(_promoted(type_.value_field, ids)))
-    return field
+        return field.with_type(pa.list_(_with_leaf_types(type_.value_field, change)))
+    return field.with_type(change(field))
 
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
