@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal as DecimalValue
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -92,25 +92,13 @@ def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
             copy = Path(folder, "copy")
             address = S3Address.parse(source.uri)
             s3.download_file(address.bucket, address.key, str(copy))
-            if expected.kind == "parquet":
-                _require_readable_footer(copy)
-                rows, problems, values = _read_parquet(expected, s3, units)
-                columns = [*values]
-                by_duckdb = _read_parquet_by_duckdb(copy, columns)
-                if by_duckdb is not None and by_duckdb != (rows, *values.values()):
-                    problems = (*problems, _difference((rows, *values.values()), by_duckdb, columns))
-            elif expected.kind == "jsonl":
-                is_gzip = source.uri.endswith(".gz")
-                rows, longest, problems = _read_lines(copy, units, is_gzip=is_gzip)
-                by_duckdb = _read_lines_by_duckdb(copy, longest, is_gzip=is_gzip) if not problems else None
-                if by_duckdb is not None and by_duckdb != (rows,):
-                    problems = (
-                        f"contains {rows} lines according to the connector, but {by_duckdb[0]} according to DuckDB",
-                    )
-                if by_duckdb is not None:
-                    problems = (*problems, *_partition_problems(expected.partition, copy, longest, is_gzip=is_gzip))
-            else:
-                rows, problems, by_duckdb = max(source.rows, 0), (), None
+            match expected.kind:
+                case "parquet":
+                    reading = _verify_parquet(expected, copy, s3, units)
+                case "jsonl":
+                    reading = _verify_lines(expected, copy, units)
+                case _:
+                    reading = _Reading(max(source.rows, 0))
     except UnsupportedFile as error:
         return replace(result, problems=(str(error),))
     except ClientError as error:
@@ -118,7 +106,16 @@ def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
             return replace(result, was_deleted=True)
         raise
     started, foreign = _start_of_sync(source.uri, units)
-    return replace(result, rows=rows, problems=problems + foreign, by_duckdb=by_duckdb is not None, started=started)
+    problems = (*reading.problems, *foreign)
+    return replace(result, rows=reading.rows, problems=problems, by_duckdb=reading.by_duckdb, started=started)
+
+
+class _Reading(NamedTuple):
+    """The fields of a `VerifiedFile` that reading its content has determined."""
+
+    rows: int
+    problems: tuple[str, ...] = ()
+    by_duckdb: bool = False
 
 
 def _size(s3: S3Client, uri: str) -> int | None:
@@ -161,6 +158,20 @@ def _add_units(ids: Any, units: set[str]) -> None:
 # --- Parquet ----------------------------------------------------------------------------------------------------------
 
 
+def _verify_parquet(expected: ExpectedFileStats, copy: Path, s3: S3Client, units: set[str]) -> _Reading:
+    """Read a file in S3, and its copy with DuckDB. Compare both with the metadata.
+
+    The units of the rows are added to `units` (see `_start_of_sync`). Raises UnsupportedFile and AWS errors.
+    """
+    _require_readable_footer(copy)
+    rows, problems, values = _read_parquet(expected, s3, units)
+    counts, columns = (rows, *values.values()), [*values]
+    by_duckdb = _read_parquet_by_duckdb(copy, columns)
+    if by_duckdb is not None and by_duckdb != counts:
+        problems = (*problems, _difference(counts, by_duckdb, columns))
+    return _Reading(rows, problems, by_duckdb is not None)
+
+
 def _require_readable_footer(copy: Path) -> None:
     """Raise UnsupportedFile if the column metadata in the footer contradicts the schema.
 
@@ -194,16 +205,7 @@ def _read_parquet(
             tables, file_names = (pa.Table.from_batches([batch]) for batch in batches), {name: name for name in names}
         checks: list[_ColumnCheck | _PartitionCheck] = [_ColumnCheck(column) for column in expected.columns]
         if expected.partition is not None:
-            target = schema if is_projected else file.schema
-            present = field_ids(file.schema) if is_projected else None
-            is_own = expected.partition.folders is not None and RAW_ID in names
-            fields = tuple(
-                field
-                if _has_source(field, target, present) or (is_own and _is_null_if_missing(field))
-                else replace(field, transform=Void())
-                for field in expected.partition.fields
-            )
-            checks.append(_PartitionCheck(replace(expected.partition, fields=fields)))
+            checks.append(_partition_check(expected.partition, file.schema, schema if is_projected else None))
         values = {name: 0 for name in file_names.values() if name is not None}
         read = 0
         for table in tables:
@@ -285,6 +287,22 @@ class _PartitionCheck:
         place = "manifest" if self._expected.folders is None else "folder"
         for name in sorted(self._differing):
             yield f"contains rows whose value of partition key {name} differs from its {place}"
+
+
+def _partition_check(expected: ExpectedPartition, file: pa.Schema, projected: pa.Schema | None) -> _PartitionCheck:
+    """Return the check of the partition keys whose values the rows determine.
+
+    `file` is the schema of the file. If columns are read by field ID, `projected` is the schema of the rows.
+    """
+    present = None if projected is None else field_ids(file)
+    is_own = expected.folders is not None and RAW_ID in file.names
+    fields = tuple(
+        field
+        if _has_source(field, projected or file, present) or (is_own and _is_null_if_missing(field))
+        else replace(field, transform=Void())
+        for field in expected.fields
+    )
+    return _PartitionCheck(replace(expected, fields=fields))
 
 
 def _is_same_value(transform: Transform, actual: PartitionValue, expected: PartitionValue) -> bool:
@@ -388,6 +406,25 @@ _MAX_UNITS = 100
 """The maximum number of units that are collected per file. Rows of other writers may have a unit each."""
 
 
+def _verify_lines(expected: ExpectedFileStats, copy: Path, units: set[str]) -> _Reading:
+    """Read the copy of a file, by the connector's own reader and by DuckDB. Compare both with the metadata.
+
+    The units of the rows are added to `units` (see `_start_of_sync`). Raises UnsupportedFile.
+    """
+    is_gzip = expected.source.uri.endswith(".gz")
+    rows, longest, problems = _read_lines(copy, units, is_gzip=is_gzip)
+    if problems:
+        return _Reading(rows, problems)
+    options = f"compression = '{'gzip' if is_gzip else 'none'}', maximum_object_size = {max(longest + 1, _LINE_LIMIT)}"
+    lines = f"read_ndjson_objects($1, {options})"
+    by_duckdb = _queried(copy, f"SELECT count(*) FROM {lines}", _first_row)
+    if by_duckdb is None:
+        return _Reading(rows)
+    if by_duckdb != (rows,):
+        problems = (f"contains {rows} lines according to the connector, but {by_duckdb[0]} according to DuckDB",)
+    return _Reading(rows, (*problems, *_partition_problems(expected.partition, copy, lines)), by_duckdb=True)
+
+
 def _read_lines(copy: Path, units: set[str], *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]]:
     """Return the number of lines, the size of the longest line in bytes, and the problems as clauses about the file.
 
@@ -439,26 +476,11 @@ def _read_parquet_by_duckdb(copy: Path, columns: Sequence[str]) -> tuple[int, ..
     return None if row is None else (row[0], *row[1::2])
 
 
-def _read_lines_by_duckdb(copy: Path, longest: int, *, is_gzip: bool) -> tuple[int, ...] | None:
-    """Return the number of JSON lines as DuckDB reads the file, or None if DuckDB needs more memory than its limit.
-
-    `longest` is the size of the longest line in bytes. Raises UnsupportedFile.
-    """
-    return _queried(copy, f"SELECT count(*) FROM {_lines(longest, is_gzip=is_gzip)}", _first_row)
-
-
-def _lines(longest: int, *, is_gzip: bool) -> str:
-    options = f"compression = '{'gzip' if is_gzip else 'none'}', maximum_object_size = {max(longest + 1, _LINE_LIMIT)}"
-    return f"read_ndjson_objects($1, {options})"
-
-
-def _partition_problems(
-    expected: ExpectedPartition | None, copy: Path, longest: int, *, is_gzip: bool
-) -> tuple[str, ...]:
+def _partition_problems(expected: ExpectedPartition | None, copy: Path, lines: str) -> tuple[str, ...]:
     """Compare the partitions of JSON lines with the partition of their file. Return the problems.
 
-    Lines of other writers without the column of a key are skipped, and so are lines with a value of another type.
-    Raises UnsupportedFile.
+    `lines` is the SQL function that reads the lines. Lines of other writers without the column of a key are skipped,
+    and so are lines with a value of another type. Raises UnsupportedFile.
     """
     if expected is None or expected.folders is None:
         return ()
@@ -493,7 +515,6 @@ def _partition_problems(
             check.add(pa.Table.from_batches([batch]).cast(pa.schema(types)))
         return True
 
-    lines = _lines(longest, is_gzip=is_gzip)
     _queried(copy, f"SELECT {', '.join(columns)} FROM {lines} WHERE {' AND '.join(conditions)}", add)
     return tuple(check.problems())
 
