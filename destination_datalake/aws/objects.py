@@ -344,8 +344,7 @@ def folders_in(s3: S3Client, folder: str) -> list[str]:
 def delete_folder(s3: S3Client, uri: str) -> None:
     """Delete all objects in a folder and its subfolders. `uri` is an S3 URI without a trailing slash."""
     for object_uri, _ in listed(s3, uri):
-        address = S3Address.parse(object_uri)
-        s3.delete_object(Bucket=address.bucket, Key=address.key)
+        delete(s3, object_uri)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,15 @@ def worker_failure(stream: StreamId, error: JobFailed) -> NotEncoded:
 _CRASH = re.compile(r"Fatal Python error: ([A-Za-z ]+)")
 
 
+_MAX_REASON_LENGTH = 300
+
+
+def first_reason(lines: Iterable[str], default: str) -> str:
+    """Return the first line of an error text that is not blank, or `default`. At most 300 characters."""
+    line = next((line.strip() for line in lines if line.strip()), default)
+    return line.rstrip(".")[:_MAX_REASON_LENGTH]
+
+
 def end_failure(exit_code: int | None) -> SparkFailed:
     """Return the failure of a Spark that has ended during the sync.
 

@@ -29,6 +29,7 @@ from destination_datalake.spark.backend import (
     Work,
     consumed,
     end_failure,
+    first_reason,
 )
 from destination_datalake.spark.classic.jvm import Jvm, require_java, unknown_user
 from destination_datalake.spark.classic.pyspark_internals import (
@@ -411,7 +412,6 @@ _ERROR = re.compile(
     # The cause follows "Error occurred during initialization of VM".
     r"(?:Error|Exception)\b(?! occurred)|^Invalid|^Unrecognized|insufficient memory|reserve enough space"
 )
-_MAX_REASON_LENGTH = 300
 
 
 def _reason(error: BaseException, output: Sequence[str]) -> str:
@@ -421,8 +421,7 @@ def _reason(error: BaseException, output: Sequence[str]) -> str:
     """
     thrown = java_exception_text(error)
     lines = thrown.splitlines() if thrown is not None else [line for line in output if _ERROR.search(line)]
-    line = next((line.strip() for line in lines if line.strip()), f"{type(error).__name__}: {error}")
-    return line.rstrip(".")[:_MAX_REASON_LENGTH]
+    return first_reason(lines, f"{type(error).__name__}: {error}")
 
 
 def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:

@@ -67,8 +67,7 @@ class Endpoint:
     @classmethod
     def from_options(cls, options: SparkOptions) -> Self:
         """Return the endpoint in the options `spark.remote` and `spark.token`. `spark.remote` must be set."""
-        if options.remote is None:
-            raise AssertionError("no Spark Connect server is configured")
+        assert options.remote is not None
         return cls(options.remote, options.token.get_secret_value() if options.token else None)
 
     @property

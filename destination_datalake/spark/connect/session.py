@@ -26,7 +26,7 @@ from pyspark.sql.types import UserDefinedType
 
 from destination_datalake.errors import FailureType
 from destination_datalake.files.encode import encode
-from destination_datalake.spark.backend import JobsProgress, SparkFailed
+from destination_datalake.spark.backend import JobsProgress, SparkFailed, first_reason
 from destination_datalake.spark.connect import jobs
 from destination_datalake.spark.connect.values import InvalidResults, answers
 from destination_datalake.spark.executors.python import FOLDER, ExecutorPython, shipped
@@ -60,8 +60,6 @@ _SETTINGS: Mapping[str, str] = {
 
 
 # --- Errors -----------------------------------------------------------------------------------------------------------
-
-_MAX_REASON_LENGTH = 300
 
 
 class NoExecutors(Exception):
@@ -169,8 +167,7 @@ def _reason(error: BaseException) -> str:
     """Return the first line of an error message of gRPC or Spark, at most 300 characters."""
     text = str(error)
     details = re.search(r'details = "(.*?)"\n', text, re.DOTALL)
-    line = (details[1] if details else text).strip().splitlines() or [type(error).__name__]
-    return line[0].strip().rstrip(".")[:_MAX_REASON_LENGTH]
+    return first_reason((details[1] if details else text).splitlines(), type(error).__name__)
 
 
 # --- Sessions ---------------------------------------------------------------------------------------------------------
