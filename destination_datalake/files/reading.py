@@ -22,8 +22,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from destination_datalake.aws.objects import S3Address, get
-from destination_datalake.files.dedup.index import may_have_keys
-from destination_datalake.files.dedup.tasks import KeyBounds
 from destination_datalake.files.parquet import PATH_ID, POSITION_ID, field_id
 from destination_datalake.files.plan import UNKNOWN
 from destination_datalake.unforeseen import exhaustion
@@ -385,10 +383,9 @@ def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
     schema = parquet_file(stored).schema_arrow
     path_column, position_column = _column(schema, PATH_ID, "file_path"), _column(schema, POSITION_ID, "pos")
     file = parquet_file(stored, [path_column])
-    bounds = KeyBounds(path, path, has_null=False, has_nan=False)
     for index in range(file.num_row_groups):
         group = file.metadata.row_group(index)
-        if group.num_rows and may_have_keys(group, [path_column], [(bounds,)]):
+        if group.num_rows and _may_have(group, path_column, path):
             columns = [path_column, position_column]
             stored.load(byte_ranges(group, columns))
             for batch in file.iter_batches(_POSITIONS_AT_A_TIME, [index], columns, use_threads=False):
@@ -408,6 +405,20 @@ def _column(schema: pa.Schema, id_: int, name: str) -> str:
     if name not in schema.names:
         raise UnsupportedFile(f"has a position delete file without the column {name}")
     return name
+
+
+def _may_have(group: pq.RowGroupMetaData, column: str, path: str) -> bool:
+    """Return whether a row group may contain deletes of the data file at `path`, according to its statistics."""
+    [chunk] = [chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == column]
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    encoded = path.encode()
+    return _bytes(statistics.min) <= encoded <= _bytes(statistics.max)
+
+
+def _bytes(bound: Any) -> bytes:
+    return bound.encode() if isinstance(bound, str) else bytes(bound)
 
 
 def _is_path(paths: pa.Array[Any], path: str) -> pa.BooleanArray:
