@@ -53,8 +53,11 @@ def _without_nulls(changes: Any) -> pa.ListArray[Any]:
     return cast("pa.ListArray[Any]", changes_array(changes.offsets, whole))
 
 
-class OrderedIds:
-    """Row IDs of one unit (the part of a batch for one task): UUIDs of version 7 that ascend in the order of arrival.
+def row_ids(first_id: bytes, lines: LineNumbers) -> pa.StringArray:
+    """Return the row IDs, as texts, of the lines with these numbers in a unit (the part of a batch for one task).
+
+    Row IDs are UUIDs of version 7 that ascend in the order of arrival. `first_id` is the row ID of line 0, as 16 bytes
+    (see `new_first_id`).
 
     The IDs are monotonic (RFC 9562, 6.2, method 2). Neighbouring IDs differ only in their last digits, so they compress
     to almost nothing. Random IDs would take a sixth of a file. An ID consists of, from the most significant bits:
@@ -66,17 +69,16 @@ class OrderedIds:
 
     All rows of a table therefore have IDs in the order of arrival, regardless of the files that contain the rows.
     """
+    # Repeat the text of the first ID, and overwrite its last eight digits with the digits of the line numbers.
+    rows = len(lines)
+    text = np.tile(np.frombuffer(str(uuid.UUID(bytes=first_id)).encode(), np.uint8), (rows, 1))
+    counted = lines.astype(">u4").view(np.uint8).reshape(rows, COUNTED_DIGITS // 2)
+    text[:, -COUNTED_DIGITS:] = _HEX[counted].view(np.uint8)
+    offsets = np.arange(0, (rows + 1) * _UUID_LENGTH, _UUID_LENGTH, dtype=np.int32)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets.data), pa.py_buffer(text.data))
 
-    def __init__(self, first: bytes) -> None:
-        """Use `first`, a row ID of 16 bytes, as the ID of line 0 (see `first_id`)."""
-        self.first = first
 
-    def of(self, lines: LineNumbers) -> pa.StringArray:
-        """Return the row IDs, as texts, of the lines with these numbers in the unit."""
-        return _ids(self.first, lines)
-
-
-def first_id(ingest_order: IngestOrder) -> bytes:
+def new_first_id(ingest_order: IngestOrder) -> bytes:
     """Return the row ID of line 0 of a unit: a UUID of version 7, as 16 bytes.
 
     The last 32 bits are 0, for line numbers. The 30 bits before them are random.
@@ -86,16 +88,6 @@ def first_id(ingest_order: IngestOrder) -> bytes:
     octets[6] = (octets[6] & 0x0F) | 0x70  # The version, 7.
     octets[8] = (octets[8] & 0x3F) | 0x80  # The variant of RFC 9562.
     return bytes(octets)
-
-
-def _ids(octets: bytes, counters: LineNumbers) -> pa.StringArray:
-    # Repeat the text of the first ID, and overwrite its last eight digits with the digits of the line numbers.
-    rows = len(counters)
-    text = np.tile(np.frombuffer(str(uuid.UUID(bytes=octets)).encode(), np.uint8), (rows, 1))
-    counted = counters.astype(">u4").view(np.uint8).reshape(rows, COUNTED_DIGITS // 2)
-    text[:, -COUNTED_DIGITS:] = _HEX[counted].view(np.uint8)
-    offsets = np.arange(0, (rows + 1) * _UUID_LENGTH, _UUID_LENGTH, dtype=np.int32)
-    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets.data), pa.py_buffer(text.data))
 
 
 def _constant(value: int | None, rows: int) -> pa.Array[Any]:
@@ -129,9 +121,9 @@ class BlockTables:
     If a value of a block does not fit its column, the column is widened for this and all following blocks.
     """
 
-    def __init__(self, plan: FilePlan, ids: OrderedIds) -> None:
+    def __init__(self, plan: FilePlan, first_id: bytes) -> None:
         self._plan = plan
-        self._ids = ids
+        self._first_id = first_id
         self.schema = _file_schema(plan.columns, plan)
 
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:
@@ -145,7 +137,7 @@ class BlockTables:
         )
         if fitting != self.schema.columns:
             self.schema = _file_schema(fitting, self._plan)
-        ids = self._ids.of(decoded.lines.numbers)
+        ids = row_ids(self._first_id, decoded.lines.numbers)
         metadata = metadata_columns(ids, decoded, self._plan)
         data = [
             array.cast(field.type, safe=False)

@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 
 from destination_datalake.aws.access import AwsAccess, Environment
 from destination_datalake.aws.objects import ObjectFailed, rollback_on_error
-from destination_datalake.files.block_tables import OrderedIds
-from destination_datalake.files.block_tables import first_id as new_first_id
+from destination_datalake.files.block_tables import new_first_id
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.plan import (
     KEY_CHANGED,
@@ -70,7 +69,7 @@ def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     is_plain = plan.partitioning is None and plan.sort_order is None
     writer = RollingFileWriter if is_plain else PartitionedFileWriter
     s3_of_files = s3 if plan.vended_access is None else plan.vended_access.client("s3")
-    files = writer(attempt, plan, s3_of_files, ids=OrderedIds(first_id))
+    files = writer(attempt, plan, s3_of_files, first_id)
     formatter = RejectFormatter(unit.rejects, unit.stream, plan.columns, unit.name, time.time_ns() // 1_000_000)
     rejects = RejectWriter(formatter, unit.rejects, attempt, s3)
     sinks = [sink.open(unit.segments, attempt, first_id, s3, plan.spool_folder) for sink in unit.sinks]

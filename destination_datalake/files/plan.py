@@ -60,7 +60,7 @@ class IngestOrder(NamedTuple):
 
 COUNTED_DIGITS = 8
 """The number of hexadecimal digits at the end of a row ID. They contain the number of the row's line in its unit (see
-`OrderedIds`)."""
+`row_ids`)."""
 
 FIRST = IngestOrder(0, 0)
 """The ingest order of a unit whose position in the order of arrival does not matter."""
@@ -263,7 +263,7 @@ class VerifiedFile:
     by_duckdb: bool = False
     """Whether DuckDB, the second reader, has also read the file."""
     started: int | None = None
-    """The start of the sync that wrote the rows, according to their IDs (see `OrderedIds`), in milliseconds since 1970.
+    """The start of the sync that wrote the rows, according to their IDs (see `row_ids`), in milliseconds since 1970.
     None if the name of the file does not contain its batch, or if the rows have no such IDs."""
 
 
@@ -351,7 +351,7 @@ class UnitLines:
     first_record: int
     """The number, from 0, of the first record in the stream's input."""
     first_id: str
-    """The row ID of line 0 (see `OrderedIds`), as 32 hexadecimal digits."""
+    """The row ID of line 0 (see `row_ids`), as 32 hexadecimal digits."""
     sha256: str = ""
     """The hash of the object's bytes. Empty if another program or an earlier version of the connector wrote the
     object."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, assert_never
 import pyarrow as pa
 
 from destination_datalake.aws.objects import Upload, delete_uncommitted
-from destination_datalake.files.block_tables import BlockTables, FileSchema, OrderedIds, Rows, WaitingRows
+from destination_datalake.files.block_tables import BlockTables, FileSchema, Rows, WaitingRows
 from destination_datalake.files.jsonl import JsonLinesEncoder, JsonLinesFileWriter
 from destination_datalake.files.parquet import ROW_GROUP_BYTES, ParquetFileWriter, repetitive_columns
 from destination_datalake.files.plan import DataFile, FileFormat, FilePlan
@@ -244,12 +244,12 @@ class RollingFileWriter:
     Starts a new file when the open file reaches the target size, and when a column is widened.
     """
 
-    def __init__(self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds) -> None:
-        """Write nothing yet. File names start with `name`. `ids` creates the row IDs."""
+    def __init__(self, name: str, plan: FilePlan, s3: S3Client, first_id: bytes) -> None:
+        """Write nothing yet. File names start with `name`. `first_id` is the row ID of line 0."""
         self._name = name
         self._plan = plan
         self._s3 = s3
-        self._tables = BlockTables(plan, ids)
+        self._tables = BlockTables(plan, first_id)
         self._open: OpenFile | None = None
         self._finished: list[DataFile] = []
 
@@ -440,9 +440,9 @@ class PartitionedFileWriter:
     """
 
     def __init__(
-        self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds, waiting_bytes: int = WAITING_BYTES
+        self, name: str, plan: FilePlan, s3: S3Client, first_id: bytes, waiting_bytes: int = WAITING_BYTES
     ) -> None:
-        """Write nothing yet. File names start with `name`. `ids` creates the row IDs.
+        """Write nothing yet. File names start with `name`. `first_id` is the row ID of line 0.
 
         `waiting_bytes` is the maximum size of the rows in memory, in Arrow bytes.
         """
@@ -450,7 +450,7 @@ class PartitionedFileWriter:
         self._fields = plan.partitioning.fields if plan.partitioning is not None else ()
         self._waiting_bytes = waiting_bytes
         self._max_open = min(MAX_OPEN_FILES, plan.partitioning.max_open if plan.partitioning is not None else 1)
-        self._tables = BlockTables(plan, ids)
+        self._tables = BlockTables(plan, first_id)
         self._waiting = WaitingRows(self._tables.schema)
         self._files = PartitionFiles(name, plan, s3, run_bytes=waiting_bytes)
         self._spill = Spill()

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from destination_datalake.files.block_tables import OrderedIds
 from destination_datalake.files.plan import DataFile, FileFormat, FilePlan
 from destination_datalake.partitioning.spec import (
     Identity,
@@ -32,7 +31,7 @@ FOLDER = f"s3://{BUCKET}/shop/orders"
 CITY = PartitionField("city", ("city",), Identity())
 NUMBER = PartitionField("number_trunc", ("number",), Truncate(10))
 YEAR = PartitionField("day_year", ("day",), Since1970("year"))
-IDS = OrderedIds(bytes(16))
+FIRST_ID = bytes(16)
 COLUMNS = (Field("city", "city", String()), Field("number", "number", Int32()), Field("day", "day", Date()))
 
 

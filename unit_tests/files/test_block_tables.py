@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from destination_datalake.files.block_tables import OrderedIds, first_id, metadata_columns
+from destination_datalake.files.block_tables import metadata_columns, new_first_id, row_ids
 from destination_datalake.files.plan import FIRST, FilePlan
 from destination_datalake.records.decoded import CHANGES_TYPE, Decoded
 from destination_datalake.schema.arrow import arrow_type
@@ -20,7 +20,7 @@ CHANGED = [[{"field": "a", "change": "NULLED", "reason": "SOURCE_SERIALIZATION_E
 
 
 def raw_ids(rows: int) -> pa.StringArray:
-    return OrderedIds(first_id(FIRST)).of(np.arange(rows))
+    return row_ids(new_first_id(FIRST), np.arange(rows))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 100_000])

@@ -34,7 +34,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.types import String
 from unit_tests.cloud import BUCKET, Cloud, on_disk
-from unit_tests.files.shop import CITY, IDS, NUMBER, Order, block, plan, rows
+from unit_tests.files.shop import CITY, FIRST_ID, NUMBER, Order, block, plan, rows
 
 pytestmark = pytest.mark.share(3)
 
@@ -108,7 +108,7 @@ def test_unit_that_fails_at_any_request_leaves_nothing(cloud: Cloud, format: Fil
 
     for number in range(5):
         with failing(cloud, number) as sent:
-            writer = PartitionedFileWriter("part", shape, cloud.access.client("s3"), IDS, waiting_bytes=1)
+            writer = PartitionedFileWriter("part", shape, cloud.access.client("s3"), FIRST_ID, waiting_bytes=1)
             try:
                 for decoded in blocks:
                     writer.write(decoded)
@@ -124,7 +124,7 @@ def test_unit_that_fails_at_any_request_leaves_nothing(cloud: Cloud, format: Fil
 @pytest.mark.parametrize("deferred", [False, True])
 def test_failed_unit_withdraws_the_parts_of_open_files(cloud: Cloud, deferred: bool) -> None:
     shape = plan(NUMBER, format="jsonl", deferred=deferred)
-    writer = PartitionedFileWriter("part", shape, cloud.access.client("s3"), IDS, waiting_bytes=1)
+    writer = PartitionedFileWriter("part", shape, cloud.access.client("s3"), FIRST_ID, waiting_bytes=1)
     incompressible = random.Random(1).randbytes(PART_BYTES).hex()
     for number in (10, 20, 30):
         writer.write(block(Order(incompressible, number)))

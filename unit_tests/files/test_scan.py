@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from destination_datalake.archive.objects import row_id_prefix
 from destination_datalake.aws import objects
 from destination_datalake.aws.objects import Upload
-from destination_datalake.files.block_tables import OrderedIds, first_id
+from destination_datalake.files.block_tables import new_first_id, row_ids
 from destination_datalake.files.dedup.tasks import RowSet
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import FIRST, UNKNOWN, FileFormat, SourceFile
@@ -36,14 +36,14 @@ from destination_datalake.files.unit_files import extension, opener
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.files.stored import FOLDER, dead, put, put_deletes, with_deletes
 
-UNIT_ONE, UNIT_TWO, OTHER_UNIT = (first_id(FIRST) for _ in range(3))
+UNIT_ONE, UNIT_TWO, OTHER_UNIT = (new_first_id(FIRST) for _ in range(3))
 UNITS = {row_id_prefix(octets.hex()): name for name, octets in (("one", UNIT_ONE), ("two", UNIT_TWO))}
 
 KINDS: list[tuple[FileFormat, str]] = [("parquet", "ZSTD"), ("jsonl", "GZIP"), ("jsonl", "UNCOMPRESSED")]
 
 
 def ids(first: bytes, *lines: int) -> pa.StringArray:
-    return OrderedIds(first).of(np.array(lines, np.int64))
+    return row_ids(first, np.array(lines, np.int64))
 
 
 def rows(*units: tuple[bytes, Sequence[int]], **columns: Any) -> pa.Table:

@@ -21,7 +21,7 @@ from destination_datalake.schema.types import Int32, Int64
 from unit_tests.cloud import Cloud
 from unit_tests.cloud import cloud as an_account
 from unit_tests.examples import examples
-from unit_tests.files.shop import CITY, FOLDER, IDS, NUMBER, YEAR, Folders, Order, Stored, block, key, plan, rows
+from unit_tests.files.shop import CITY, FIRST_ID, FOLDER, NUMBER, YEAR, Folders, Order, Stored, block, key, plan, rows
 
 ALL_MEMORY, NO_MEMORY = 1 << 27, 1
 
@@ -34,7 +34,7 @@ def account() -> Iterator[Cloud]:
 
 def write(cloud: Cloud, plan: FilePlan, *blocks: Decoded, memory: int = ALL_MEMORY) -> tuple[list[str], list[DataFile]]:
     """The ids that the writer returned, and its files."""
-    writer = PartitionedFileWriter("part", plan, cloud.access.client("s3"), IDS, memory)
+    writer = PartitionedFileWriter("part", plan, cloud.access.client("s3"), FIRST_ID, memory)
     ids = [id_.as_py() for decoded in blocks for id_ in writer.write(decoded)]
     return ids, writer.close()
 

@@ -19,7 +19,7 @@ import pytest
 
 from destination_datalake.aws.objects import Upload
 from destination_datalake.files import verify as verifying
-from destination_datalake.files.block_tables import OrderedIds, first_id
+from destination_datalake.files.block_tables import new_first_id, row_ids
 from destination_datalake.files.parquet import write_position_deletes
 from destination_datalake.files.plan import (
     UNKNOWN,
@@ -340,8 +340,8 @@ def _of_iceberg(
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
 def test_row_ids_tell_the_batch_of_a_file(cloud: Cloud, format: FileFormat) -> None:
     def of_unit(batch: int, part: int) -> pa.Table:
-        ids = OrderedIds(first_id(IngestOrder(1_700_000_000_000 + batch, part)))
-        return pa.table({"_airbyte_raw_id": ids.of(np.arange(3, dtype=np.int64))})
+        first_id = new_first_id(IngestOrder(1_700_000_000_000 + batch, part))
+        return pa.table({"_airbyte_raw_id": row_ids(first_id, np.arange(3, dtype=np.int64))})
 
     def as_file(*units: pa.Table, name: str = "0123456789ab-000002-0001-89abcdef-0000") -> tuple[object, int | None]:
         content, _ = written(cloud, format, "UNCOMPRESSED" if format == "jsonl" else "SNAPPY", pa.concat_tables(units))

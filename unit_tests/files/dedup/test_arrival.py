@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment
-from destination_datalake.files.block_tables import OrderedIds, first_id
+from destination_datalake.files.block_tables import new_first_id, row_ids
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import (
     MIN_TASK_BYTES,
@@ -102,13 +102,13 @@ def test_raw_ids_ascend_in_the_order_of_lines_blocks_parts_and_batches(
     rows: list[tuple[str, int]] = []
     number = 0
     for (batch, part), unit in zip(arrivals, units, strict=False):
-        decoder, ids = BlockDecoder(COLUMNS), OrderedIds(first_id(IngestOrder(STARTED + batch, part)))
+        decoder, first_id = BlockDecoder(COLUMNS), new_first_id(IngestOrder(STARTED + batch, part))
         for kinds_of_lines in unit:
             numbered = [*enumerate(kinds_of_lines, number)]
             number += len(numbered)
             sent += [line_number for line_number, kind in numbered if kind not in REFUSED]
             for decoded in decoder.decode(b"".join(line(*numbered_line) for numbered_line in numbered)):
-                of_rows: Any = ids.of(decoded.lines.numbers)
+                of_rows: Any = row_ids(first_id, decoded.lines.numbers)
                 numbers: Any = decoded.columns[0]
                 rows += zip(of_rows.to_pylist(), numbers.to_pylist(), strict=True)
                 lines = [decoded.lines[row] for row in range(decoded.rows)]
@@ -120,7 +120,7 @@ def test_raw_ids_ascend_in_the_order_of_lines_blocks_parts_and_batches(
 
 @given(milliseconds=st.integers(0, 2**48 - 1), part=st.integers(0, 4095), place=st.integers(0, 2**32 - 1))
 def test_raw_ids_are_uuids_of_version_7_with_batch_part_and_line(milliseconds: int, part: int, place: int) -> None:
-    [text] = OrderedIds(first_id(IngestOrder(milliseconds, part))).of(np.array([place])).to_pylist()
+    [text] = row_ids(new_first_id(IngestOrder(milliseconds, part)), np.array([place])).to_pylist()
 
     id_ = uuid.UUID(text)
     assert str(id_) == text
@@ -131,7 +131,7 @@ def test_raw_ids_are_uuids_of_version_7_with_batch_part_and_line(milliseconds: i
 def test_attempts_at_a_unit_have_raw_ids_of_their_own() -> None:
     order = IngestOrder(STARTED, 0)
 
-    assert len({OrderedIds(first_id(order)).of(np.zeros(1, np.int64)).to_pylist()[0] for _ in range(100)}) == 100
+    assert len({row_ids(new_first_id(order), np.zeros(1, np.int64)).to_pylist()[0] for _ in range(100)}) == 100
 
 
 def test_each_part_of_a_batch_has_its_place() -> None:
