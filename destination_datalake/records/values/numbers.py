@@ -1,4 +1,4 @@
-"""The conversion rules for integers, floats and decimals.
+"""The coercers for integers, floats and decimals (see `Coercer`).
 
 Values of 32-bit columns are converted to 64 bits, because the column may be widened later.
 """
@@ -11,7 +11,7 @@ from math import inf, isfinite, isinf, nan
 
 from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR, TRUNCATED, ValueChange
-from destination_datalake.records.values.rules import BLANKS, Floats, TypeRules, Value, nulled
+from destination_datalake.records.values.rules import BLANKS, Coercer, Floats, Value, nulled
 from destination_datalake.schema.types import Decimal, Float64
 
 # Adjacent repetitions never match the same characters, so matching is linear in the length of the text.
@@ -22,45 +22,42 @@ _INT64_DIGITS = 19
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
-class IntegerRules(TypeRules):
-    """Converts JSON values to 64-bit integers (see `TypeRules`). Any other value becomes null."""
+def coerce_integer(raw: bytes, changes: list[ValueChange]) -> Value:
+    """Convert a JSON number, or a number in a JSON string, to a 64-bit integer. A fraction or overflow becomes null."""
+    if len(raw) < _INT64_DIGITS and (raw.isdigit() or (raw[:1] == b"-" and raw[1:].isdigit())):
+        return int(raw)
+    if raw == NULL:
+        return None
+    number = exact_number(_number_text(raw))
+    if number is None:
+        return nulled(raw, changes, SERIALIZATION_ERROR)
+    if not number:
+        return 0
+    if number.adjusted() >= _INT64_DIGITS:
+        return nulled(raw, changes, FIELD_SIZE_LIMITATION)
+    whole = int(number)
+    if whole != number:
+        return nulled(raw, changes, SERIALIZATION_ERROR)
+    return whole if _SMALLEST <= whole <= _LARGEST else nulled(raw, changes, FIELD_SIZE_LIMITATION)
 
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Convert a JSON number, or a number in a JSON string, to an integer. A fraction or overflow becomes null."""
-        if len(raw) < _INT64_DIGITS and (raw.isdigit() or (raw[:1] == b"-" and raw[1:].isdigit())):
-            return int(raw)
-        if raw == NULL:
-            return None
-        number = exact_number(_number_text(raw))
-        if number is None:
+
+def coerce_float(floats: Floats, raw: bytes, changes: list[ValueChange]) -> Value:
+    """Convert a JSON number, or a number in a JSON string, to the nearest double.
+
+    A number out of range becomes null.
+    """
+    if raw == NULL:
+        return None
+    if raw[0] in b"-0123456789" and raw != b"-Infinity":
+        number = float(raw)
+    else:
+        text = _number_text(raw)
+        if text in _NOT_FINITE and floats is Floats.ANY:
+            return _NOT_FINITE[text]
+        if text is None or not _NUMBER.fullmatch(text):
             return nulled(raw, changes, SERIALIZATION_ERROR)
-        if not number:
-            return 0
-        if number.adjusted() >= _INT64_DIGITS:
-            return nulled(raw, changes, FIELD_SIZE_LIMITATION)
-        whole = int(number)
-        if whole != number:
-            return nulled(raw, changes, SERIALIZATION_ERROR)
-        return whole if _SMALLEST <= whole <= _LARGEST else nulled(raw, changes, FIELD_SIZE_LIMITATION)
-
-
-class FloatRules(TypeRules):
-    """Converts JSON values to the nearest double (see `TypeRules`). A number out of range becomes null."""
-
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Convert a JSON number, or a number in a JSON string, to the nearest double."""
-        if raw == NULL:
-            return None
-        if raw[0] in b"-0123456789" and raw != b"-Infinity":
-            number = float(raw)
-        else:
-            text = _number_text(raw)
-            if text in _NOT_FINITE and self.floats is Floats.ANY:
-                return _NOT_FINITE[text]
-            if text is None or not _NUMBER.fullmatch(text):
-                return nulled(raw, changes, SERIALIZATION_ERROR)
-            number = float(text)
-        return nulled(raw, changes, FIELD_SIZE_LIMITATION) if isinf(number) else number
+        number = float(text)
+    return nulled(raw, changes, FIELD_SIZE_LIMITATION) if isinf(number) else number
 
 
 class ExactFloat(Float64):
@@ -70,44 +67,37 @@ class ExactFloat(Float64):
     """
 
 
-class ExactFloatRules(FloatRules):
-    """Converts numbers in keys to doubles. If the double does not identify the number, reports it as truncated.
+def coerce_exact_float(floats: Floats, raw: bytes, changes: list[ValueChange]) -> Value:
+    """Convert a number in a key to the nearest double. If the double does not identify the number, report a truncation.
 
     A double identifies an integer if it represents the integer exactly. It identifies any other number if its shortest
     decimal text denotes this number.
     """
-
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Convert a JSON number, or a number in a JSON string, to the nearest double. Report lost digits."""
-        number = super().coerce(raw, changes)
-        if isinstance(number, float) and isfinite(number):
-            represented = decimal.Decimal(number) if number.is_integer() else decimal.Decimal(repr(number))
-            if represented != exact_number(_number_text(raw)):
-                changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
-        return number
+    number = coerce_float(floats, raw, changes)
+    if isinstance(number, float) and isfinite(number):
+        represented = decimal.Decimal(number) if number.is_integer() else decimal.Decimal(repr(number))
+        if represented != exact_number(_number_text(raw)):
+            changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
+    return number
 
 
-class DecimalRules(TypeRules):
-    """Converts JSON values to decimals (see `TypeRules`).
+def decimal_coercer(type_: Decimal) -> Coercer:
+    """Return the coercer that converts a JSON number, or a number in a JSON string, to a decimal.
 
     Digits beyond the type's scale are rounded (half to even), which is reported as truncated. A number with too many
     integer digits becomes null.
     """
+    whole_digits = type_.precision - type_.scale
+    unit = decimal.Decimal(1).scaleb(-type_.scale)
+    exact = decimal.Context(
+        prec=type_.precision,
+        rounding=decimal.ROUND_HALF_EVEN,
+        Emin=decimal.MIN_EMIN,
+        Emax=decimal.MAX_EMAX,
+        traps=[decimal.InvalidOperation],
+    )
 
-    def __init__(self, type_: Decimal, floats: Floats) -> None:
-        super().__init__(type_, floats)
-        self._whole_digits = type_.precision - type_.scale
-        self._unit = decimal.Decimal(1).scaleb(-type_.scale)
-        self._exact = decimal.Context(
-            prec=type_.precision,
-            rounding=decimal.ROUND_HALF_EVEN,
-            Emin=decimal.MIN_EMIN,
-            Emax=decimal.MAX_EMAX,
-            traps=[decimal.InvalidOperation],
-        )
-
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Convert a JSON number, or a number in a JSON string, to a decimal."""
+    def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
         if raw == NULL:
             return None
         number = exact_number(_number_text(raw))
@@ -115,15 +105,17 @@ class DecimalRules(TypeRules):
             return nulled(raw, changes, SERIALIZATION_ERROR)
         if not number:
             return decimal.Decimal(0)
-        if number.adjusted() >= self._whole_digits:
+        if number.adjusted() >= whole_digits:
             return nulled(raw, changes, FIELD_SIZE_LIMITATION)
         try:
-            kept = number.quantize(self._unit, context=self._exact)
+            kept = number.quantize(unit, context=exact)
         except decimal.InvalidOperation:  # Rounding up has added an integer digit.
             return nulled(raw, changes, FIELD_SIZE_LIMITATION)
         if kept != number:
             changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
         return kept
+
+    return coerce
 
 
 def exact_number(text: str | None) -> decimal.Decimal | None:

@@ -1,14 +1,14 @@
 """The conversion rules for all column types.
 
-This module contains the rules for booleans, strings, JSON text, objects and lists. The modules `numbers` and `temporal`
-contain the others.
+This module contains the coercers for booleans, strings, JSON text, objects and lists. The modules `numbers` and
+`temporal` contain the others.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from destination_datalake.protocol.json_text import (
@@ -19,14 +19,15 @@ from destination_datalake.protocol.json_text import (
 )
 from destination_datalake.records.decoded import SERIALIZATION_ERROR, ValueChange
 from destination_datalake.records.values.numbers import (
-    DecimalRules,
     ExactFloat,
-    ExactFloatRules,
-    FloatRules,
-    IntegerRules,
+    coerce_exact_float,
+    coerce_float,
+    coerce_integer,
+    decimal_coercer,
 )
 from destination_datalake.records.values.rules import (
     MAX_CHANGES,
+    Coercer,
     Floats,
     TooManyChanges,
     TypeRules,
@@ -35,7 +36,8 @@ from destination_datalake.records.values.rules import (
     prepend_step,
     with_key,
 )
-from destination_datalake.records.values.temporal import DateRules, TimestampRules
+from destination_datalake.records.values.temporal import coerce_date, timestamp_coercer
+from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -56,46 +58,34 @@ from destination_datalake.schema.types import (
 @lru_cache(maxsize=1024)
 def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
     """Return the conversion rules for a type. They are cached, because rules for nested types are slow to create."""
-    if isinstance(type_, ExactFloat):  # This is not a column type, but another way to read a float column.
-        return ExactFloatRules(type_, floats)
-    return RULES[type(type_)](type_, floats)
+    # ExactFloat is not a column type, but another way to read a float column.
+    is_exact = isinstance(type_, ExactFloat)
+    coerce = partial(coerce_exact_float, floats) if is_exact else RULES[type(type_)](type_, floats)
+    return TypeRules(arrow_type(widest(type_)), coerce)
 
 
 # --- Booleans, strings, JSON text -------------------------------------------------------------------------------------
 
 
-class BooleanRules(TypeRules):
-    """Converts JSON values to booleans (see `TypeRules`). Accepts only `true` and `false`."""
-
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the boolean for `true` or `false`. Any other value becomes null."""
-        if raw == b"true":
-            return True
-        if raw == b"false":
-            return False
-        return None if raw == NULL else nulled(raw, changes, SERIALIZATION_ERROR)
+def coerce_boolean(raw: bytes, changes: list[ValueChange]) -> Value:
+    """Return the boolean for `true` or `false`. Any other value becomes null."""
+    if raw == b"true":
+        return True
+    if raw == b"false":
+        return False
+    return None if raw == NULL else nulled(raw, changes, SERIALIZATION_ERROR)
 
 
-class StringRules(TypeRules):
-    """Converts JSON values to text (see `TypeRules`): a string to its content, any other value to its JSON text."""
-
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the unescaped content of a JSON string, or the JSON text of any other value."""
-        if raw[:1] != b'"':
-            return _json_text(raw, changes)
-        text = string_or_none(raw)
-        return nulled(raw, changes, SERIALIZATION_ERROR) if text is None else text
+def coerce_string(raw: bytes, changes: list[ValueChange]) -> Value:
+    """Return the unescaped content of a JSON string, or the JSON text of any other value."""
+    if raw[:1] != b'"':
+        return coerce_json_text(raw, changes)
+    text = string_or_none(raw)
+    return nulled(raw, changes, SERIALIZATION_ERROR) if text is None else text
 
 
-class JsonTextRules(TypeRules):
-    """Converts JSON values to their JSON text, exactly as received (see `TypeRules`)."""
-
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the JSON text unchanged. Text that is not valid JSON in UTF-8 becomes null."""
-        return _json_text(raw, changes)
-
-
-def _json_text(raw: bytes, changes: list[ValueChange]) -> Value:
+def coerce_json_text(raw: bytes, changes: list[ValueChange]) -> Value:
+    """Return the JSON text, exactly as received. Text that is not valid JSON in UTF-8 becomes null."""
     if raw == NULL:
         return None
     try:
@@ -114,68 +104,66 @@ def _no_constant(name: str) -> None:
 # --- Objects and lists ------------------------------------------------------------------------------------------------
 
 
-class StructRules(TypeRules):
-    """Converts JSON objects to structs (see `TypeRules`). Keys of members become names of fields."""
+def struct_coercer(type_: Struct, floats: Floats) -> Coercer:
+    """Return the coercer that converts a JSON object to a dict of its members, by field name.
 
-    def __init__(self, type_: Struct, floats: Floats) -> None:
-        super().__init__(type_, floats)
-        self._coercers = [
-            (field.source, field.name, with_key(field.source, rules_for(field.type, floats).coerce))
-            for field in type_.fields
-        ]
+    Missing members are null. For duplicate keys, the last one wins.
+    """
+    coercers = [
+        (field.source, field.name, with_key(field.source, rules_for(field.type, floats).coerce))
+        for field in type_.fields
+    ]
 
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the members of an object as a dict, by field name. Missing members are null.
-
-        For duplicate keys, the last one wins.
-        """
+    def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
         if raw == NULL:
             return None
         members = members_or_none(raw)
         if members is None:
             return nulled(raw, changes, SERIALIZATION_ERROR)
-        return {name: coercer(members.get(source, NULL), changes) for source, name, coercer in self._coercers}
+        return {name: coercer(members.get(source, NULL), changes) for source, name, coercer in coercers}
+
+    return coerce
 
 
-class ListRules(TypeRules):
-    """Converts JSON arrays to lists (see `TypeRules`). All elements get the same type."""
+def list_coercer(type_: List, floats: Floats) -> Coercer:
+    """Return the coercer that converts a JSON array to the list of its elements, which all get the same type.
 
-    def __init__(self, type_: List, floats: Floats) -> None:
-        super().__init__(type_, floats)
-        self._coerce_element = rules_for(type_.element, floats).coerce
+    The coercer raises TooManyChanges after MAX_CHANGES changes in the record.
+    """
+    coerce_element = rules_for(type_.element, floats).coerce
 
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the elements of an array. Raises TooManyChanges after MAX_CHANGES changes in the record."""
+    def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
         if raw == NULL:
             return None
         elements = elements_or_none(raw)
         if elements is None:
             return nulled(raw, changes, SERIALIZATION_ERROR)
-        coerce = self._coerce_element
         values: list[Value] = []
         for i, element in enumerate(elements):
             before = len(changes)
-            values.append(coerce(element, changes))
+            values.append(coerce_element(element, changes))
             if len(changes) != before:
                 if len(changes) > MAX_CHANGES:
                     raise TooManyChanges
                 prepend_step(str(i), changes, before)
         return values
 
+    return coerce
+
 
 # --- The table --------------------------------------------------------------------------------------------------------
 
-RULES: Mapping[type[ColumnType], Callable[[Any, Floats], TypeRules]] = {
-    Boolean: BooleanRules,
-    Int32: IntegerRules,
-    Int64: IntegerRules,
-    Float32: FloatRules,
-    Float64: FloatRules,
-    Decimal: DecimalRules,
-    String: StringRules,
-    Json: JsonTextRules,
-    Date: DateRules,
-    Timestamp: TimestampRules,
-    Struct: StructRules,
-    List: ListRules,
+RULES: Mapping[type[ColumnType], Callable[[Any, Floats], Coercer]] = {
+    Boolean: lambda _, __: coerce_boolean,
+    Int32: lambda _, __: coerce_integer,
+    Int64: lambda _, __: coerce_integer,
+    Float32: lambda _, floats: partial(coerce_float, floats),
+    Float64: lambda _, floats: partial(coerce_float, floats),
+    Decimal: lambda type_, _: decimal_coercer(type_),
+    String: lambda _, __: coerce_string,
+    Json: lambda _, __: coerce_json_text,
+    Date: lambda _, __: coerce_date,
+    Timestamp: lambda type_, _: timestamp_coercer(type_),
+    Struct: struct_coercer,
+    List: list_coercer,
 }

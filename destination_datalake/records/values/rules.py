@@ -11,15 +11,13 @@ other texts, and define the correct result.
 from __future__ import annotations
 
 import decimal
-from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 import pyarrow as pa
 
 from destination_datalake.records.decoded import NULLED, SERIALIZATION_ERROR, ValueChange
-from destination_datalake.schema.arrow import arrow_type, widest
-from destination_datalake.schema.types import ColumnType
 
 Value = None | bool | int | float | decimal.Decimal | str | dict[str, "Value"] | list["Value"]
 """A converted value, which `pyarrow.array(values, arrow_type(widest(column.type)))` accepts.
@@ -108,7 +106,8 @@ def path_step(key: str) -> str:
 # --- Rules ------------------------------------------------------------------------------------------------------------
 
 
-class TypeRules(ABC):
+@dataclass(frozen=True, slots=True)
+class TypeRules:
     """The rules that convert any JSON value to one column type.
 
     The native decoder is faster, but accepts only regular values. These rules convert all other values.
@@ -116,14 +115,7 @@ class TypeRules(ABC):
 
     arrow_type: pa.DataType
     """The Arrow type of the converted values. Numbers have 64 bits."""
-
-    def __init__(self, type_: ColumnType, floats: Floats) -> None:
-        self.arrow_type = arrow_type(widest(type_))
-        self.floats = floats
-
-    @abstractmethod
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Convert the JSON text of a value. Append its changes to `changes`. This method is a `Coercer`."""
+    coerce: Coercer
 
     def coercer(self, source: str) -> Coercer:
         """Return the coercer for a column of this type. `source` starts the paths of its changes.

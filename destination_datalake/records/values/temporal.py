@@ -1,15 +1,16 @@
-"""The conversion rules for dates (days since 1970-01-01) and timestamps (microseconds since then)."""
+"""The coercers (see `Coercer`) for dates (days since 1970-01-01) and timestamps (microseconds since then)."""
 
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
+from collections.abc import Callable
 from datetime import date
+from functools import partial
 from typing import NamedTuple
 
 from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR, TRUNCATED, ValueChange
-from destination_datalake.records.values.rules import BLANKS, Floats, TypeRules, Value, nulled
+from destination_datalake.records.values.rules import BLANKS, Coercer, Value, nulled
 from destination_datalake.schema.types import Timestamp
 
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -20,57 +21,51 @@ _DAY = 86_400 * _SECOND
 _EARLIEST, _LATEST = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
 
 
-class _TemporalRules(TypeRules):
-    """The rules that dates and timestamps have in common."""
-
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Convert the text in a JSON string to a date or timestamp.
-
-        If the text is more precise than the type, the value is truncated, and the change is reported. A leap second is
-        reported, too.
-        """
-        if raw == NULL:
-            return None
-        try:
-            moment = _moment(raw)
-            value, is_cut = self._value_of(moment)
-        except ValueError:
-            return nulled(raw, changes, SERIALIZATION_ERROR)
-        except OverflowError:
-            return nulled(raw, changes, FIELD_SIZE_LIMITATION)
-        if is_cut or moment.is_leap:
-            changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw, not is_cut))
-        return value
-
-    @abstractmethod
-    def _value_of(self, moment: _Moment) -> tuple[int, bool]:
-        """Return the value, and whether it was truncated. Raises OverflowError if it is out of range."""
+def coerce_date(raw: bytes, changes: list[ValueChange]) -> Value:
+    """Convert the text in a JSON string to a date, as days since 1970-01-01. A time of day is dropped."""
+    return _coerce(raw, changes, _day_of)
 
 
-class DateRules(_TemporalRules):
-    """Converts JSON strings to dates, as days since 1970-01-01 (see `TypeRules`). A time of day is dropped."""
-
-    def _value_of(self, moment: _Moment) -> tuple[int, bool]:
-        if moment.day > _LAST_DAY:
-            raise OverflowError("a year after 9999")
-        return moment.day, bool(moment.time or moment.is_finer)
-
-
-class TimestampRules(_TemporalRules):
-    """Converts JSON strings to timestamps, as microseconds since 1970-01-01T00:00 (see `TypeRules`).
+def timestamp_coercer(type_: Timestamp) -> Coercer:
+    """Return the coercer that converts the text in a JSON string to microseconds since 1970-01-01T00:00.
 
     If the type is zoned, timestamps are converted to UTC. Otherwise they are local times, and an offset is ignored.
     """
+    return partial(_coerce, value_of=partial(_instant_of, zoned=bool(type_.zoned)))
 
-    def __init__(self, type_: Timestamp, floats: Floats) -> None:
-        super().__init__(type_, floats)
-        self._zoned = type_.zoned
 
-    def _value_of(self, moment: _Moment) -> tuple[int, bool]:
-        instant = moment.day * _DAY + moment.time - (moment.ahead if self._zoned else 0)
-        if not _EARLIEST <= instant <= _LATEST:
-            raise OverflowError("a year before 1 or after 9999")
-        return instant, moment.is_finer
+def _coerce(raw: bytes, changes: list[ValueChange], value_of: Callable[[_Moment], tuple[int, bool]]) -> Value:
+    """Convert the text in a JSON string to a date or timestamp.
+
+    `value_of` returns the value, and whether it was truncated. It raises OverflowError if the value is out of range. If
+    the text is more precise than the type, the value is truncated, and the change is reported. A leap second is
+    reported, too.
+    """
+    if raw == NULL:
+        return None
+    try:
+        moment = _moment(raw)
+        value, is_cut = value_of(moment)
+    except ValueError:
+        return nulled(raw, changes, SERIALIZATION_ERROR)
+    except OverflowError:
+        return nulled(raw, changes, FIELD_SIZE_LIMITATION)
+    if is_cut or moment.is_leap:
+        changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw, not is_cut))
+    return value
+
+
+def _day_of(moment: _Moment) -> tuple[int, bool]:
+    if moment.day > _LAST_DAY:
+        raise OverflowError("a year after 9999")
+    return moment.day, bool(moment.time or moment.is_finer)
+
+
+def _instant_of(moment: _Moment, *, zoned: bool) -> tuple[int, bool]:
+    instant = moment.day * _DAY + moment.time - (moment.ahead if zoned else 0)
+    if not _EARLIEST <= instant <= _LATEST:
+        raise OverflowError("a year before 1 or after 9999")
+    return instant, moment.is_finer
 
 
 # --- The moment of a text -------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.decoded import SERIALIZATION_ERROR, Decoded, ValueChange
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.values.registry import RULES, rules_for
-from destination_datalake.records.values.rules import Floats, TypeRules, Value, nulled
+from destination_datalake.records.values.rules import Floats, Value, nulled
 from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.rejects.writer import RejectFormatter, RowKey
 from destination_datalake.schema.arrow import ARROW
@@ -39,18 +39,15 @@ class TimeOfDay:
     """A time of day in microseconds, without a zone."""
 
 
-class TimeOfDayRules(TypeRules):
-    """Microseconds since midnight."""
-
-    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the microseconds of a time that may lack its seconds."""
-        if raw == NULL:
-            return None
-        match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d{1,6}))?)?", string_or_none(raw) or "")
-        if match is None:
-            return nulled(raw, changes, SERIALIZATION_ERROR)
-        hour, minute, second, fraction = match.groups(default="0")
-        return (int(hour) * 3600 + int(minute) * 60 + int(second)) * 1_000_000 + int(fraction.ljust(6, "0"))
+def coerce_time_of_day(raw: bytes, changes: list[ValueChange]) -> Value:
+    """Return the microseconds since midnight of a time that may lack its seconds."""
+    if raw == NULL:
+        return None
+    match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d{1,6}))?)?", string_or_none(raw) or "")
+    if match is None:
+        return nulled(raw, changes, SERIALIZATION_ERROR)
+    hour, minute, second, fraction = match.groups(default="0")
+    return (int(hour) * 3600 + int(minute) * 60 + int(second)) * 1_000_000 + int(fraction.ljust(6, "0"))
 
 
 TIME = cast(ColumnType, TimeOfDay())
@@ -60,7 +57,7 @@ STRUCT = Struct((Field("opens", "Opens", TIME), Field("days", "days", List(TIME)
 @pytest.fixture(autouse=True)
 def _new_type(monkeypatch: pytest.MonkeyPatch) -> None:
     new = cast(type[ColumnType], TimeOfDay)
-    monkeypatch.setitem(RULES, new, TimeOfDayRules)
+    monkeypatch.setitem(RULES, new, lambda _, __: coerce_time_of_day)
     monkeypatch.setitem(ARROW, new, lambda _: pa.time64("us"))
     monkeypatch.setitem(GLUE, new, lambda _: "string")
     monkeypatch.setitem(ICEBERG, new, lambda _, __: TimeType())
