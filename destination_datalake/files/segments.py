@@ -6,11 +6,11 @@ Segments on the local disk are mapped into memory.
 from __future__ import annotations
 
 import mmap
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -132,25 +132,37 @@ def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[C
 
     Raises SegmentGone, SegmentUnreadable, and the errors of a SegmentSource, of botocore and of the disk.
     """
-    with _ReadAhead(segments, access) as downloads:
-        for number, segment in enumerate(segments):
+    staged = [segment for segment in segments if isinstance(segment.location, StagedObject)]
+    with closing(_downloads(staged, access)) as downloads:
+        for segment in segments:
             match segment.location:
                 case LocalFile(path):
                     yield Content(_mapped(path))
                 case StagedObject():
-                    yield Content(downloads.take(number))
+                    yield Content(next(downloads))
                 case source:
                     yield from source.contents(access)
 
 
-def _downloaded(source: StagedObject, size: int, access: AwsAccess) -> bytes:
-    """Download a staged object, which must have `size` bytes.
+def _downloads(segments: Sequence[StagedSegment], access: AwsAccess) -> Generator[bytes]:
+    """Yield the contents of staged segments. While one is in use, download the next one if it is small enough."""
+    waiting: Future[bytes] | None = None
+    with ThreadPoolExecutor(1, "segments") as thread:
+        for segment, following in zip_longest(segments, segments[1:]):
+            content = _downloaded(segment, access) if waiting is None else waiting.result()
+            waiting = None
+            if following is not None and following.bytes <= READ_AHEAD_BYTES:
+                waiting = thread.submit(_downloaded, following, access)
+            yield content
 
-    Raises SegmentGone, SegmentUnreadable and botocore's errors.
-    """
+
+def _downloaded(segment: StagedSegment, access: AwsAccess) -> bytes:
+    """Download a staged segment. Raises SegmentGone, SegmentUnreadable and botocore's errors."""
+    source = segment.location
+    assert isinstance(source, StagedObject)
     with naming_lost_object(source.uri, SegmentGone):
         content = get(access.client("s3"), source.uri, etag=source.etag)
-    if len(content) != size:
+    if len(content) != segment.bytes:
         raise SegmentGone(source.uri)
     return content
 
@@ -177,35 +189,3 @@ def naming_lost_object(uri: str, gone: Callable[[str], ConnectorError]) -> Itera
 def _mapped(path: str) -> mmap.mmap:
     with Path(path).open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-class _ReadAhead:
-    """Downloads the next segment while the previous one is encoded. Starts its thread with the first such download."""
-
-    def __init__(self, segments: Sequence[StagedSegment], access: AwsAccess) -> None:
-        self._segments = segments
-        self._access = access
-        self._thread = ThreadPoolExecutor(1, "segments")
-        self._next: Future[bytes] | None = None
-        self._given_up = threading.Event()
-
-    def __enter__(self) -> _ReadAhead:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._given_up.set()
-        self._thread.shutdown(cancel_futures=True)
-
-    def take(self, number: int) -> bytes:
-        """Return the content of a segment. Start the download of the next segment if it is small enough."""
-        content = self._download(number) if self._next is None else self._next.result()
-        self._next = None
-        following = number + 1
-        if following < len(self._segments) and self._segments[following].bytes <= READ_AHEAD_BYTES:
-            self._next = self._thread.submit(self._download, following)
-        return content
-
-    def _download(self, number: int) -> bytes:
-        segment = self._segments[number]
-        assert isinstance(segment.location, StagedObject)
-        return b"" if self._given_up.is_set() else _downloaded(segment.location, segment.bytes, self._access)
