@@ -339,12 +339,8 @@ class ExecutorWatch:
         self._give_up = give_up
         self._every = every
         self._polls = max(1, round(patience / every))
-        self._gave_up = threading.Event()
-
-    @property
-    def gave_up(self) -> bool:
+        self.gave_up = False
         """Whether the watch has cancelled the jobs because no executor was available."""
-        return self._gave_up.is_set()
 
     @contextlib.contextmanager
     def job(self) -> Iterator[None]:
@@ -366,7 +362,7 @@ class ExecutorWatch:
             while not ended.wait(self._every):
                 without = 0 if self._executors() else without + 1
                 if without >= self._polls:
-                    self._gave_up.set()
+                    self.gave_up = True
                     self._give_up()
                     return
 
