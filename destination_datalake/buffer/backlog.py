@@ -10,7 +10,7 @@ from pathlib import Path
 
 from destination_datalake.buffer.batching import Batch, BatchPolicy
 from destination_datalake.buffer.buffer import Buffer
-from destination_datalake.buffer.disk import DiskFailed, MiB, disk_errors
+from destination_datalake.buffer.disk import DiskFailed, MiB, disk_errors, write_at
 from destination_datalake.protocol.catalog import StreamId
 
 MAX_HELD_STATES = 200_000
@@ -140,10 +140,9 @@ class Backlog:
     def _is_large(self, stream: StreamId) -> bool:
         return self.buffer.waiting_bytes(stream) >= self.policy.batch_bytes(stream)
 
-    def _seconds_left(self, stream: StreamId) -> float | None:
-        """Return the seconds until the stream's oldest record is due (at least 0), or None if none is queued."""
-        since = self.buffer.oldest(stream)
-        return None if since is None else max(0.0, since + self._flush_seconds - self.buffer.clock())
+    def _seconds_left(self, stream: StreamId) -> float:
+        """Return the seconds until the stream's oldest queued record is due: at least 0."""
+        return max(0.0, self.buffer.oldest(stream) + self._flush_seconds - self.buffer.clock())
 
     def free_space(self) -> None:
         """Delete spare files and the reserved file. Call this when the disk is full."""
@@ -205,13 +204,9 @@ class _File:
         offset = self.size
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            view, end = memoryview(line), offset
-            while view:
-                written = os.pwrite(descriptor, view, end)
-                view, end = view[written:], end + written
+            self.size = write_at(descriptor, line, offset)
         finally:
             os.close(descriptor)
-        self.size = end
         self.lines += 1
         return offset
 

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from destination_datalake.buffer.disk import MiB, disk_errors, share_of_limit
+from destination_datalake.buffer.disk import MiB, disk_errors, share_of_limit, write_at
 from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.protocol.catalog import StreamId
 
@@ -104,20 +104,12 @@ class Buffer:
 
     def waiting_streams(self) -> list[StreamId]:
         """Return the streams with queued records. The stream with the oldest record is first."""
-        since = {stream: queue[0].since for stream, queue in self._sealed.items() if queue}
-        for stream, segment in self._open.items():
-            since.setdefault(stream, segment.since)
-        return sorted(since, key=since.__getitem__)
+        return sorted(self._waiting, key=self.oldest)
 
-    def oldest(self, stream: StreamId) -> float | None:
-        """Return the time (by `clock`) at which the stream's oldest queued record was read.
-
-        Returns None if the stream has no queued records.
-        """
-        if self._sealed.get(stream):
-            return self._sealed[stream][0].since
-        open_segment = self._open.get(stream)
-        return open_segment.since if open_segment else None
+    def oldest(self, stream: StreamId) -> float:
+        """Return the time (by `clock`) at which the oldest queued record of a stream with queued records was read."""
+        sealed = self._sealed.get(stream)
+        return sealed[0].since if sealed else self._open[stream].since
 
     def take(self, stream: StreamId, at_most: int) -> list[Segment]:
         """Remove the stream's oldest segments from the queue, and return them.
@@ -246,15 +238,8 @@ class OpenSegment:
 
     def append(self, lines: bytes | memoryview, records: int) -> None:
         """Append whole lines to the file. If this raises OSError, the segment stays unchanged."""
-        file = self._descriptor()
-        view = memoryview(lines)
-        offset = self.bytes
-        while view:
-            written = os.pwrite(file, view, offset)
-            view = view[written:]
-            offset += written
+        self.bytes = write_at(self._descriptor(), lines, self.bytes)
         self.records += records
-        self.bytes = offset
 
     def close(self) -> None:
         """Close the file. The next `append` reopens it."""

@@ -55,6 +55,15 @@ def _message(directory: Path, error: OSError) -> str:
     )
 
 
+def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> int:
+    """Write all bytes of `data` to a file, starting at `offset`. Return the offset after them. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+    return offset
+
+
 # --- File descriptors -----------------------------------------------------------------------------------------------
 
 MAX_DESCRIPTORS = 65_536

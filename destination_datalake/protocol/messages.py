@@ -94,7 +94,6 @@ class MalformedLine(Exception):
 
     def __init__(self, line_number: int, length: int, reason: str) -> None:
         super().__init__(f"Line {line_number} of the input ({length} bytes) is not an Airbyte message: {reason}")
-        self.line_number, self.length, self.reason = line_number, length, reason
 
 
 class _AnyObject(msgspec.Struct, gc=False):

@@ -101,12 +101,7 @@ def test_waiting_streams_are_ordered_by_their_oldest_records(buffer: Buffer) -> 
 
 
 def test_nothing_waits_in_an_empty_buffer(buffer: Buffer) -> None:
-    assert (buffer.waiting_streams(), buffer.oldest(ORDERS), buffer.waiting_bytes(ORDERS), buffer.buffered_bytes) == (
-        [],
-        None,
-        0,
-        0,
-    )
+    assert (buffer.waiting_streams(), buffer.waiting_bytes(ORDERS), buffer.buffered_bytes) == ([], 0, 0)
     assert buffer.take(ORDERS, 100) == []
 
 
