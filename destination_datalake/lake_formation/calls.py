@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -18,7 +18,7 @@ from destination_datalake.lake_formation.state import (
     AllTables,
     Catalog,
     Change,
-    Columns,
+    Column,
     CreateLfTag,
     Database,
     Desired,
@@ -150,8 +150,8 @@ def _tags(resource: Resource, client: LakeFormationClient) -> Iterator[Tag]:
     if isinstance(resource, Table):
         yield from _assigned(resource, answer.get("LFTagsOnTable", []))
         for column in answer.get("LFTagsOnColumns", []):
-            columns = Columns(resource.database, resource.name, (column["Name"].lower(),))
-            yield from _assigned(columns, column["LFTags"])
+            tagged = Column(resource.database, resource.name, column["Name"].lower())
+            yield from _assigned(tagged, column["LFTags"])
     else:
         yield from _assigned(resource, answer.get("LFTagOnDatabase", []))
 
@@ -227,7 +227,7 @@ class ChangeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the Lake Formation API, and the change that it makes, or the first of several combined changes."""
+    """One call of the Lake Formation API, and the change that it makes, or the first of several combined grants."""
 
     operation: str
     request: Mapping[str, Any]
@@ -246,19 +246,11 @@ def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
 def calls(changes: Iterable[Change]) -> list[Call]:
     """Return the API calls that make the changes, in order.
 
-    One call can grant several permissions to a principal on a resource, or assign an LF-Tag to several columns.
+    One call can grant several permissions to a principal on a resource.
     """
     groups: dict[object, list[Change]] = defaultdict(list)
     for change in changes:
-        match change:
-            case Tag(Columns() as columns, key, value):
-                groups[containing_table(columns), key, value].append(change)
-            case Grant(principal, Columns() as columns, grantable=grantable):
-                groups[containing_table(columns), principal, grantable].append(change)
-            case Grant(principal, resource):
-                groups[resource, principal].append(change)
-            case _:
-                groups[change].append(change)
+        groups[(change.principal, change.resource) if isinstance(change, Grant) else change].append(change)
     return [call for group in groups.values() for call in _calls(group)]
 
 
@@ -273,13 +265,13 @@ def _calls(changes: Sequence[Change]) -> Iterator[Call]:
         case AddLfTagValues(key, values):
             yield from _additions(key, values, change)
         case Tag(resource, key, value):
-            request = {"Resource": _combined(changes), "LFTags": [{"TagKey": key, "TagValues": [value]}]}
+            request = {"Resource": to_request(resource), "LFTags": [{"TagKey": key, "TagValues": [value]}]}
             yield Call("AddLFTagsToResource", request, change)
         case Grant(principal, resource):
             grants = [grant for grant in changes if isinstance(grant, Grant)]
             request = {
                 "Principal": _principal(principal),
-                "Resource": _combined(changes),
+                "Resource": to_request(resource),
                 "Permissions": sorted({grant.permission for grant in grants}),
                 "PermissionsWithGrantOption": sorted({grant.permission for grant in grants if grant.grantable}),
             }
@@ -294,17 +286,6 @@ def _calls(changes: Sequence[Change]) -> Iterator[Call]:
 def _additions(key: str, values: Sequence[str], change: Change) -> Iterator[Call]:
     for start in range(0, len(values), _MAX_VALUES):
         yield Call("UpdateLFTag", {"TagKey": key, "TagValuesToAdd": [*values[start : start + _MAX_VALUES]]}, change)
-
-
-def _combined(changes: Iterable[Change]) -> Any:
-    """Return the common resource of these changes in the form that requests use.
-
-    Changes of different resources must be changes of columns of one table.
-    """
-    resources = list(dict.fromkeys(change.resource for change in changes if isinstance(change, Tag | Grant)))
-    names = tuple(name for columns in resources if isinstance(columns, Columns) for name in columns.names)
-    first = resources[0]
-    return to_request(replace(first, names=names) if isinstance(first, Columns) else first)
 
 
 def _principal(identifier: str) -> dict[str, str]:

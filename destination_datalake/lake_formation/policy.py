@@ -17,7 +17,7 @@ from destination_datalake.config.services import (
 from destination_datalake.lake_formation import state
 from destination_datalake.lake_formation.state import (
     AllTables,
-    Columns,
+    Column,
     Database,
     DataLocation,
     Desired,
@@ -154,7 +154,7 @@ class Policy:
         tags = {key: (value,) for key, value in self._record_tags().items() if key not in table_keys}
         for column in columns:
             if column in ORIGINALS:
-                yield Columns(database, table, (column,)), tags
+                yield Column(database, table, column), tags
 
     def _record_tags(self) -> dict[str, str]:
         """Return the LF-Tags that the options assign to individual tables and columns, as a mapping of keys to values.
@@ -227,13 +227,13 @@ def _resources(option: Grant | TableTags, database: str, table: str, columns: Co
     if option.columns is None:
         return [Table(database, table)]
     named = {name.lower() for name in option.columns}
-    return [Columns(database, table, (column,)) for column in columns if column.lower() in named]
+    return [Column(database, table, column) for column in columns if column.lower() in named]
 
 
 def _redirected(option: TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
     """Return the columns that receive the values of the named columns that do not fit their type."""
     named = {name.lower() for name in option.columns or ()}
-    return [Columns(database, table, (column,)) for column in columns if redirected_from(column.lower()) in named]
+    return [Column(database, table, column) for column in columns if redirected_from(column.lower()) in named]
 
 
 def _lowered(tags: Values) -> dict[str, tuple[str, ...]]:

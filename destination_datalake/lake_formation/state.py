@@ -60,16 +60,15 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Columns:
-    """One or more columns of a table. States and changes use one instance per column; requests combine columns."""
+class Column:
+    """A column of a table."""
 
     database: str
     table: str
-    names: tuple[str, ...]
+    name: str
 
     def __str__(self) -> str:
-        word = "column" if len(self.names) == 1 else "columns"
-        return f"{word} {', '.join(self.names)} of table {self.database}.{self.table}"
+        return f"column {self.name} of table {self.database}.{self.table}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +85,10 @@ class ColumnsExcept:
     def __str__(self) -> str:
         return f"columns of table {self.database}.{self.table} except {', '.join(sorted(self.excluded))}"
 
-    def includes(self, columns: Columns) -> bool:
-        """Return whether `columns` belong to this table and none is excluded. Their names must be in lower case."""
-        same_table = (self.database, self.table) == (columns.database, columns.table)
-        return same_table and self.excluded.isdisjoint(columns.names)
+    def includes(self, column: Column) -> bool:
+        """Return whether a column belongs to this table and is not excluded. Its name must be in lower case."""
+        same_table = (self.database, self.table) == (column.database, column.table)
+        return same_table and column.name not in self.excluded
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -103,7 +102,7 @@ class LfTag:
         return f"LF-Tag {self.key}"
 
 
-Resource = Catalog | DataLocation | Database | AllTables | Table | Columns | ColumnsExcept | LfTag
+Resource = Catalog | DataLocation | Database | AllTables | Table | Column | ColumnsExcept | LfTag
 
 _ALL_TABLES = "ALL_TABLES"
 """The table name that ListPermissions returns for all tables of a database."""
@@ -122,8 +121,8 @@ def to_request(resource: Resource) -> Any:
             return {"Table": {"DatabaseName": database, "TableWildcard": {}}}
         case Table(database, name):
             return {"Table": {"DatabaseName": database, "Name": name}}
-        case Columns(database, table, names):
-            return {"TableWithColumns": {"DatabaseName": database, "Name": table, "ColumnNames": [*names]}}
+        case Column(database, table, name):
+            return {"TableWithColumns": {"DatabaseName": database, "Name": table, "ColumnNames": [name]}}
         case ColumnsExcept(database, table, excluded):
             wildcard = {"ExcludedColumnNames": sorted(excluded)}
             return {"TableWithColumns": {"DatabaseName": database, "Name": table, "ColumnWildcard": wildcard}}
@@ -132,16 +131,14 @@ def to_request(resource: Resource) -> Any:
     assert_never(resource)
 
 
-def with_lowercase_columns(resource: Resource) -> Resource:
-    """Return the resource with column names in lower case, because their letter case in Glue is not reliable."""
-    if isinstance(resource, Columns):
-        return Columns(resource.database, resource.table, tuple(name.lower() for name in resource.names))
-    return resource
+def with_lowercase_column(resource: Resource) -> Resource:
+    """Return the resource with a column's name in lower case, because its letter case in Glue is not reliable."""
+    return replace(resource, name=resource.name.lower()) if isinstance(resource, Column) else resource
 
 
 def containing_table(resource: Resource) -> Resource:
-    """Return the table of a resource that consists of columns. Return any other resource unchanged."""
-    return Table(resource.database, resource.table) if isinstance(resource, Columns) else resource
+    """Return the table of a column. Return any other resource unchanged."""
+    return Table(resource.database, resource.table) if isinstance(resource, Column) else resource
 
 
 def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
@@ -161,7 +158,7 @@ def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
                 return [ColumnsExcept(table["DatabaseName"], table["Name"], frozenset(map(str.lower, excluded)))]
             return [_table(table)]
         case {"TableWithColumns": {"DatabaseName": database, "Name": table, "ColumnNames": names}}:
-            return [Columns(database, table, (name.lower(),)) for name in names]
+            return [Column(database, table, name.lower()) for name in names]
         case {"Table": table}:
             return [_table(table)]
     return []
@@ -254,7 +251,7 @@ class Desired:
 
     def outside(self, database: str, table: str, columns: Collection[str]) -> Desired:
         """Return this state without the tags and grants on `columns` of a table."""
-        inside = {Columns(database, table, (column,)) for column in columns}
+        inside = {Column(database, table, column) for column in columns}
         tags = frozenset(tag for tag in self.tags if tag.resource not in inside)
         return replace(
             self, tags=tags, grants=frozenset(grant for grant in self.grants if grant.resource not in inside)
@@ -296,7 +293,7 @@ class Present:
 
     def assigned_value(self, resource: Resource, key: str) -> str | None:
         """Return the LF-Tag's value on a resource, or None if it is not assigned directly."""
-        resource = with_lowercase_columns(resource)
+        resource = with_lowercase_column(resource)
         values = (tag.value for tag in self.tags if tag.resource == resource and tag.key.lower() == key.lower())
         return next(values, None)
 
@@ -305,9 +302,9 @@ class Present:
 
         A permission on a column is also granted by one on its table, or on all columns except others.
         """
-        resources = [with_lowercase_columns(grant.resource)]
-        if isinstance(resources[0], Columns):
-            column = resources[0]
+        column = with_lowercase_column(grant.resource)
+        resources = [column]
+        if isinstance(column, Column):
             resources.append(Table(column.database, column.table))
             granted = (existing.resource for existing in self.grants)
             resources += {

@@ -9,7 +9,7 @@ import pytest
 from destination_datalake.lake_formation.calls import ChangeError, apply, calls
 from destination_datalake.lake_formation.state import (
     AddLfTagValues,
-    Columns,
+    Column,
     CreateLfTag,
     Database,
     Grant,
@@ -23,8 +23,8 @@ from unit_tests.lake_formation.lake import ANALYST, LOCATION, REGISTRATION_ROLE,
 ORDERS = Table("shop", "orders")
 
 
-def column(name: str) -> Columns:
-    return Columns("shop", "orders", (name,))
+def column(name: str) -> Column:
+    return Column("shop", "orders", name)
 
 
 def test_registration_names_the_role_and_never_the_service_linked_one() -> None:
@@ -44,11 +44,11 @@ def test_definitions_have_at_most_fifty_values_in_a_call() -> None:
     assert [*chain(*chunks)] == [*values, *values]
 
 
-def test_an_lf_tag_is_assigned_to_all_columns_of_a_table_at_once_and_apart_from_others() -> None:
+def test_an_lf_tag_is_assigned_to_one_table_or_column_in_a_call() -> None:
     api_calls = calls(
         [
-            *(Tag(column(name), "pii", "yes") for name in "abc"),
-            Tag(column("c"), "layer", "raw"),
+            *(Tag(column(name), "pii", "yes") for name in "ab"),
+            Tag(column("b"), "layer", "raw"),
             Tag(ORDERS, "pii", "yes"),
         ]
     )
@@ -57,8 +57,9 @@ def test_an_lf_tag_is_assigned_to_all_columns_of_a_table_at_once_and_apart_from_
     assert [(call.operation, call.request["Resource"], call.request["LFTags"]) for call in api_calls] == [
         ("AddLFTagsToResource", resource, [{"TagKey": key, "TagValues": [value]}])
         for resource, key, value in [
-            ({"TableWithColumns": {**in_shop, "ColumnNames": ["a", "b", "c"]}}, "pii", "yes"),
-            ({"TableWithColumns": {**in_shop, "ColumnNames": ["c"]}}, "layer", "raw"),
+            ({"TableWithColumns": {**in_shop, "ColumnNames": ["a"]}}, "pii", "yes"),
+            ({"TableWithColumns": {**in_shop, "ColumnNames": ["b"]}}, "pii", "yes"),
+            ({"TableWithColumns": {**in_shop, "ColumnNames": ["b"]}}, "layer", "raw"),
             ({"Table": in_shop}, "pii", "yes"),
         ]
     ]
@@ -66,16 +67,14 @@ def test_an_lf_tag_is_assigned_to_all_columns_of_a_table_at_once_and_apart_from_
 
 def test_permissions_of_a_principal_on_a_resource_are_granted_together() -> None:
     grants = [Grant(ANALYST, ORDERS, "SELECT"), Grant(ANALYST, ORDERS, "ALTER", grantable=True)]
-    grants += [Grant(ANALYST, column(name), "SELECT") for name in "ab"]
-    grants += [Grant(ANALYST, column("c"), "SELECT", grantable=True), Grant("other", ORDERS, "SELECT")]
+    grants += [Grant(ANALYST, column("a"), "SELECT"), Grant("other", ORDERS, "SELECT")]
 
-    table, columns, grantable, other_principal = (call.request for call in calls(grants))
+    table, of_column, other_principal = (call.request for call in calls(grants))
 
     assert table["Permissions"] == ["ALTER", "SELECT"]
     assert table["PermissionsWithGrantOption"] == ["ALTER"]
-    assert columns["Resource"]["TableWithColumns"]["ColumnNames"] == ["a", "b"]
-    assert columns["PermissionsWithGrantOption"] == []
-    assert grantable["Resource"]["TableWithColumns"]["ColumnNames"] == ["c"]
+    assert of_column["Resource"]["TableWithColumns"]["ColumnNames"] == ["a"]
+    assert of_column["PermissionsWithGrantOption"] == []
     assert other_principal["Principal"] == {"DataLakePrincipalIdentifier": "other"}
 
 

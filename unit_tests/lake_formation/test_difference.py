@@ -12,7 +12,7 @@ from destination_datalake.lake_formation.state import (
     AddLfTagValues,
     AllTables,
     Change,
-    Columns,
+    Column,
     ColumnsExcept,
     CreateLfTag,
     Database,
@@ -34,11 +34,11 @@ from destination_datalake.lake_formation.state import (
 ROLE = "arn:aws:iam::123456789012:role/lake-formation"
 LOCATION = "arn:aws:s3:::lake/raw"
 ORDERS = Table("shop", "orders")
-EMAIL = Columns("shop", "orders", ("email",))
+EMAIL = Column("shop", "orders", "email")
 
 names = st.sampled_from(["a", "b", "c"])
 resources: st.SearchStrategy[Resource] = st.sampled_from(
-    [Database("shop"), AllTables("shop"), ORDERS, EMAIL, Columns("shop", "orders", ("id",)), DataLocation(LOCATION)]
+    [Database("shop"), AllTables("shop"), ORDERS, EMAIL, Column("shop", "orders", "id"), DataLocation(LOCATION)]
 )
 tags = st.dictionaries(st.tuples(resources, names), names).map(
     lambda values: frozenset(Tag(resource, key, value) for (resource, key), value in values.items())

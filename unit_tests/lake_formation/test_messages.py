@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.lake_formation.governance import CommandLines, Governance, explaining_denials, warning
-from destination_datalake.lake_formation.state import Columns, RegisteredDifferently, Registration, Table, Tag
+from destination_datalake.lake_formation.state import Column, RegisteredDifferently, Registration, Table, Tag
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import Cloud
 from unit_tests.lake_formation.lake import (
@@ -77,11 +77,11 @@ def test_a_registration_that_differs_comes_with_what_changes_it(
 
 
 def test_names_survive_the_shell() -> None:
-    odd = Columns("shop", "it's", ("a b", "ü$HOME"))
+    odd = Column("shop", "it's", "a ü$HOME")
 
     words = shlex.split(LINES.grant("arn:aws:iam::1:role/a", ["SELECT"], odd, grantable=True))
 
-    expected = {"DatabaseName": "shop", "Name": "it's", "ColumnNames": ["a b", "ü$HOME"]}
+    expected = {"DatabaseName": "shop", "Name": "it's", "ColumnNames": ["a ü$HOME"]}
     assert json.loads(words[words.index("--resource") + 1]) == {"TableWithColumns": expected}
     assert words[words.index("--permissions-with-grant-option") + 1] == "SELECT"
 

@@ -10,7 +10,7 @@ from destination_datalake.config.options import Config
 from destination_datalake.lake_formation.policy import MIXED, ORIGINALS, Policy
 from destination_datalake.lake_formation.state import (
     AllTables,
-    Columns,
+    Column,
     Database,
     DataLocation,
     Desired,
@@ -25,7 +25,7 @@ from destination_datalake.tables.glue.catalog import REJECTS as REJECTS_TABLE
 from unit_tests.config.examples import options
 from unit_tests.lake_formation.lake import ANALYST, LOCATION, REGISTRATION_ROLE, policy
 
-ID = Columns("shop", "orders", ("id",))
+ID = Column("shop", "orders", "id")
 
 
 def granted(desired: Desired) -> set[tuple[Resource, str]]:
@@ -68,7 +68,7 @@ def test_a_grant_is_on_location_database_or_table(
         ({"table": "orders"}, {Table("shop", "orders")}),
         ({"table": "*"}, {Table("shop", "orders")}),
         ({"table": "*", "database": "other"}, set()),
-        ({"table": "orders", "columns": ["Id", "name", "no"]}, {ID, Columns("shop", "orders", ("name",))}),
+        ({"table": "orders", "columns": ["Id", "name", "no"]}, {ID, Column("shop", "orders", "name")}),
     ],
 )
 def test_tags_are_on_tables_and_columns(tagged: dict[str, Any], resources: set[Resource]) -> None:
@@ -112,9 +112,9 @@ def test_originals_of_rejects_are_under_the_tags_of_all_that_they_may_hold(
     columns = {
         (tag.resource, tag.key, tag.value)
         for tag in lake_policy.table("shop", "airbyte_rejects", REJECTS).tags
-        if isinstance(tag.resource, Columns)
+        if isinstance(tag.resource, Column)
     }
-    originals = [Columns("shop", "airbyte_rejects", (name,)) for name in REJECTS[1:]]
+    originals = [Column("shop", "airbyte_rejects", name) for name in REJECTS[1:]]
     assert columns == {(original, *tag) for original in originals for tag in tags.items()}
     assert all(value in lake_policy.location().tag_values[key] for key, value in tags.items()), "each value is defined"
 

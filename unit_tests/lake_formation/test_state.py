@@ -9,7 +9,7 @@ import pytest
 from destination_datalake.lake_formation.state import (
     AllTables,
     Catalog,
-    Columns,
+    Column,
     ColumnsExcept,
     Database,
     DataLocation,
@@ -32,9 +32,9 @@ SHOP = {"DatabaseName": "shop"}
         (AllTables("shop"), {"Table": {**SHOP, "TableWildcard": {}}}, "all tables of database shop"),
         (Table("shop", "orders"), {"Table": {**SHOP, "Name": "orders"}}, "table shop.orders"),
         (
-            Columns("shop", "orders", ("id", "at")),
-            {"TableWithColumns": {**SHOP, "Name": "orders", "ColumnNames": ["id", "at"]}},
-            "columns id, at of table shop.orders",
+            Column("shop", "orders", "id"),
+            {"TableWithColumns": {**SHOP, "Name": "orders", "ColumnNames": ["id"]}},
+            "column id of table shop.orders",
         ),
         (
             ColumnsExcept("shop", "orders", frozenset({"id", "at"})),
@@ -64,7 +64,7 @@ def test_a_resource_in_a_request_and_in_a_sentence(resource: Resource, request_:
         ),
         (
             {"TableWithColumns": {**SHOP, "Name": "orders", "ColumnNames": ["Id", "at"]}},
-            [Columns("shop", "orders", ("id",)), Columns("shop", "orders", ("at",))],
+            [Column("shop", "orders", "id"), Column("shop", "orders", "at")],
         ),
         ({"LFTagPolicy": {"ResourceType": "TABLE", "Expression": []}}, []),
     ],
