@@ -48,9 +48,10 @@ from destination_datalake.tables.iceberg.maintenance.cleanup import (
     ExpiryPlan,
     add_latest,
     delete_expired,
-    is_of_a_table,
+    list_pages,
     remove_expired,
     table_folder,
+    unreferenced_files,
 )
 from destination_datalake.tables.iceberg.maintenance.references import (
     Deletion,
@@ -440,9 +441,6 @@ def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
 # only if an erasure's journal names it, or if it is older than the longest time between a writer's upload and its
 # commit. Two readers that share no code determine which files are unreferenced.
 
-_BATCH_SIZE = 50_000
-"""Number of objects that are searched together. The number limits the use of memory."""
-
 
 @dataclass(frozen=True, slots=True)
 class UnreferencedFile:
@@ -479,19 +477,19 @@ class UnreferencedFiles:
             s3, folder, references = self._referenced()
         except NoSuchTableError:
             return
-        for objects in self._unreferenced(folder, references, s3):
-            marked = dict(zip(objects, self.are_marked([object_.uri for object_ in objects]), strict=True))
-            unmarked = [object_ for object_, is_marked in marked.items() if not is_marked]
-            rows = self._rows([object_ for object_ in unmarked if object_.uri.endswith(".parquet")])
-            manifests = [object_.uri for object_ in unmarked if object_.uri.endswith(".avro")]
+        for files in unreferenced_files(list_pages(s3, folder), folder, references):
+            marked = dict(zip(files, self.are_marked([file.path for file in files]), strict=True))
+            unmarked = [file for file, is_marked in marked.items() if not is_marked]
+            rows = self._rows([file for file in unmarked if file.path.endswith(".parquet")])
+            manifests = [file.path for file in unmarked if file.path.endswith(".avro")]
             rows |= dict.fromkeys(self._revealing_manifests(manifests, s3), -1)
-            for object_, is_marked in marked.items():
+            for file, is_marked in marked.items():
                 if is_marked:
-                    yield UnreferencedFile(object_.uri, -1, True, object_.modified)
-            for object_ in unmarked:
-                if object_.uri in rows:
-                    is_old = object_.modified < now - self.age
-                    yield UnreferencedFile(object_.uri, rows[object_.uri], is_old, object_.modified)
+                    yield UnreferencedFile(file.path, -1, True, file.modified)
+            for file in unmarked:
+                if file.path in rows:
+                    is_old = file.modified < now - self.age
+                    yield UnreferencedFile(file.path, rows[file.path], is_old, file.modified)
 
     def delete(self, files: Sequence[UnreferencedFile]) -> list[UnreferencedFile]:
         """Delete the deletable files that the table still does not reference. Return them."""
@@ -509,22 +507,6 @@ class UnreferencedFiles:
         add_latest(references, table, operations)
         return s3, folder, references
 
-    def _unreferenced(self, folder: S3Address, references: References, s3: S3Client) -> Iterator[list[_Object]]:
-        batch: list[_Object] = []
-        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
-            objects = [
-                _Object(str(S3Address(folder.bucket, object_["Key"])), object_["Size"], object_["LastModified"])
-                for object_ in page.get("Contents", [])
-                if is_of_a_table(object_["Key"], folder)
-            ]
-            are_dead = references.are_unreferenced([object_.uri for object_ in objects])
-            batch += [object_ for object_, is_dead in zip(objects, are_dead, strict=True) if is_dead]
-            if len(batch) >= _BATCH_SIZE:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
-
     def _revealing_manifests(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
         """Return the URIs of the manifests and manifest lists that contain one of the IDs, or that cannot be read."""
         field, ids = self.erasure.column.field, self.erasure.request.ids
@@ -535,19 +517,12 @@ class UnreferencedFiles:
         results = read_concurrently(reveals_id, manifests)
         return [uri for uri, is_revealing in zip(manifests, results, strict=True) if is_revealing is not False]
 
-    def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
+    def _rows(self, files: Sequence[File]) -> dict[str, int]:
         """Return the number of rows with one of the IDs, by file, or -1 for a file that cannot be read.
 
         Files without such rows are left out.
         """
         if not files:
             return {}
-        matches = self.erasure.located([SourceFile(file.uri, file.size, UNKNOWN) for file in files])
+        matches = self.erasure.located([SourceFile(file.path, file.size, UNKNOWN) for file in files])
         return {uri: rows.count for uri, rows in matches.files.items()} | dict.fromkeys(matches.unreadable, -1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Object:
-    uri: str
-    size: int
-    modified: datetime

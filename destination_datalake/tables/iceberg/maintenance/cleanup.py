@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -46,6 +46,7 @@ from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 from destination_datalake.tables.iceberg.snapshots.files import manifests_of
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ObjectTypeDef
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
@@ -358,8 +359,8 @@ _MAX_UUID_BYTES = 65536
 _GZIP = b"\x1f\x8b"
 _OF_GZIP = 16 + zlib.MAX_WBITS
 
-_BATCH_SIZE = 100_000
-"""Number of orphans that are collected before they are removed. The number limits the use of memory."""
+_BATCH_SIZE = 50_000
+"""Number of unreferenced files that are collected before they are used. The number limits the use of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,24 +389,14 @@ class OrphanRemover:
         add_latest(references, table, self._operations)
         self._require_own_folder(table, references, folder, should_continue)
         removed = Orphans(*(Deletion(self._s3, folder, dry_run, should_continue) for _ in range(2)))
-        batch: list[File] = []
-        for page in self._list_pages(folder, should_continue):
-            old = [
-                File(str(S3Address(folder.bucket, object_["Key"])), object_["Size"])
-                for object_ in page
-                if object_["LastModified"] < now - self._age and is_of_a_table(object_["Key"], folder)
-            ]
-            batch += references.unreferenced(old)
-            if len(batch) >= _BATCH_SIZE:
-                self._remove(batch, table, references, removed)
-                batch = []
-        self._remove(batch, table, references, removed)
+        pages = list_pages(self._s3, folder, should_continue)
+        for files in unreferenced_files(pages, folder, references):
+            if old := [file for file in files if file.modified < now - self._age]:
+                self._remove(old, table, references, removed)
         return removed
 
     def _remove(self, files: list[File], table: Table, references: References, removed: Orphans) -> None:
         """Remove those of `files` that the table's latest state does not reference."""
-        if not files:
-            return
         add_latest(references, table, self._operations)
         dead = references.unreferenced(files)
         removed.old_metadata.delete(file for file in dead if file.path.endswith(_METADATA))
@@ -415,7 +406,7 @@ class OrphanRemover:
         self, table: Table, references: References, folder: S3Address, should_continue: Callable[[], bool]
     ) -> None:
         """Raise MaintenanceSkipped if the folder contains metadata of another table, perhaps of another catalog."""
-        for page in self._list_pages(folder, should_continue):
+        for page in list_pages(self._s3, folder, should_continue):
             keys = [object_["Key"] for object_ in page if object_["Key"].endswith(_METADATA)]
             files = [File(str(S3Address(folder.bucket, key)), 0) for key in keys]
             for file in references.unreferenced(files):
@@ -442,12 +433,33 @@ class OrphanRemover:
         )
         return match[1].decode() if match else "unknown"
 
-    def _list_pages(self, folder: S3Address, should_continue: Callable[[], bool]) -> Iterator[list[ObjectTypeDef]]:
-        pages = self._s3.get_paginator("list_objects_v2")
-        for page in pages.paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
-            if not should_continue():
-                raise DeadlineExceeded
-            yield page.get("Contents", [])
+
+def list_pages(
+    s3: S3Client, folder: S3Address, should_continue: Callable[[], bool] = lambda: True
+) -> Iterator[list[ObjectTypeDef]]:
+    """Yield the objects in a folder, page by page. Raises DeadlineExceeded when `should_continue` returns False."""
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
+        if not should_continue():
+            raise DeadlineExceeded
+        yield page.get("Contents", [])
+
+
+def unreferenced_files(
+    pages: Iterable[list[ObjectTypeDef]], folder: S3Address, references: References
+) -> Iterator[list[File]]:
+    """Yield the unreferenced files of a table in large lists. `pages` contains the objects in the table's folder."""
+    batch: list[File] = []
+    for page in pages:
+        batch += references.unreferenced(
+            File(str(S3Address(folder.bucket, object_["Key"])), object_["Size"], object_["LastModified"])
+            for object_ in page
+            if is_of_a_table(object_["Key"], folder)
+        )
+        if len(batch) >= _BATCH_SIZE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def add_latest(references: References, table: Table, operations: TableOperations) -> None:

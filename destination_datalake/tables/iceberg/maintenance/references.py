@@ -206,10 +206,11 @@ def _hash_of_key(path: str) -> int:
 
 
 class File(NamedTuple):
-    """An object's path, and its size in bytes."""
+    """An object's path, its size in bytes, and the time of its last modification if the object was listed."""
 
     path: str
     size: int
+    modified: datetime = datetime.min.replace(tzinfo=UTC)
 
 
 def live_files(manifest: ManifestFile, io: FileIO) -> list[File]:
