@@ -49,8 +49,8 @@ from destination_datalake.tables.iceberg.compatibility import (
     require_no_equality_deletes,
     require_values_fit,
 )
-from destination_datalake.tables.iceberg.dedup.merge import RETRY_DELAY, Merges, is_merge_due
-from destination_datalake.tables.iceberg.dedup.plan import Definition, deduplication
+from destination_datalake.tables.iceberg.dedup.merge import RETRY_DELAY, Merge, is_merge_due
+from destination_datalake.tables.iceberg.dedup.plan import Definition, MergeScope, deduplication
 from destination_datalake.tables.iceberg.file_io import background_writes
 from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id
 from destination_datalake.tables.iceberg.rework import folder_of_new_file
@@ -130,7 +130,7 @@ class IcebergTable(StreamTable):
     ) -> None:
         super().__init__(name, layout, plan, owner, context)
         self._operations = TableOperations(name, context.catalog)
-        self._merges = Merges(name, self._operations, context.jobs, layout.config.dedup.deletes, context.journal)
+        self._context = context
         self._mode: WriteMode = Append(name, layout.stream)
         self._has_merged = self._has_committed = False
         self._last_commit = 0.0
@@ -266,8 +266,12 @@ class IcebergTable(StreamTable):
         self._no_merge_before = datetime.now(UTC) + RETRY_DELAY  # Reset below if the merge succeeds.
         self._merge_leftovers()
         scope = self._mode.to_merge
-        if scope is None or scope.pending is None or self._merges.try_run(scope, self._plan, self._mode):
+        try:
+            if scope is not None and scope.pending is not None:
+                self._merge(scope)
             self._no_merge_before = None
+        except TableBusy as error:
+            _logger.warning("%s", error)
         self._has_merged = True
 
     def publish(self, _rewrite: Rewrite) -> None:
@@ -281,7 +285,7 @@ class IcebergTable(StreamTable):
                 self.merge()
             scope = self._mode.to_merge
             whole = scope if scope is not None and scope.pending is None else None
-            is_published = whole is not None and self._merges.run(whole, self._plan, self._mode)
+            is_published = whole is not None and self._merge(whole)
             if not is_published:
                 if (table := self._mode.publish(self._operations)) is not None:
                     self._journal.state(self.name, state_of(table.metadata))
@@ -328,6 +332,11 @@ class IcebergTable(StreamTable):
         prepared, self._prepared = self._prepared, None
         return prepared[0] if prepared is not None and time.monotonic() < prepared[1] + _FRESH_SECONDS else None
 
+    def _merge(self, scope: MergeScope) -> bool:
+        """Merge pending rows. Return whether any were pending. Raises the errors of `Merge.run`."""
+        deletes = self._layout.config.dedup.deletes
+        return Merge(self.name, self._operations, self._context, deletes, scope, self._plan, self._mode).run()
+
     def _merge_leftovers(self) -> None:
         """Merge the pending rows of earlier syncs before this sync writes rows.
 
@@ -336,7 +345,7 @@ class IcebergTable(StreamTable):
         for _ in range(4):
             if (scope := self._mode.leftover_merge) is None:
                 return
-            self._merges.run(scope, self._plan, self._mode)
+            self._merge(scope)
             self._begin()
         raise TableBusy(
             f"Cannot write to table {self.name}: another sync keeps adding pending rows. Run the sync again when the "

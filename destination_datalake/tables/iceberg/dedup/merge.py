@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
@@ -36,7 +36,7 @@ from destination_datalake.files.dedup.tasks import (
 )
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import Failed, results_or_raise
-from destination_datalake.tables.context import Journal, MergeFigures
+from destination_datalake.tables.context import MergeFigures
 from destination_datalake.tables.iceberg.branches import (
     PENDING_BRANCH,
     has_new_files,
@@ -60,12 +60,12 @@ from destination_datalake.tables.iceberg.snapshots.files import (
     live_entries,
     position_deletes_entry,
 )
-from destination_datalake.tables.table import TableBusy, TableName
 
 if TYPE_CHECKING:
     from destination_datalake.files.plan import FilePlan, WrittenFile
-    from destination_datalake.tables.context import Jobs
+    from destination_datalake.tables.context import Jobs, TableContext
     from destination_datalake.tables.iceberg.dedup.plan import MergeScope
+    from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)
 
@@ -101,43 +101,6 @@ class Writer(Protocol):
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:
         """Add the sync's own changes to the merge's commit, such as the publication of an overwrite."""
-
-
-@dataclass(frozen=True, slots=True)
-class Merges:
-    """Runs the merges of one stream during a sync."""
-
-    table: TableName
-    operations: TableOperations
-    jobs: Jobs
-    deletes: Deletes
-    journal: Journal = field(default_factory=Journal)
-
-    def run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
-        """Merge pending rows. Return whether any were pending.
-
-        `plan` defines the folder and codec of new files. Raises TableBusy if other writers committed first at every
-        attempt. The rows then stay pending. Also raises TableConflict, ConnectorError, CommitStateUnknown and errors of
-        AWS.
-        """
-        try:
-            return _Merge(self, scope, plan, writer).run()
-        except ConnectorError as error:
-            where = scope.pending or scope.target
-            message = (
-                f"{error.failure.message} No acknowledged rows are lost: the branch {where} of table {self.table} "
-                "contains these rows. The next sync of the stream merges the rows, unless it overwrites the table."
-            )
-            raise ConnectorError(replace(error.failure, message=message)) from error
-
-    def try_run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
-        """Merge like `run`, but log TableBusy instead of raising it. Return False in that case, otherwise True."""
-        try:
-            self.run(scope, plan, writer)
-        except TableBusy as error:
-            _logger.warning("%s", error)
-            return False
-        return True
 
 
 class MergeResult:
@@ -271,31 +234,54 @@ class MergeResult:
         }
 
 
-class _Merge(Rework[MergePlan, MergeResult]):
-    """One merge of a table's pending rows. Planned and attempted again after a conflict."""
+class Merge(Rework[MergePlan, MergeResult]):
+    """One merge of a table's pending rows. Planned and attempted again after a conflict.
 
-    def __init__(self, common: Merges, scope: MergeScope, plan: FilePlan, writer: Writer) -> None:
+    `plan` defines the folder and codec of new files.
+    """
+
+    def __init__(
+        self,
+        table: TableName,
+        operations: TableOperations,
+        context: TableContext,
+        deletes: Deletes,
+        scope: MergeScope,
+        plan: FilePlan,
+        writer: Writer,
+    ) -> None:
         super().__init__(
-            common.operations,
+            operations,
             _ATTEMPTS,
-            f"Cannot merge the pending rows of table {common.table}",
+            f"Cannot merge the pending rows of table {table}",
             "The table is unchanged, and no acknowledged rows are lost. The next sync merges the rows.",
         )
-        self._table = common.table
+        self._table = table
         self._scope = scope
-        self._deletes = common.deletes
-        self._journal = common.journal
+        self._deletes = deletes
+        self._journal = context.journal
         self._folder = plan.folder
         self._writer = writer
         definition = scope.definition
         columns = (*definition.key, definition.cursor, definition.deleted_at)
         self._files = BranchFiles([id_ for id_ in columns if id_ is not None])
-        self._jobs = MergeJobs(common.jobs, common.operations.access, plan.folder, plan.codec, common.deletes)
+        self._jobs = MergeJobs(context.jobs, operations.access, plan.folder, plan.codec, deletes)
 
     def run(self) -> bool:
-        """Merge pending rows. Return whether any were pending. Raises the errors of `Merges.run`."""
+        """Merge pending rows. Return whether any were pending.
+
+        Raises TableBusy if other writers committed first at every attempt. The rows then stay pending. Also raises
+        TableConflict, ConnectorError, CommitStateUnknown and errors of AWS.
+        """
         try:
             merged = self.rework()
+        except ConnectorError as error:
+            where = self._scope.pending or self._scope.target
+            message = (
+                f"{error.failure.message} No acknowledged rows are lost: the branch {where} of table {self._table} "
+                "contains these rows. The next sync of the stream merges the rows, unless it overwrites the table."
+            )
+            raise ConnectorError(replace(error.failure, message=message)) from error
         finally:
             with self.operations.logging_leftovers():
                 self._jobs.delete_indexes()
@@ -464,15 +450,16 @@ class MergeJobs:
         self._folder = folder
         self._codec = codec
         self._deletes = deletes
-        self._winners: tuple[Hashable, _MergeWinners] | None = None
+        self._winners: dict[Hashable, _MergeWinners] = {}
+        """The winners of the last plan, by everything on which they depend."""
         self.removals = Removals(jobs.executors)
         self._indexes: list[IndexPart] = []
 
     def run(self, plan: MergePlan) -> None:
         """Run the plan's jobs that have no result yet. Raises ConnectorError if a job fails."""
-        if self._winners is None or self._winners[0] != _key_of_winners(plan):
-            self._find_winners(plan)
-        winners = self._winners_of(plan)
+        if (key := _key_of_winners(plan)) not in self._winners:
+            self._winners = {key: self._find_winners(plan)}
+        winners = self._winners[key]
         probes = self._probes(plan, winners)
         self._remove(probes, plan)
         superseded = united(self.removals.result(key).superseded for key in probes)
@@ -480,7 +467,8 @@ class MergeJobs:
 
     def results(self, plan: MergePlan) -> MergeJobResults:
         """Return the results of the plan's jobs. Raises StalePlan if a job has no result yet."""
-        winners = self._winners_of(plan)
+        if (winners := self._winners.get(_key_of_winners(plan))) is None:
+            raise StalePlan
         probes = self._probes(plan, winners)
         stored = [([file.live for file in files], self.removals.result(key)) for key, files in probes.items()]
         superseded = united(result.superseded for _, result in stored)
@@ -511,7 +499,7 @@ class MergeJobs:
         schema_id = plan.metadata.current_schema_id
         return {(tuple(file.live.state for file in group), winners.name, schema_id): group for group in _grouped(files)}
 
-    def _find_winners(self, plan: MergePlan) -> None:
+    def _find_winners(self, plan: MergePlan) -> _MergeWinners:
         name, parts = uuid4().hex, plan.parts
         folder = f"{self._scratch()}/{name}" if plan.stored else None
         sources = [file.source(plan.metadata) for file in plan.pending]
@@ -552,12 +540,12 @@ class MergeJobs:
             united(part.losers for part in winning),
             united(part.tombstones for part in winning),
         )
-        self._winners = _key_of_winners(plan), all_winners
         self.removals.results |= {
             key: removed[name]
             for key, files in _by_key(plan, (all_winners.losers, all_winners.tombstones)).items()
             if (name := names.get(files[0].live.partition, "")) in removed
         }
+        return all_winners
 
     def _removals(self, plan: MergePlan) -> Mapping[PartitionKey, RemoveTask]:
         """Return the tasks that remove rows in the same job that finds the winners, by partition.
@@ -584,11 +572,6 @@ class MergeJobs:
     def _remove(self, losers: Mapping[Hashable, _FileGroup], plan: MergePlan) -> None:
         known = self.removals.results
         self.removals.run({key: self._task(files, plan) for key, files in losers.items() if key not in known})
-
-    def _winners_of(self, plan: MergePlan) -> _MergeWinners:
-        if self._winners is None or self._winners[0] != _key_of_winners(plan):
-            raise StalePlan
-        return self._winners[1]
 
     def _task(self, files: _FileGroup, plan: MergePlan) -> RemoveTask:
         # Format version 1 has no delete files (Iceberg spec: Version 2).
