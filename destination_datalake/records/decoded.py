@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import Any, NamedTuple
@@ -53,8 +53,8 @@ _CHANGE_TYPE: Any = arrow_type(CHANGE)
 CHANGES_TYPE = arrow_type(List(CHANGE))
 
 
-def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]]) -> pa.Array[Any]:
-    """Return an array of CHANGES_TYPE with a list of changes for each of `rows` rows.
+def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]]) -> pa.Array[Any] | None:
+    """Return an array of CHANGES_TYPE with a list of changes for each of `rows` rows, or None if there are no changes.
 
     `by_row` contains the row numbers and changes of the rows that have changes, in ascending order.
     """
@@ -64,6 +64,8 @@ def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]])
         if changes:
             entries += changes
             offsets[row + 1] = len(changes)
+    if not entries:
+        return None
     np.cumsum(offsets, out=offsets)
     members = [[getattr(change, name) for change in entries] for name in ("field", "change", "reason")]
     arrays = [pa.array(values, pa.string()) for values in members]
@@ -77,14 +79,6 @@ def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
 
 
 # --- The result of a block ------------------------------------------------------------------------------------------
-
-
-class ChangedRow(NamedTuple):
-    """A row with changed values: its number, its line as received, and its changes (at least one)."""
-
-    row: int
-    line: bytes
-    changes: Sequence[ValueChange]
 
 
 class RejectedLine(NamedTuple):
@@ -140,7 +134,7 @@ class Decoded:
     - `columns`: the values of each column, in the widest types (64-bit integers, doubles). Files may use narrower
       types.
     - `changes`: the changes by the source and the connector, as CHANGES_TYPE, or None if there are none.
-    - `changed`: the rows that the connector changed, in order.
+    - `changed`: the changes by the connector, by row. Only rows with changes are included, in order.
     - `rejected`: the lines that did not become rows.
     - `lines`: the line of each row.
     """
@@ -148,7 +142,7 @@ class Decoded:
     extracted_at: pa.Array[Any]
     columns: Sequence[pa.Array[Any]]
     changes: pa.Array[Any] | None
-    changed: Sequence[ChangedRow] = ()
+    changed: Mapping[int, Sequence[ValueChange]] = dataclass_field(default_factory=dict)
     rejected: Sequence[RejectedLine] = ()
     lines: Lines = NO_LINES
 
@@ -167,6 +161,6 @@ class Decoded:
             extracted_at=self.extracted_at.filter(mask),
             columns=[column.filter(mask) for column in self.columns],
             changes=changes if changes is not None and len(changes.flatten()) else None,
-            changed=[changed._replace(row=int(numbers[changed.row])) for changed in self.changed if kept[changed.row]],
+            changed={int(numbers[row]): changes for row, changes in self.changed.items() if kept[row]},
             lines=self.lines.select(np.flatnonzero(kept)),
         )

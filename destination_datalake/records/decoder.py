@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from destination_datalake.protocol.json_text import line_bounds
 from destination_datalake.records.decoded import (
-    ChangedRow,
     Decoded,
     Lines,
     RejectedLine,
@@ -108,7 +107,7 @@ class BlockDecoder:
             for number, array in enumerate(read.columns)
         ]
         lines = read.lines.select(slice(first, end))
-        changed = [ChangedRow(row, lines[row], changes) for row, changes in cells.changes.items() if changes]
+        changed = {row: changes for row, changes in cells.changes.items() if changes}
         changes = _merged_changes(read.source_changes.slice(first, count), cells.reported, changed)
         return Decoded(read.extracted_at.slice(first, count), columns, changes, changed, (), lines)
 
@@ -116,7 +115,6 @@ class BlockDecoder:
         """Decode lines singly. Yield rows and rejected lines after every BLOCK_CHANGES changes, and at the end."""
         rows: list[CoercedRecord] = []
         kept: list[int] = []
-        changed: list[ChangedRow] = []
         rejected: list[RejectedLine] = []
         changes = 0
         for index in range(len(lines)):
@@ -126,31 +124,23 @@ class BlockDecoder:
             except RejectedRecord as error:
                 rejected.append(RejectedLine(line, error.reason, str(error)))
                 continue
-            if new_changes := row.changes[row.reported :]:
-                changed.append(ChangedRow(len(rows), line, new_changes))
-                changes += len(new_changes)
             rows.append(row)
             kept.append(index)
+            changes += len(row.changes) - row.reported
             if changes > BLOCK_CHANGES:
-                yield self._from_rows(rows, changed, rejected, lines.select(np.array(kept, np.int64)))
-                rows, kept, changed, rejected, changes = [], [], [], [], 0
+                yield self._from_rows(rows, rejected, lines.select(np.array(kept, np.int64)))
+                rows, kept, rejected, changes = [], [], [], 0
         if rows or rejected:
-            yield self._from_rows(rows, changed, rejected, lines.select(np.array(kept, np.int64)))
+            yield self._from_rows(rows, rejected, lines.select(np.array(kept, np.int64)))
 
-    def _from_rows(
-        self,
-        rows: Sequence[CoercedRecord],
-        changed: Sequence[ChangedRow],
-        rejected: Sequence[RejectedLine],
-        lines: Lines,
-    ) -> Decoded:
+    def _from_rows(self, rows: Sequence[CoercedRecord], rejected: Sequence[RejectedLine], lines: Lines) -> Decoded:
         columns = [
             pa.array([row.values[index] for row in rows], column.type) for index, column in enumerate(self._columns)
         ]
         milliseconds: Any = pa.array([row.emitted_at for row in rows], pa.timestamp("ms", "UTC"))
         extracted_at = milliseconds.cast(pa.timestamp("us", "UTC"))
-        has_any = any(row.changes for row in rows)
-        changes = change_lists(len(rows), enumerate(row.changes for row in rows)) if has_any else None
+        changed = {number: new for number, row in enumerate(rows) if (new := row.changes[row.reported :])}
+        changes = change_lists(len(rows), enumerate(row.changes for row in rows))
         return Decoded(extracted_at, columns, changes, changed, rejected, lines)
 
 
@@ -196,12 +186,12 @@ def _with_values(array: Any, rows: Sequence[int], values: Sequence[Value]) -> An
 
 
 def _merged_changes(
-    read: Any, reported: Mapping[int, Sequence[ValueChange]], changed: Sequence[ChangedRow]
+    read: Any, reported: Mapping[int, Sequence[ValueChange]], changed: Mapping[int, Sequence[ValueChange]]
 ) -> pa.Array[Any] | None:
     """Return the list of changes of each row, or None if no row has changes. The source's changes come first.
 
     The source's changes are in `read` if the native decoder could read them, and in `reported` for all other rows.
-    `changed` contains the rows that the connector changed.
+    `changed` contains the connector's changes.
     """
     entries = read.flatten()
     if not entries.null_count and not reported and not changed:
@@ -211,9 +201,9 @@ def _merged_changes(
     for row, row_entries in enumerate(read.to_pylist() if len(entries) else ()):
         if row_entries:
             by_row[row] = [ValueChange(**entry) for entry in row_entries if entry is not None]
-    for row, _, changes in changed:
+    for row, changes in changed.items():
         by_row[row] = [*by_row.get(row, ()), *changes]
-    return change_lists(len(read), sorted(by_row.items())) if any(by_row.values()) else None
+    return change_lists(len(read), sorted(by_row.items()))
 
 
 # --- Lines ----------------------------------------------------------------------------------------------------------

@@ -272,14 +272,14 @@ class RejectWriter:
         for refused in decoded.rejected:
             self._reasons[None, refused.reason] += 1
             self._append(self._formatter.record_line(refused.line, refused.reason, refused.message))
-        for changed in decoded.changed:
-            changes = [change for change in changed.changes if change.loses_value]
+        for number, row_changes in decoded.changed.items():
+            changes = [change for change in row_changes if change.loses_value]
             if not changes:
                 continue
             self._affected += 1
             self._reasons.update((self._formatter.column_of(change), change.reason or "") for change in changes)
-            row = RowKey(row_ids[changed.row].as_py(), decoded.extracted_at[changed.row].value)
-            for line in self._formatter.value_lines(changed.line, changes, row):
+            row = RowKey(row_ids[number].as_py(), decoded.extracted_at[number].value)
+            for line in self._formatter.value_lines(decoded.lines[number], changes, row):
                 self._append(line)
 
     def close(self) -> list[RejectFile]:

@@ -193,7 +193,7 @@ def test_rejected_records_do_not_change_other_rows(kinds: list[str]) -> None:
 def rows(parts: list[Any]) -> list[tuple[Any, ...]]:
     entries = []
     for decoded in parts:
-        changed = {change.row: (change.line, tuple(change.changes)) for change in decoded.changed}
+        changed = {row: (decoded.lines[row], tuple(changes)) for row, changes in decoded.changed.items()}
         for row in range(decoded.rows):
             values = [column[row].as_py() for column in (decoded.extracted_at, *decoded.columns)]
             changes = [] if decoded.changes is None else decoded.changes[row].as_py()

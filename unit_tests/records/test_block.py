@@ -28,7 +28,7 @@ def line(data: object, number: int = 0) -> bytes:
 
 
 def changes_in(part: Decoded) -> int:
-    return sum(len(row.changes) for row in part.changed)
+    return sum(map(len, part.changed.values()))
 
 
 def values(parts: Sequence[Decoded], column: int) -> list[Any]:
@@ -77,11 +77,11 @@ def test_a_value_with_more_than_most_changes_is_nulled_as_a_whole(irregular_line
     [part] = BlockDecoder(columns).decode(text)
 
     assert [values([part], column) for column in range(3)] == [[[1, None]], [None], [None]]
-    [changed] = part.changed
-    assert [(change.field, change.change, change.reason) for change in changed.changes] == [
+    [changes] = part.changed.values()
+    assert [(change.field, change.change, change.reason) for change in changes] == [
         ("a.1", "NULLED", WRONG), ("b", "NULLED", WRONG), ("c", "NULLED", WRONG),
     ]  # fmt: skip
-    assert json.loads(changed.changes[1].original or b"") == data["b"]
+    assert json.loads(changes[1].original or b"") == data["b"]
 
 
 def test_most_changes_of_one_record_are_noted_one_by_one() -> None:

@@ -72,7 +72,7 @@ def rows(lines: Iterable[bytes], column_type: ColumnType) -> list[Row]:
             array.validate(full=True)
         changes: Any = [[]] * decoded.rows if decoded.changes is None else decoded.changes.to_pylist()
         ours = sum(change["reason"].startswith("DESTINATION_") for row_changes in changes for change in row_changes)
-        assert sum(len(row.changes) for row in decoded.changed) == ours
+        assert sum(map(len, decoded.changed.values())) == ours
         assert not decoded.rejected
         decoded_rows += [
             Row(id_, value, at // 1000, [tuple(change.values()) for change in noted])

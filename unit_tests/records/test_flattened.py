@@ -52,7 +52,7 @@ def decoded(lines: Sequence[bytes], fields: Sequence[Field], floats: Floats = Fl
             array.validate(full=True)
         values: Any = [array.to_pylist() for array in part.columns]
         changes: Any = [[]] * part.rows if part.changes is None else part.changes.to_pylist()
-        originals = {row.row: [change.original for change in row.changes] for row in part.changed}
+        originals = {row: [change.original for change in noted] for row, noted in part.changed.items()}
         rows += [
             (
                 [cells[row] for cells in values],

@@ -9,12 +9,13 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from destination_datalake.aws.objects import ObjectFailed, publish_all
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.records.decoded import ChangedRow, Decoded, RejectedLine, ValueChange
+from destination_datalake.records.decoded import Decoded, Lines, RejectedLine, ValueChange
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.rejects import writer
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
@@ -36,12 +37,12 @@ def decoded(
 ) -> tuple[Decoded, pa.Array[Any]]:
     """Records, some rows of which have changes for these reasons, and the ids of the rows."""
     at = pa.array(range(rows), pa.timestamp("us", "UTC"))
-    rows_changed = [
-        ChangedRow(row, b"line", [ValueChange("id", "NULLED", reason, b'"x"') for reason in reasons])
-        for row, reasons in changed
-    ]
+    rows_changed = {
+        row: [ValueChange("id", "NULLED", reason, b'"x"') for reason in reasons] for row, reasons in changed
+    }
     lines_refused = [RejectedLine(b"line", reason, "why") for reason in refused]
-    return Decoded(at, [], None, rows_changed, lines_refused), pa.array([f"id-{row}" for row in range(rows)])
+    lines = Lines(b"line", np.zeros(rows, np.int64), np.full(rows, 4), np.arange(rows))
+    return Decoded(at, [], None, rows_changed, lines_refused, lines), pa.array([f"id-{row}" for row in range(rows)])
 
 
 def publish(cloud: Cloud, files: Sequence[RejectFile]) -> None:
@@ -79,7 +80,7 @@ def test_each_reason_has_an_object_with_a_line_for_each_reject(cloud: Cloud) -> 
 def test_text_without_a_value_that_became_null_is_no_reject(cloud: Cloud, empty: bytes) -> None:
     rejects, (records, row_ids) = rejects_of(cloud), decoded(2)
     nothing, wrong = (ValueChange("id", "NULLED", WRONG, original) for original in (empty, b'"x"'))
-    changed = [ChangedRow(0, b"line", [nothing]), ChangedRow(1, b"line", [nothing, wrong])]
+    changed = {0: [nothing], 1: [nothing, wrong]}
 
     rejects.write(replace(records, changed=changed), row_ids)
 

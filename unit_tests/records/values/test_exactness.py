@@ -216,10 +216,10 @@ def test_a_decoder_reads_block_after_block_as_each_record_is_read_alone(
         assert sorted(map(repr, zip(*actual, strict=True))) == sorted(map(repr, zip(*wanted, strict=True)))
         # And a changed row has the line it came in, and the texts of the values that were changed
         noted = [
-            (bytes(row.line), change.field, change.original)
+            (part.lines[row], change.field, change.original)
             for part in decoded
-            for row in part.changed
-            for change in row.changes
+            for row, row_changes in part.changed.items()
+            for change in row_changes
         ]
         assert sorted(noted) == sorted(
             (line.rstrip(b"\n"), change.field, change.original)

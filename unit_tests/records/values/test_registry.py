@@ -91,7 +91,7 @@ def test_a_new_type_is_read_from_json_lines_to_an_arrow_column(rows: int) -> Non
 
     assert part.columns[0].type == pa.time64("us")
     assert values(part.columns[0]) == [*KEPT, *[time(12)] * (rows - len(SENT))]
-    assert [(row.row, *row.changes) for row in part.changed] == [
+    assert [(row, *changes) for row, changes in part.changed.items()] == [
         (4, ValueChange("t", "NULLED", SERIALIZATION_ERROR)),
         (5, ValueChange("t", "NULLED", SERIALIZATION_ERROR)),
     ]
@@ -106,7 +106,7 @@ def test_a_new_type_is_read_inside_objects_and_lists(rows: int, beside: ColumnTy
 
     shops = values(part.columns[0])
     assert [(shop["opens"], shop["days"]) for shop in shops] == [(kept, [kept, None]) for kept in KEPT[:rows]]
-    changed = {row.row: [change.field for change in row.changes] for row in part.changed}
+    changed = {row: [change.field for change in changes] for row, changes in part.changed.items()}
     assert changed == {row: ["shop.Opens", "shop.days.0"] for row in (4, 5) if row < rows}
 
 
@@ -115,8 +115,8 @@ def test_rejected_values_of_a_new_type_become_lines_with_the_text_that_was_sent(
     location = RejectLocation("s3://lake/_errors", "0a1b2c", "2026-11-21", "sales", "shops")
     formatter = RejectFormatter(location, StreamId(None, "shops"), columns, "unit", 0)
 
-    [row] = decoded([{"shop": {"Opens": "noon"}}], columns).changed
-    [line] = formatter.value_lines(row.line, row.changes, RowKey("id", 0))
+    part = decoded([{"shop": {"Opens": "noon"}}], columns)
+    [line] = formatter.value_lines(part.lines[0], part.changed[0], RowKey("id", 0))
 
     assert (line.column_name, line.column_value, line.reason) == ("shop.Opens", '"noon"', SERIALIZATION_ERROR)
 
