@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,14 +18,6 @@ if TYPE_CHECKING:
 # How long a busy machine takes for an example says nothing.
 settings.register_profile("connector", deadline=None, derandomize="CI" in os.environ, max_examples=PLAIN)
 settings.load_profile("connector")
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """What `write` freezes is for its process, which ends with it; this one goes on, and its garbage must not stay."""
-    yield
-    if gc.get_freeze_count():
-        gc.unfreeze()
 
 
 @pytest.fixture
