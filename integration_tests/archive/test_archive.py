@@ -341,7 +341,7 @@ MOMENTS = [
 """What is called once in a sync, and what is called for each batch."""
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("point", MOMENTS, ids=str)
 def test_every_acknowledged_record_is_archived_at_any_kill(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint

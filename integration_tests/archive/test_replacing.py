@@ -20,7 +20,7 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
-pytestmark = pytest.mark.share(5)
+pytestmark = pytest.mark.share(3)
 
 SCHEMA = object_schema(id=INTEGER, name=STRING)
 ORDERS = configured_stream("orders", SCHEMA)

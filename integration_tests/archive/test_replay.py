@@ -95,7 +95,7 @@ def run(sync: Sync, config: Mapping[str, object], lake: Lake, launch: WarmLaunch
     return f"{sync.stream} {len(sync.lines)} {sync.archives} {sync.strike} -> {ended.exit_code} {ended.errors}"
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(300))
 def test_replay_equals_the_table_or_names_the_gap(lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int) -> None:
     """Syncs without an archive, kills at any request, PUTs that are refused, platforms without ids, erasures, rows that

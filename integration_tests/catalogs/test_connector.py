@@ -19,6 +19,8 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
+pytestmark = pytest.mark.share(8)
+
 ICEBERG = TABLE_KINDS[0]
 COMPLETE = status("orders", "COMPLETE")
 

@@ -25,7 +25,7 @@ from integration_tests.harness.messages import record, state
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import Warehouse
 
-pytestmark = pytest.mark.share(6)
+pytestmark = pytest.mark.share(3)
 
 BUCKET = s3_tables().warehouse
 FEDERATED = f"{ACCOUNT_ID}:s3tablescatalog/lake"

@@ -26,7 +26,7 @@ from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 from integration_tests.permissions.scenarios import iam_policy
 
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(2)
 
 SCHEMA = object_schema(user_id=INTEGER, name=STRING, user=object_schema(id=STRING))
 ORDERS = configured_stream("orders", SCHEMA)

@@ -15,7 +15,7 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import Warehouse
 
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(1)
 
 ORDERS, ITEMS = configured_stream("orders", SCHEMA), configured_stream("items", SCHEMA)
 ITEM_LINES = [*(record("items", user(number)) for number in (1, 2)), status("items", "COMPLETE")]

@@ -34,7 +34,7 @@ from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 from unit_tests.erasure import places
 
-pytestmark = pytest.mark.share(2)
+pytestmark = pytest.mark.share(1)
 
 HIVE = [kind for kind in (*TABLE_KINDS, *PARTITIONED_KINDS) if kind.options["table_type"] == "HIVE"]
 
@@ -227,7 +227,7 @@ def test_tables_of_odd_names_are_searched_where_they_are(
     assert [row["name"] for row in lake.rows(lake.database, name)] == ["other"]
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_has_happened_a_replay_has_all_rows_but_those_of_the_ids(
     lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int

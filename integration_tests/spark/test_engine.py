@@ -206,7 +206,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "failure_type", "words"),
     [
@@ -309,13 +309,14 @@ engine.stop()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("master", "conf", "outcome"),
     [
         ("local[1]", (), "refused"),
-        pytest.param("local-cluster[1,1,1024]", (), "refused", marks=pytest.mark.slow),
-        pytest.param("local[1]", ("spark.authenticate=false",), "answered", marks=pytest.mark.slow),
-        pytest.param("local[1]", ("spark.network.crypto.enabled=true",), "refused", marks=pytest.mark.slow),
+        ("local-cluster[1,1,1024]", (), "refused"),
+        ("local[1]", ("spark.authenticate=false",), "answered"),
+        ("local[1]", ("spark.network.crypto.enabled=true",), "refused"),
     ],
 )
 def test_a_process_without_the_secret_is_not_answered_by_the_driver_s_ports(

@@ -290,6 +290,7 @@ def dying(access: AwsAccess, call: int, moment: str) -> Iterator[Callable[[], in
             client.meta.events.unregister(event, handler)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("call", range(1, 8))
 def test_an_erasure_that_is_killed_is_finished_by_the_next_one(

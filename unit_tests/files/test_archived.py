@@ -251,6 +251,7 @@ def test_replay_omits_erased_records(
 
 @pytest.mark.usefixtures("_members")
 @PEOPLE
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("lines", "staged"), WAYS)
 def test_of_suppressed_people_a_sync_keeps_a_count_and_nothing_else(
     cloud: Cloud,

@@ -214,6 +214,7 @@ KEYS: Sequence[tuple[str, ColumnType, tuple[str, ...], Sequence[Any], str, Seque
 ]
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
 @pytest.mark.parametrize(
     ("type_", "path", "own", "folder", "foreign"), [case[1:] for case in KEYS], ids=[case[0] for case in KEYS]
@@ -299,6 +300,7 @@ ICEBERG_VALUES: Sequence[tuple[pa.DataType, Transform, Any, PartitionValue, Part
 ]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("type_", "transform", "value", "own", "foreign"), ICEBERG_VALUES)
 def test_iceberg_file_with_rows_of_another_partition_than_its_manifest_is_found(
     cloud: Cloud,

@@ -121,6 +121,7 @@ def test_no_rows_are_in_no_partition_and_no_fields_make_one() -> None:
     assert grouped(pa.table({"id": [1, 2]})) == {(): [1, 2]}
 
 
+@pytest.mark.slow
 def test_more_partitions_than_16_bits_can_count() -> None:
     ids = [*range(70_000), *range(70_000)]
 

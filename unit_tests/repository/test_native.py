@@ -125,12 +125,14 @@ def fuzz(source: Path, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=directory, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_native_code_withstands_the_corpus_and_random_lines(tmp_path: Path) -> None:
     run = fuzz(ROOT / "native", tmp_path)
 
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_the_fuzzer_keeps_the_input_that_makes_native_code_read_beyond_the_text(tmp_path: Path) -> None:
     source = shutil.copytree(ROOT / "native", tmp_path / "native")
     tokens = source / "text.h"

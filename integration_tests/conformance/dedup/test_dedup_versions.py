@@ -104,7 +104,7 @@ KEYS: Mapping[str, tuple[Json, Sequence[object]]] = {
 }
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("numeric_types", "deletes"),
     [("int/float", "copy_on_write"), ("decimal", "copy_on_write"), ("decimal", "merge_on_read")],

@@ -223,7 +223,7 @@ def test_a_sync_that_may_not_delete_commits_and_publishes_all_the_same(warehouse
     assert warehouse.rows("orders") == [{"id": 1, "price": 0.5}, {"id": 2, "price": 1 / 3}, {"id": 3, "price": 0.25}]
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:2], ids=lambda kind: kind.name)
 def test_a_spark_that_dies_ends_the_sync_with_what_was_acknowledged_safe(contained: Warehouse) -> None:
     """The platform retries, and the next sync continues."""

@@ -23,7 +23,7 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, NUMBER, Warehouse, object_schema
 
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(2)
 
 APPENDED, RESUMED, RESTARTED = "appended", "resumed", "restarted"
 STREAMS = (APPENDED, RESUMED, RESTARTED)

@@ -10,6 +10,8 @@ import pytest
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
 
+pytestmark = pytest.mark.share(5)
+
 COMPLETE = status("orders", "COMPLETE")
 INCOMPLETE = status("orders", "INCOMPLETE")
 

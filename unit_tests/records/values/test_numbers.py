@@ -63,6 +63,7 @@ def test_an_integer_is_kept_exactly_in_every_notation(raw: str, expected: int, c
 MILLIONS = 3_000_000
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("column_type", [Int64(), Float64(), Decimal(38, 18), Date(), ZONED])
 @pytest.mark.parametrize(
     "text",

@@ -16,7 +16,7 @@ from destination_datalake.tables.table import Committed, Reencode, TableBusy
 from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids, one_at_a_time, side_by_side
 
-pytestmark = pytest.mark.share(11)
+pytestmark = pytest.mark.share(8)
 
 
 @side_by_side

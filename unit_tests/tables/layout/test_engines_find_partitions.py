@@ -28,7 +28,7 @@ from unit_tests.tables.hive.orders import no_rewrite
 from unit_tests.tables.jobs import in_process
 from unit_tests.tables.layout.orders import ORDERS, SCHEMA, config
 
-pytestmark = pytest.mark.share(5)
+pytestmark = pytest.mark.share(3)
 
 NOW = datetime.now(UTC)
 Row = tuple[datetime, datetime | None, str | None]

@@ -12,7 +12,7 @@ from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.governance.watch import EMAIL, GOVERNED, granted, tags, untag, watched
 from unit_tests.tables.behaviour.shop import Shop, ids
 
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(2)
 
 _ICEBERG = [kind for kind in TABLE_KINDS if kind.name == "iceberg"]
 

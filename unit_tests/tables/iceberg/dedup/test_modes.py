@@ -13,7 +13,7 @@ from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, Row, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 
-pytestmark = pytest.mark.share(7)
+pytestmark = pytest.mark.share(5)
 
 PENDING = "airbyte_pending"
 

@@ -31,7 +31,7 @@ from integration_tests.erasure.oracle import Id
 from unit_tests.tables.iceberg.erasure.people import COLUMNS, FIRST, People, ids_of, of_table, person
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
-pytestmark = pytest.mark.share(8)
+pytestmark = pytest.mark.share(5)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from unit_tests.tables.iceberg.test_promotion import Executors
 
 ID, PRICE = Field("id", "id", Int64()), Field("price", "price", Float32())
 
-pytestmark = [pytest.mark.usefixtures("syncing"), pytest.mark.share(6)]
+pytestmark = [pytest.mark.usefixtures("syncing"), pytest.mark.share(4)]
 
 
 @pytest.fixture

@@ -100,6 +100,7 @@ def in_duckdb(lake: Lake, folder: Path) -> list[tuple[Any, ...]]:
     return sorted(cursor.fetchall(), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1))
 def test_a_compaction_changes_no_rows(lake: Lake, tmp_path: Path, seed: int) -> None:
     """Of tables with merged manifests, several specs, columns and orders, which others have changed."""

@@ -37,7 +37,7 @@ from destination_datalake.tables.table import Committed
 from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
-pytestmark = pytest.mark.share(8)
+pytestmark = pytest.mark.share(5)
 
 FAN_IN = 3
 BRANCH = "airbyte_generation_2"

@@ -15,7 +15,7 @@ from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, DAY, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 
-pytestmark = pytest.mark.share(5)
+pytestmark = pytest.mark.share(3)
 
 
 class Interrupted:

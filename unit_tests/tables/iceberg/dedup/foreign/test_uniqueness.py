@@ -17,7 +17,7 @@ from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
 from unit_tests.tables.iceberg.test_promotion import TENTH, Executors
 
-pytestmark = pytest.mark.share(6)
+pytestmark = pytest.mark.share(3)
 
 
 @pytest.fixture
