@@ -256,8 +256,7 @@ class Remedies:
 
     def with_folders(self, folders: Iterable[S3Address]) -> Self:
         """Return a copy whose policies also allow access to these folders of tables outside bucket_prefix."""
-        outside = tuple(S3Address(folder.bucket, folder.key.strip("/")) for folder in folders)
-        return dataclasses.replace(self, scope=dataclasses.replace(self.scope, outside=outside))
+        return dataclasses.replace(self, scope=dataclasses.replace(self.scope, outside=tuple(folders)))
 
     def with_remedy(self, failure: Failure) -> Failure:
         """Return a copy of the failure whose message ends with the statement or command that grants the permission.

@@ -42,8 +42,8 @@ class Scope:
     """The resources to which a configuration's policy applies.
 
     `account` is the account that owns the Data Catalog, or ANY_ACCOUNT if the owner is unknown. The first database is
-    lakeformation_database_name. `outside` contains the folders of tables outside bucket_prefix, without a trailing
-    slash. Only configurations with follow_table_location use `outside`.
+    lakeformation_database_name. `outside` contains the folders of tables outside bucket_prefix, which only
+    configurations with follow_table_location use.
     """
 
     config: Config
@@ -54,8 +54,7 @@ class Scope:
     @classmethod
     def for_config(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
         """Return the scope of a configuration. `streams` adds the databases for their namespaces."""
-        folders = tuple(S3Address(address.bucket, address.key.strip("/")) for address in outside)
-        return cls(config, _catalog_account(config), _databases(config, streams), folders)
+        return cls(config, _catalog_account(config), _databases(config, streams), tuple(outside))
 
     @property
     def partition(self) -> str:
@@ -69,8 +68,8 @@ class Scope:
 
     @property
     def folders(self) -> tuple[S3Address, ...]:
-        """The warehouse, and the folders of tables outside it."""
-        return (self.warehouse, *self.outside)
+        """The warehouse, and the folders of tables outside it, without slashes at their ends."""
+        return (self.warehouse, *(S3Address(folder.bucket, folder.key.strip("/")) for folder in self.outside))
 
     def replaced(self) -> tuple[str, ...]:
         """Return the folders and databases whose names contain characters that the policy replaces by wildcards."""
