@@ -8,7 +8,7 @@ fails, because it succeeds only if the original table's content has not changed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -144,10 +144,6 @@ class IcebergRebuild:
         delete_folder(self._catalog.access_of(self._name).client("s3"), self._scratch)
 
 
-def _distinct(files: Iterable[IcebergFile]) -> Iterable[IcebergFile]:
-    return {file.file_path: file for file in files}.values()
-
-
 def _state(table: Table) -> TableState:
     metadata, files = table.metadata, BranchFiles()
     content = [file.source(metadata) for file in files.on_branch(table, MAIN_BRANCH)]
@@ -172,7 +168,8 @@ def _version(metadata: TableMetadata) -> str:
 def _live_files(table: Table) -> list[IcebergFile]:
     """Return the data files and delete files of main. Each file appears once."""
     live = BranchFiles(metrics=None).on_branch(table, MAIN_BRANCH)
-    return [*_distinct(entry for file in live for entry in (file.entry, *file.deletes))]
+    entries = (entry for file in live for entry in (file.entry, *file.deletes))
+    return [*{entry.file_path: entry for entry in entries}.values()]
 
 
 def _require_same_columns(name: TableName, clone: Schema, original: Schema) -> None:

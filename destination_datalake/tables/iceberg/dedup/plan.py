@@ -20,10 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType
 
-from destination_datalake.files.dedup.tasks import (
-    IndexPart,
-    Versions,
-)
+from destination_datalake.files.dedup.tasks import IndexPart, Versions
 from destination_datalake.files.parquet import field_id
 from destination_datalake.files.plan import Deduplication
 from destination_datalake.schema.types import Field, List, Struct

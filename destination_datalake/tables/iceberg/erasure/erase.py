@@ -32,7 +32,7 @@ from destination_datalake.files.scan import (
     find_by_column_value,
     merge_column_matches,
 )
-from destination_datalake.tables.iceberg.branches import history, inherited_uniqueness
+from destination_datalake.tables.iceberg.branches import history, inherited_uniqueness, summary_value
 from destination_datalake.tables.iceberg.commit import TableOperations, is_fence, is_unneeded_fence
 from destination_datalake.tables.iceberg.erasure.plan import (
     IdColumn,
@@ -144,7 +144,6 @@ class TableErasure(Rework[TablePlan, _Result]):
         self._executors = executors
         self._planner = Planner(column)
         self._located: dict[str, Any] = {}
-        self._missing: set[str] = set()
         self._removals = Removals(executors)
         self._mark_for_deletion: Callable[[Sequence[str]], None]
 
@@ -222,21 +221,19 @@ class TableErasure(Rework[TablePlan, _Result]):
         refers to a missing or unreadable file.
         """
         unknown = [file for path, file in plan.candidates.items() if path not in self._located]
-        if unknown:
-            matches = self.located([file.source(plan.metadata) for file in unknown])
-            if matches.unreadable:
-                raise TableConflict(
-                    f"Cannot erase rows from table {self.name}: its file {matches.unreadable[0]} does not match the "
-                    "table's metadata, so the connector cannot determine whether the file contains such rows. "
-                    "Rewrite this file with another engine, and run the command again."
-                )
-            self._located |= {file.path: matches.files.get(file.path) for file in unknown}
-            self._missing |= {*matches.missing}
-            self.files_searched += matches.searched
-        if missing := self._missing & plan.candidates.keys():
-            for path in missing:
-                del self._located[path]
-            self._missing -= missing
+        if not unknown:
+            return
+        matches = self.located([file.source(plan.metadata) for file in unknown])
+        if matches.unreadable:
+            raise TableConflict(
+                f"Cannot erase rows from table {self.name}: its file {matches.unreadable[0]} does not match the "
+                "table's metadata, so the connector cannot determine whether the file contains such rows. Rewrite "
+                "this file with another engine, and run the command again."
+            )
+        missing = {*matches.missing}
+        self._located |= {file.path: matches.files.get(file.path) for file in unknown if file.path not in missing}
+        self.files_searched += matches.searched
+        if missing:
             if self.operations.load().metadata_location != plan.table.metadata_location:
                 raise StalePlan
             raise TableConflict(
@@ -410,12 +407,9 @@ def _key(file: LiveFile, metadata: TableMetadata) -> Hashable:
 
 def _generation_property(branch: str, metadata: TableMetadata) -> dict[str, str]:
     """Return the summary property with the lowest generation, from the latest snapshot of a branch that has one."""
-    for snapshot in history(branch, metadata):
-        if snapshot.summary is not None:
-            lowest = snapshot.summary.additional_properties.get(LOWEST_GENERATION_PROPERTY)
-            if lowest is not None:
-                return {LOWEST_GENERATION_PROPERTY: lowest}
-    return {}
+    recorded = (summary_value(snapshot, LOWEST_GENERATION_PROPERTY) for snapshot in history(branch, metadata))
+    lowest = next((value for value in recorded if value is not None), None)
+    return {} if lowest is None else {LOWEST_GENERATION_PROPERTY: lowest}
 
 
 def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:

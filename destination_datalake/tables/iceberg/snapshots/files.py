@@ -170,8 +170,9 @@ class BranchFiles:
         )
 
     def _lean(self, file: IcebergFile) -> IcebergFile:
-        keeps_all = self._metrics is None or file.content != DataFileContent.DATA
-        return file if keeps_all else lean_entry(file, self._metrics or ())
+        if self._metrics is None or file.content != DataFileContent.DATA:
+            return file
+        return lean_entry(file, self._metrics)
 
 
 class Incomplete(Exception):
