@@ -28,6 +28,7 @@ from destination_datalake.tables.reconcile import (
     ColumnLimits,
     Conflict,
     Reconciliation,
+    foreign_metadata_column,
     reconcile,
 )
 from destination_datalake.tables.table import TableConflict, TableName
@@ -46,6 +47,27 @@ def reconciled(
     return reconcile(
         StreamId(None, "Orders"), TableName("shop", "orders"), columns, existing, type_names, policy, LIMITS
     )
+
+
+@pytest.mark.parametrize(
+    ("column", "type_"),
+    [
+        ("_airbyte_meta", String()),
+        ("_airbyte_raw_id", None),
+        ("_AIRBYTE_RAW_ID", Int64()),
+        ("_airbyte_generation_id", Int32()),
+    ],
+)
+def test_metadata_column_of_another_type_is_refused(column: str, type_: ColumnType | None) -> None:
+    table = {name: present for name, present in METADATA.items() if name != column.lower()} | {column: type_}
+
+    assert foreign_metadata_column(METADATA, METADATA_COLUMNS) is None
+    assert foreign_metadata_column({}, METADATA_COLUMNS) is None
+    problem = foreign_metadata_column(table, METADATA_COLUMNS)
+    assert problem is not None
+    assert f"its column {column.lower()} differs" in problem
+    with pytest.raises(TableConflict, match="Rename the column"):
+        reconciled({column: type_}, {})
 
 
 @pytest.mark.parametrize(
