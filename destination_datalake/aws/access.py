@@ -188,41 +188,6 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
     session.register_component("credential_provider", CredentialResolver([AssumedRole()]))
 
 
-def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Credentials:
-    """Return session credentials that other processes may receive. They are renewed when they are read.
-
-    If `session` already uses session credentials, returns these. If it uses the keys of an IAM user, which must not
-    leave this process, creates one-hour sessions with these keys. This needs no permission
-    (https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_getsessiontoken.html). Raises
-    NoCredentialsError (botocore) if there are no credentials, and errors of STS.
-    """
-    from botocore.credentials import RefreshableCredentials
-    from botocore.exceptions import NoCredentialsError
-
-    credentials = session.get_credentials()
-    if credentials is None:
-        raise NoCredentialsError()
-    if credentials.get_frozen_credentials().token is not None:
-        return credentials
-
-    def fetch() -> dict[str, Any]:
-        keys = sts().get_session_token(DurationSeconds=_SESSION_SECONDS)["Credentials"]
-        return {
-            "access_key": keys["AccessKeyId"],
-            "secret_key": keys["SecretAccessKey"],
-            "token": keys["SessionToken"],
-            "expiry_time": keys["Expiration"].isoformat(),
-        }
-
-    return RefreshableCredentials.create_from_metadata(
-        fetch(),
-        fetch,
-        "session-token",
-        advisory_timeout=_RENEWAL_MARGIN_SECONDS,
-        mandatory_timeout=_RENEWAL_MARGIN_SECONDS * 2 // 3,
-    )
-
-
 def name_catalog(session: Session, catalog_id: str) -> None:
     """Make Glue and Lake Formation clients of `session` send this Data Catalog ID with every request.
 
@@ -479,12 +444,38 @@ class AwsAccess:
             return self._boto_session()
 
     def delegable_credentials(self) -> Credentials:
-        """Return session credentials for this identity that other processes may receive.
+        """Return session credentials that other processes may receive. They are renewed when they are read.
 
-        See the function `delegable_credentials`. Raises NoCredentialsError (botocore) if there are no credentials, and
-        errors of STS.
+        If the identity already uses session credentials, returns these. If it uses the keys of an IAM user, which must
+        not leave this process, creates one-hour sessions with these keys. This needs no permission
+        (https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_getsessiontoken.html).
+        Raises NoCredentialsError (botocore) if there are no credentials, and errors of STS.
         """
-        return delegable_credentials(self._session(), lambda: self.client("sts"))
+        from botocore.credentials import RefreshableCredentials
+        from botocore.exceptions import NoCredentialsError
+
+        credentials = self._session().get_credentials()
+        if credentials is None:
+            raise NoCredentialsError()
+        if credentials.get_frozen_credentials().token is not None:
+            return credentials
+
+        def fetch() -> dict[str, Any]:
+            keys = self.client("sts").get_session_token(DurationSeconds=_SESSION_SECONDS)["Credentials"]
+            return {
+                "access_key": keys["AccessKeyId"],
+                "secret_key": keys["SecretAccessKey"],
+                "token": keys["SessionToken"],
+                "expiry_time": keys["Expiration"].isoformat(),
+            }
+
+        return RefreshableCredentials.create_from_metadata(
+            fetch(),
+            fetch,
+            "session-token",
+            advisory_timeout=_RENEWAL_MARGIN_SECONDS,
+            mandatory_timeout=_RENEWAL_MARGIN_SECONDS * 2 // 3,
+        )
 
     def _boto_session(self) -> boto3.Session:
         """Return this process's boto3 session. The caller must hold `_clients_lock`."""
