@@ -200,7 +200,7 @@ class ConnectBackend:
 
         `error` was raised by the job or, if `session` is None, while a session was opened.
         """
-        from destination_datalake.spark.connect.session import ErrorKind, error_kind, spark_failure
+        from destination_datalake.spark.connect.session import ErrorKind, close, error_kind, spark_failure
 
         if self._stopping.is_set():
             raise _stopped() from error
@@ -221,7 +221,7 @@ class ConnectBackend:
             self._session = None
             _logger.warning("The session on %s ended. Opening a new session.", self._server.name)
             if session is not None:
-                session.close()
+                close(session.spark)
 
     def _open(self) -> RemoteSession:
         """Open a session, and verify that its executors can run the connector. Return the session.
@@ -230,7 +230,7 @@ class ConnectBackend:
         """
         # gRPC's C++ code prints to standard error when a connection ends. Relevant errors are raised.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        from destination_datalake.spark.connect.session import RemoteSession, connect
+        from destination_datalake.spark.connect.session import RemoteSession, close, connect
 
         if self._stopping.is_set():
             raise _stopped()  # A session opened now would never be closed.
@@ -238,7 +238,7 @@ class ConnectBackend:
         self._opened = spark = connect(self._server.url, self._server.token)
         session = RemoteSession.open(spark, self._python, self._conf, self._packages)
         if self._stopping.is_set():
-            session.close()
+            close(spark)
             raise _stopped()
         return session
 

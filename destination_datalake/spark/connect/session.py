@@ -220,10 +220,6 @@ class RemoteSession:
         """Return the number of tasks that run concurrently: as reported at the start, or more if more were observed."""
         return max(self._cores, self.watch.most_running)
 
-    def close(self) -> None:
-        """Close the session on the server, which also ends its jobs. Waits for the server's response."""
-        close(self.spark)
-
 
 def configure(spark: SparkSession, defaults: Mapping[str, str], conf: Mapping[str, str]) -> None:
     """Set Spark properties of the session. Properties in `conf`, which the user configured, override `defaults`.
