@@ -159,6 +159,7 @@ REQUIREMENTS: Mapping[str, Mapping[str, object]] = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("kind", REQUIREMENTS)
 def test_a_commit_whose_requirement_fails_is_refused(client: Client, kind: str) -> None:
     table = client.new_table()
@@ -174,6 +175,7 @@ def test_a_commit_whose_requirement_fails_is_refused(client: Client, kind: str) 
 PART = {"field-id": 1000, "name": "x", "transform": "identity"}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "update",
     [

@@ -197,7 +197,7 @@ _KILLS = [
 ]
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("point", _KILLS, ids=str)
 def test_a_process_that_is_killed_is_gone_on_with(warehouse: Warehouse, deletions: Deletions, point: KillPoint) -> None:
     lake = warehouse.lake

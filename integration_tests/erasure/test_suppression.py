@@ -76,6 +76,7 @@ def test_later_syncs_keep_a_count_of_the_person_and_nothing_else(
     assert difference(whole(lake), whole(lake, "orders__replay")) == []
 
 
+@pytest.mark.slow
 def test_a_suppression_ends_with_the_folder_of_its_request(
     lake: Lake, platform: Platform, deletions: Deletions
 ) -> None:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.share(1)
 ORDERS = object_schema(id=INTEGER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_has_happened_a_table_is_found_to_be_right(
     lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int
@@ -56,6 +57,7 @@ def test_a_table_that_another_engine_writes_to_is_right(
     assert len(warehouse.ids("orders")) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TABLE_KINDS, ids=lambda kind: kind.name)
 def test_erased_rows_are_no_alarm_and_other_missing_rows_are(
     lake: Lake, platform: Platform, launch: WarmLaunch, tmp_path: Path, kind: TableKind

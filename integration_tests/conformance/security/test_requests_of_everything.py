@@ -83,6 +83,7 @@ def test_every_request_to_s3_is_made_by_our_own_clients(recorded: Recorded) -> N
     assert {agent for agent in agents if "destination-datalake" not in agent} == set()
 
 
+@pytest.mark.slow
 def test_by_default_no_request_says_anything_of_encryption_or_a_catalog(
     aws: AwsServer, lake: Lake, platform: Platform
 ) -> None:

@@ -14,7 +14,7 @@ from destination_datalake.tables.table import Reencode, TableConflict
 from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids, one_at_a_time, side_by_side
 
-pytestmark = pytest.mark.share(9)
+pytestmark = pytest.mark.share(7)
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ def held(lake: Lake, file: DataFile, folder: Path) -> DataFile:
     return replace(file, pending_upload=DeferredUpload(bucket, key, str(folder / "held")))
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("name", FILES_OF_A_COMMIT)
 def test_catalog_is_updated_after_all_files_of_the_commit_are_written(lake: Lake, tmp_path: Path, name: str) -> None:
     syncing = lake.open()
@@ -84,6 +85,7 @@ def test_catalog_is_updated_after_all_files_of_the_commit_are_written(lake: Lake
     assert lake.ids() == [1]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("name", FILES_OF_A_COMMIT)
 def test_catalog_is_not_updated_if_a_file_of_the_commit_cannot_be_written(
     lake: Lake, tmp_path: Path, name: str

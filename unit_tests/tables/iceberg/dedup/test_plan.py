@@ -37,7 +37,7 @@ from destination_datalake.tables.iceberg.table import IcebergTable
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
-pytestmark = pytest.mark.share(10)
+pytestmark = pytest.mark.share(8)
 
 # --- Which files a merge writes again, adds as they are, and leaves alone.
 

@@ -90,6 +90,7 @@ def test_no_part_of_a_manifest_list_or_a_manifest_is_taken_for_all_of_it(lake: L
                 second_reads()
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("version", ["1", "2"])
 @pytest.mark.parametrize(
     ("type_", "value"),
