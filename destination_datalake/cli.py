@@ -13,7 +13,6 @@ import os
 import pkgutil
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -26,7 +25,7 @@ from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError, route_logging
 from destination_datalake.terminal import Parser, put
 from destination_datalake.termination import EXIT_PIPE_CLOSED, Termination
-from destination_datalake.unforeseen import REPORT_ERROR, described, exhaustion
+from destination_datalake.unforeseen import REPORT_ERROR, described, exhaustion, trace_of
 
 if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
@@ -281,8 +280,8 @@ def _started_spark(config: str) -> Engine | None:
         return None
 
 
-def _print_masked(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    sys.stderr.write(mask_secrets("".join(traceback.format_exception(kind, error, trace))))
+def _print_masked(_type: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+    sys.stderr.write(mask_secrets(f"{trace_of(error)}\n"))
 
 
 def _report_uncaught_exceptions(out: Stdout) -> None:
@@ -298,7 +297,7 @@ def _report_uncaught_exceptions(out: Stdout) -> None:
     def report_thread(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
             name = args.thread.name if args.thread is not None else "unknown"
-            out.log("ERROR", f"Thread {name} failed: {_stack_trace(args.exc_value)}")
+            out.log("ERROR", f"Thread {name} failed: {trace_of(args.exc_value)}")
 
     sys.excepthook = report
     threading.excepthook = report_thread
@@ -309,7 +308,7 @@ def report_failure(out: Stdout, error: BaseException) -> None:
     failure = _failure(error)
     # For a known failure, the message is enough: a stack trace does not help to correct the configuration.
     known = isinstance(error, ConnectorError) and error.__cause__ is None
-    stack_trace = None if known or failure.type == "config_error" else _stack_trace(error)
+    stack_trace = None if known or failure.type == "config_error" else trace_of(error)
     out.log("FATAL", stack_trace or failure.message)
     out.trace_error(failure.advice, failure.detail, failure.type, None, stack_trace)
 
@@ -318,13 +317,9 @@ def _failure(error: BaseException) -> Failure:
     if isinstance(error, ConnectorError):
         return error.failure
     if (exhausted := exhaustion(error)) is not None:
-        return Failure(exhausted, f"{type(error).__name__}: {error}", "transient_error")
+        return Failure(exhausted, trace_of(error), "transient_error")
     message = f"The command failed with an unexpected {described(error)}. {REPORT_ERROR}"
-    return Failure(message, str(error), "system_error")
-
-
-def _stack_trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
+    return Failure(message, trace_of(error), "system_error")
 
 
 if __name__ == "__main__":

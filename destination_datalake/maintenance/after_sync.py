@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +18,7 @@ from destination_datalake.config.tables import ConnectorMaintenance, GlueOptimiz
 from destination_datalake.errors import Failure
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.tables.naming import TableOwner
+from destination_datalake.unforeseen import unforeseen
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
@@ -256,8 +256,4 @@ def configuration_of(
 
 
 def _failure(error: Exception, resource: str) -> Failure:
-    failure = explain(error, doing="turn on", resource=resource)
-    if failure is not None:
-        return failure
-    trace = "".join(traceback.format_exception(error))
-    return Failure(f"Cannot turn on {resource}: {error!r}.", trace, "system_error")
+    return explain(error, doing="turn on", resource=resource) or unforeseen(f"Cannot turn on {resource}", error)

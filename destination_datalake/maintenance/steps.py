@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -32,6 +31,7 @@ from destination_datalake.tables.iceberg.maintenance.second_reader import Disagr
 from destination_datalake.tables.iceberg.snapshots.files import Incomplete
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TableName
+from destination_datalake.unforeseen import unforeseen
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -211,8 +211,7 @@ def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
         return Failure(message, str(error), "system_error")
     if (failure := explain(error, doing=f"maintain ({step})", resource=f"table {table}")) is not None:
         return failure
-    trace = "".join(traceback.format_exception(error))
-    return Failure(f"Cannot maintain table {table} ({step}): {error!r}.", trace, "system_error")
+    return unforeseen(f"Cannot maintain table {table} ({step})", error)
 
 
 # --- Superseded files -------------------------------------------------------------------------------------------------

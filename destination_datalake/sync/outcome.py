@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.intake import UnexpectedMessage
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
-from destination_datalake.unforeseen import unforeseen
+from destination_datalake.unforeseen import trace_of, unforeseen
 
 if TYPE_CHECKING:
     from destination_datalake.buffer.backlog import SealFailed
@@ -122,7 +121,7 @@ class SyncOutcome:
 
 def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
     """Convert an exception to a failure of the stream. `doing` is a verb phrase for "Cannot … stream {stream}"."""
-    trace = _stack_trace(error)
+    trace = trace_of(error)
     match error:
         case TableConflict():
             return Failure(str(error), trace, "config_error")
@@ -153,18 +152,18 @@ def reading_failed(error: MalformedLine | UnexpectedMessage | InputUnreadable | 
                 f"{error}. The connector commits the records that it received. Pipe the messages to the command write, "
                 "and run the sync again."
             )
-            return Failure(message, _stack_trace(error), "system_error")
+            return Failure(message, trace_of(error), "system_error")
         case DiskFailed():
             message = (
                 f"{error} The connector commits the records that it received. The next sync continues from the last "
                 "released state."
             )
-            return Failure(message, _stack_trace(error), "transient_error")
+            return Failure(message, trace_of(error), "transient_error")
 
 
 def seal_failed(error: SealFailed) -> Failure:
     """Return the failure of a stream whose buffered records cannot be passed to Spark."""
-    return Failure(str(error), _stack_trace(error), "transient_error")
+    return Failure(str(error), trace_of(error), "transient_error")
 
 
 def states_not_written(error: Exception) -> Failure:
@@ -179,14 +178,14 @@ def states_not_written(error: Exception) -> Failure:
         case _:
             reason = f"Cannot write a state: an unexpected {type(error).__name__}"
     message = f"{reason}. The sync releases no further states. The next sync continues from the last released state."
-    return Failure(message, _stack_trace(error), "system_error")
+    return Failure(message, trace_of(error), "system_error")
 
 
 def unexpected(doing: str, error: BaseException) -> Failure:
     """Return the sync's failure for an unexpected exception. `doing` is a verb phrase for "Cannot {doing}"."""
     failure = unforeseen(f"Cannot {doing}", error)
     message = f"{failure.message} The next sync continues from the last released state."
-    return Failure(message, _stack_trace(error), failure.type)
+    return Failure(message, trace_of(error), failure.type)
 
 
 # --- Missing records at the end ---------------------------------------------------------------------------------------
@@ -236,7 +235,3 @@ def incomplete(stream: StreamId) -> Failure:
         "received records, but published no overwrite. Run the sync again: it continues from the last state."
     )
     return Failure(message, "no COMPLETE status", "transient_error")
-
-
-def _stack_trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 
+import pyarrow as pa
 import pytest
 
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
-from destination_datalake.sync.outcome import SyncOutcome
+from destination_datalake.sync.outcome import SyncOutcome, failure_of, unexpected
 from unit_tests.sync.fakes.messages import failures, parsed
 
 A, B = StreamId(None, "a"), StreamId("shop", "b")
+RECORDED = "alice@example.com"
 
 
 def failure(message: str) -> Failure:
@@ -53,6 +55,21 @@ def test_a_sync_that_is_stopped_is_over() -> None:
         True,
         False,
     )
+
+
+def test_a_failure_contains_the_stack_and_no_text_that_may_quote_a_record() -> None:
+    try:
+        try:
+            pa.array([RECORDED]).cast(pa.int64())
+        except pa.ArrowInvalid as cause:
+            raise ValueError(RECORDED) from cause
+    except ValueError as error:
+        of_stream, of_sync = failure_of(error, A, "commit to"), unexpected("read the input", error)
+
+    for failed in (of_stream, of_sync):
+        assert "alice" not in f"{failed.message}{failed.detail}"
+        assert "test_outcome.py" in failed.detail
+        assert "ArrowInvalid" in failed.detail
 
 
 def test_the_first_failure_of_a_stream_and_of_the_sync_is_reported() -> None:
