@@ -1,4 +1,4 @@
-"""The Glue Data Catalog: the tables of streams, and the connector's own tables of JSON lines."""
+"""The Glue Data Catalog: tables for streams, and the connector's own tables over JSON Lines files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # The `TableCatalog` for the Glue Data Catalog.
 
 DATABASE_DESCRIPTION = "Created by destination-datalake"
-"""The description of the databases that this connector creates. The connector recognises them by it."""
+"""The description of each database that this connector creates. The connector recognises its databases by this text."""
 
 _MAX_PAGE_SIZE = 100
 """Maximum number of databases or tables per response of Glue."""
@@ -58,8 +58,8 @@ class GlueTableCatalog:
     def ensure(self, database: str) -> None:
         """Create the database if it does not exist, and apply the configured Lake Formation permissions to it.
 
-        Requests are sent only in the first call for each database. Raises errors of Glue, and the errors that `govern`
-        raises.
+        Only the first call for each database sends requests. Raises errors from Glue, and raises ConnectorError or
+        errors from AWS in the same cases as `govern`.
         """
         with self._lock:
             if database not in self._existing:
@@ -70,12 +70,12 @@ class GlueTableCatalog:
     def govern(self, database: str) -> None:
         """Apply the configured Lake Formation permissions to an existing database, once per database.
 
-        Raises ConnectorError or errors of AWS.
+        Raises ConnectorError if the permissions cannot be applied, and errors from AWS.
         """
         self.governance.govern_database(database, lambda: self._is_created_by_connector(database))
 
     def find(self, table: TableName) -> TableTypeDef | None:
-        """Return the table, whatever its type. Return None if the table or its database does not exist."""
+        """Return the table, which may have any type. Return None if the table or its database does not exist."""
         glue = self._access.client("glue")
         try:
             return glue.get_table(DatabaseName=table.database, Name=table.table)["Table"]
@@ -83,7 +83,7 @@ class GlueTableCatalog:
             return None
 
     def databases(self) -> Iterator[ListedDatabase]:
-        """Yield all databases that Glue lists for the connector's identity."""
+        """Yield all databases that Glue lists for the connector's AWS identity."""
         pages = self._access.client("glue").get_paginator("get_databases")
         for page in pages.paginate(PaginationConfig={"PageSize": _MAX_PAGE_SIZE}):
             for database in page["DatabaseList"]:
@@ -91,7 +91,7 @@ class GlueTableCatalog:
                 yield ListedDatabase(database["Name"], is_created_by_connector, database.get("CreateTime"))
 
     def tables(self, database: str) -> Iterator[ListedTable]:
-        """Yield all tables of a database that Glue lists for the connector's identity, whatever their types."""
+        """Yield all tables of a database, of any type, that Glue lists for the connector's AWS identity."""
         pages = self._access.client("glue").get_paginator("get_tables")
         for page in pages.paginate(DatabaseName=database, PaginationConfig={"PageSize": _MAX_PAGE_SIZE}):
             for table in page["TableList"]:
@@ -103,7 +103,7 @@ class GlueTableCatalog:
 
 
 def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | None = None) -> None:
-    """Create the database if it does not exist. Concurrent syncs may do so at the same time.
+    """Create the database if it does not exist. Concurrent syncs may call this function for the same database.
 
     `settings` are additional members of DatabaseInput (Glue API) for a new database.
     """
@@ -117,9 +117,10 @@ def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | N
 
 
 # --- Tables over JSON lines -------------------------------------------------------------------------------------------
-# The connector's own Glue tables of JSON lines: rejects and sync reports.
+# The connector's own Glue tables over JSON Lines files: rejected records and sync reports.
 #
-# Such a table is created when its first object is written. Each folder that contains objects is a partition.
+# The connector creates such a table when it writes the table's first object. Each folder that contains objects is a
+# partition.
 
 
 _MAX_PARTITIONS = 100
@@ -128,11 +129,11 @@ _MAX_PARTITIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class LinesTableKind:
-    """The definition of a table of JSON lines.
+    """The definition of a table over JSON Lines files.
 
-    `columns` maps column names to types. `keys` are the names of the partition keys, which are strings. `content`
-    completes the clause "not a table of …" in messages. `compression` is recorded for readers that use the table's
-    parameters. Most readers derive it from the names of the objects.
+    `columns` maps column names to types. `keys` contains the names of the partition keys, which have the type string.
+    `content` completes the clause "not a table of …" in messages. The table's parameters record `compression` for the
+    few readers that use them. Most readers derive the compression from the object names.
     """
 
     name: str
@@ -149,9 +150,9 @@ class LinesTableKind:
 
 
 class LinesTable:
-    """A table of the JSON-lines objects under the S3 URI `root`. Not thread-safe.
+    """A Glue table over the JSON Lines files below the S3 URI `root`. Not thread-safe.
 
-    `database` is the database of streams without a namespace.
+    `database` is the database for streams that have no namespace. It also contains this table.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class LinesTable:
         self._registered: set[tuple[str, ...]] = set()
 
     def has(self, values: tuple[str, ...]) -> bool:
-        """Return whether the table has a partition with these values, by one request. Raises errors of Glue."""
+        """Return whether the table has a partition with these values. Sends one request. Raises errors from Glue."""
         glue = self._access.client("glue")
         try:
             glue.get_partition(DatabaseName=self._name.database, TableName=self._name.table, PartitionValues=[*values])
@@ -177,7 +178,7 @@ class LinesTable:
         """Register folders as partitions. Create the table if it does not exist.
 
         `folders` maps the values of each partition to the S3 URI of its folder. Concurrent and later syncs may register
-        the same folders again. Raises TableConflict if a different table already has the name, and errors of Glue.
+        the same folders again. Raises TableConflict if a different table already has the name, and errors from Glue.
         """
         new = {values: folder for values, folder in folders.items() if values not in self._registered}
         if not new:
@@ -289,13 +290,13 @@ The columns are the keys of a reject's JSON line in lower case. The key `reason`
 
 
 class RejectsTable(LinesTable):
-    """The table of rejects, which is created with awswrangler."""
+    """The table of rejected records. This class creates the table with awswrangler."""
 
     def __init__(self, database: str, root: str, access: AwsAccess, catalog: TableCatalog) -> None:
         super().__init__(REJECTS, database, root, access, catalog)
 
     def register(self, files: Iterable[RejectFile]) -> None:
-        """Register the folders of reject files as partitions. Raises the errors of `register_folders`."""
+        """Register the folders of reject files as partitions. Raises errors in the same cases as `register_folders`."""
         self.register_folders({file.partition: file.folder for file in files})
 
     def _create(self) -> None:

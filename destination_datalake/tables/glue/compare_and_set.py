@@ -37,7 +37,7 @@ _METADATA_LOCATION = "metadata_location"
 
 
 class CommitStatus(Enum):
-    """Whether a commit whose response was lost was made (Iceberg: BaseMetastoreTableOperations.CommitStatus)."""
+    """The outcome of a commit whose response was lost (Iceberg: BaseMetastoreTableOperations.CommitStatus)."""
 
     SUCCESS = auto()
     FAILURE = auto()
@@ -47,8 +47,9 @@ class CommitStatus(Enum):
 class CompareAndSetGlueCatalog(GlueCatalog):
     """A PyIceberg Glue catalog for one commit to one table.
 
-    The commit succeeds only if the table still has the metadata on which the commit was planned. It changes only the
-    members of the Glue table that Iceberg defines. Metadata files that this process has written or read are cached.
+    The commit succeeds only if the table still has the metadata on which the commit was planned. The commit changes
+    only those members of the Glue table that Iceberg defines. The catalog caches metadata files that this process has
+    written or read.
     """
 
     _planned_on = ""
@@ -86,7 +87,10 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         return glue_table
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Load the table. A commit planned on it replaces exactly this version and does not load the table again."""
+        """Load the table.
+
+        A commit planned on the returned table replaces exactly this version, without loading the table again.
+        """
         self._loaded = None
         table = super().load_table(identifier)
         self._loaded = self._glue_table
@@ -122,9 +126,9 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     ) -> CommitTableResponse:
         """Commit updates that were planned on `table`.
 
-        Raises CommitFailedException if another writer has committed since `table` was loaded. This commit was then not
-        made and never will be. Raises CommitStateUnknownException or an exception of botocore if this commit may have
-        been made.
+        Raises CommitFailedException if another writer has committed since `table` was loaded. In this case, the commit
+        has no effect, now or later. Raises CommitStateUnknownException or an exception from botocore if the commit may
+        have taken effect.
         """
         self._planned_on, self._table_uuid = table.metadata_location, table.metadata.table_uuid
         self._added_snapshots = frozenset(
@@ -162,7 +166,10 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     def _update_glue_table(
         self, database_name: str, table_name: str, table_input: TableInputTypeDef, version_id: str
     ) -> None:
-        """Update the Glue table if its version is still `version_id`. Raises the errors of `commit_table`."""
+        """Update the Glue table if its version is still `version_id`.
+
+        Raises errors in the same cases as `commit_table`.
+        """
         # `_glue_table` is the table at `version_id`. The update fails if another writer has changed the table since.
         self._writes.wait()
         existing = as_table_input(self._glue_table)
@@ -181,11 +188,12 @@ class CompareAndSetGlueCatalog(GlueCatalog):
             raise
 
     def _commit_status(self, database_name: str, table_name: str, metadata_location: str) -> CommitStatus:
-        """Return whether the commit was made: search the table's history for its metadata file and snapshots.
+        """Search the table's history for the commit, and return whether the commit took effect.
 
-        The answer is right even if other commits followed. It is UNKNOWN if the history no longer contains the metadata
-        on which the commit was planned. Raises CommitFailedException if the table was dropped and recreated, because
-        the new table does not contain the commit.
+        The search looks for the commit's metadata file and snapshots. The result is correct even if other commits
+        followed. Returns UNKNOWN if the history no longer contains the metadata on which the commit was planned. Raises
+        CommitFailedException if another program dropped and recreated the table, because the new table does not contain
+        the commit.
         """
         current = self._convert_glue_to_iceberg(self._get_glue_table(database_name, table_name))
         if current.metadata.table_uuid != self._table_uuid:
@@ -197,9 +205,9 @@ class CompareAndSetGlueCatalog(GlueCatalog):
 
 
 def _merged(existing: TableInput, new: TableInput, removed_properties: frozenset[str]) -> TableInput:
-    """Return the new table input, with the members of the existing one that Iceberg does not define.
+    """Return the new table input, plus the members of the existing table input that Iceberg does not define.
 
-    Properties in `removed_properties` are dropped. A changed comment also becomes the table's description.
+    The result omits the properties in `removed_properties`. A changed comment also becomes the table's description.
     """
     storage = {**existing["StorageDescriptor"], **new["StorageDescriptor"]}
     comments = {
@@ -227,8 +235,9 @@ _NO_SNAPSHOTS = '"snapshots":[]'
 class MetadataDocument:
     """Serializes the metadata of one table to JSON for successive commits.
 
-    Snapshots make up nearly all of the JSON, and most of them were in the previous document. So the text of each
-    snapshot is reused. Texts are cached only from the second document on, because many processes write just one.
+    Snapshots make up nearly all of the JSON, and the previous document already contained most of them. So this class
+    reuses the JSON string of each snapshot. It caches these strings only from the second document on, because many
+    processes write just one document.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Creates, reads and changes tables in the Glue Data Catalog.
 
-Tables are changed by compare-and-set, so that no concurrent change by another writer is lost. Comments, the order of
-columns, and columns that the stream lacks are kept.
+This module changes tables by compare-and-set, so that concurrent changes by other writers are not lost. It keeps
+comments, the order of columns, and columns that the stream does not have.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table with its version ID (Glue API: VersionId), which each update of the table changes."""
+    """A table with its version ID (Glue API: VersionId). Each update of the table changes the version ID."""
 
     table_input: TableInput
     version_id: str | None
@@ -89,10 +89,10 @@ class GlueTable:
     def update(self, change: Callable[[TableInput], _Result], version: TableVersion | None = None) -> _Result:
         """Apply `change` to the table, and return its result.
 
-        UpdateTable is called only if `change` has changed the table. After a conflict with another writer, `change` is
-        called again with the table's new state, with exponential backoff and jitter. A caller that has just read the
-        table can pass its `version` to save a request. Raises errors of Glue, among them
-        ConcurrentModificationException after the last attempt.
+        This method calls UpdateTable only if `change` has modified the table input. After a conflict with another
+        writer, it calls `change` again with the table's new state, with exponential backoff and jitter. A caller that
+        has just read the table can pass the `version` that it read, which saves a request. Raises errors from Glue, for
+        example ConcurrentModificationException after the last attempt.
         """
 
         def attempt() -> _Result:
@@ -121,7 +121,7 @@ class GlueTable:
 
 
 def as_table_input(table: Mapping[str, Any]) -> TableInput:
-    """Return a table from GetTable's response with only the keys that UpdateTable accepts."""
+    """Return the table of a GetTable response, reduced to the keys that UpdateTable accepts."""
     table_input = {key: table[key] for key in _TABLE_INPUT_KEYS if key in table}
     return {**table_input, "Parameters": {**table_input.get("Parameters", {})}}
 
@@ -186,7 +186,7 @@ def add_missing_columns(table_input: TableInput, source: TableInput) -> None:
 
 
 def set_column_types(table_input: TableInput, types: Mapping[str, ColumnType | None]) -> None:
-    """Change the types of existing columns. Without an entry in `types`, or with None, a column keeps its type."""
+    """Change the types of existing columns. A column keeps its type if `types` has no entry or None for it."""
     for column in _columns(table_input):
         type_ = types.get(column["Name"])
         if type_ is not None and parse_glue_type(column.get("Type", "")) != parse_glue_type(glue_type(type_)):
@@ -242,7 +242,7 @@ def create_hive_table(
     plan: FilePlan,
     access: AwsAccess,
 ) -> None:
-    """Create a Hive table with these columns at `location`. Do nothing if a table of this name exists."""
+    """Create a Hive table with these columns at `location`. Do nothing if a table with this name exists."""
     storage = STORAGE_FORMATS[plan.format]
     compressed = plan.codec != "UNCOMPRESSED"
     file_parameters = {
