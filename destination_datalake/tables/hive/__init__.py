@@ -1,1 +1,1 @@
-"""Hive tables: Parquet or JSON-lines files in the S3 folder that is the table's location."""
+"""Hive tables: Parquet or JSON Lines files in the S3 folder that is the table's location."""

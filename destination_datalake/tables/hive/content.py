@@ -1,6 +1,7 @@
 """The published and the pending content of a Hive table, and how appends and overwrites change them.
 
-Content is a folder of data files, with the types of the columns in these files. Readers see only published content.
+The term content means a folder of data files, together with the types of the columns in these files. Readers see only
+published content.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, PUBLIS
 # --- Content ----------------------------------------------------------------------------------------------------------
 # The published and the pending content of a Hive table, as the table's Glue entry describes them.
 #
-# Parameters are changed only by compare-and-set. Do not change their keys or formats, because tables of earlier
-# versions of the connector use them.
+# The connector changes parameters only by compare-and-set. Do not change their keys or formats, because tables that
+# earlier versions of the connector created use them.
 
 _logger = logging.getLogger(__name__)
 
@@ -53,9 +54,10 @@ CONTENT_PARAMETERS = (
 class PendingOverwrite:
     """An overwrite that is not published yet.
 
-    `location` is the S3 URI of the overwrite's folder. `type_names` maps its columns to Glue's names for their types.
-    The platform does not send the records in the folder again, because they were acknowledged. A sync of the same
-    generation continues the overwrite. An overwrite of a newer generation discards it. An append adopts its rows.
+    `location` is the S3 URI of the overwrite's folder. `type_names` maps the overwrite's columns to Glue's names for
+    their types. The folder contains acknowledged records, which the platform does not send again. A sync of the same
+    generation continues the overwrite. An overwrite of a newer generation discards the pending one. An append takes
+    over the rows of the pending overwrite.
     """
 
     location: str
@@ -92,22 +94,22 @@ class PendingOverwrite:
 
 
 class FolderState(StrEnum):
-    """The state of a folder that the table no longer uses, or never used, for its content."""
+    """The state of a folder that does not hold the table's present content."""
 
     SUPERSEDED = "superseded"
     """The folder held published content. Readers may still be reading it."""
     DEAD = "dead"
     """The folder was never published.
 
-    It holds an unfinished copy, or a pending overwrite that was discarded or adopted.
+    It holds an unfinished copy, or the files of a pending overwrite that a later sync discarded or took over.
     """
 
 
 def other_folders(table_input: TableInput) -> dict[str, FolderState]:
     """Return the folders listed in the table's parameters, as S3 URIs, with their states.
 
-    The list contains only folders that this connector created and that do not hold the current content. Folders outside
-    the list must not be deleted.
+    The list contains only folders that this connector created, and none that holds the present content. Callers must
+    not delete folders outside the list.
     """
     listed: dict[str, str] = json.loads(table_input["Parameters"].get(_OTHER_FOLDERS, "{}"))
     superseded = FolderState.SUPERSEDED
@@ -120,7 +122,7 @@ def list_folder(table_input: TableInput, folder: str, state: FolderState) -> Non
 
 
 def unlist_folders(table_input: TableInput, *folders: str) -> None:
-    """Remove folders from the list in the table's parameters, because they were deleted or now hold the content."""
+    """Remove folders from the list in the table's parameters. The folders are deleted, or now hold the content."""
     listed = other_folders(table_input)
     _save_folders(table_input, {folder: state for folder, state in listed.items() if folder not in folders})
 
@@ -141,7 +143,7 @@ def lowest_generation(table_input: TableInput) -> int | None:
 def save_lowest_generation(table_input: TableInput, generation: int | None) -> None:
     """Record the lowest generation of the table's rows.
 
-    With None, remove the record, because records have no generation.
+    If `generation` is None, remove the recorded value, because the stream's records have no generation.
     """
     if generation is None:
         table_input["Parameters"].pop(LOWEST_GENERATION_PROPERTY, None)
@@ -158,7 +160,7 @@ def save_overwrites(table_input: TableInput, overwrites: Overwrites) -> None:
 def save_commit(table_input: TableInput, commit: str) -> None:
     """Record the unique ID of a commit in the table's parameters.
 
-    Every commit thus changes the Glue entry, so that the compare-and-set of other writers detects it.
+    Every commit thus changes the Glue entry, so that other writers detect the commit by compare-and-set.
     """
     table_input["Parameters"][_LAST_COMMIT] = commit
 
@@ -190,7 +192,10 @@ class Content:
         return cls(overwrite.location, {**column_types(table_input), **overwrite.types()})
 
     def widened(self, columns: Sequence[Field]) -> Self:
-        """Return this content with types that are wide enough for files with `columns`. May equal this content."""
+        """Return this content with types that are wide enough for files with `columns`.
+
+        If the types are already wide enough, the result equals this content.
+        """
         widenings = [change for change in evolve(self.types, columns).changes if isinstance(change, Widen)]
         return replace(self, types=apply_changes(self.types, widenings))
 
@@ -203,8 +208,8 @@ class Content:
 def publish_content(table_input: TableInput, content: Content, table: TableName) -> None:
     """Publish `content`: set the table's location and column types.
 
-    If this connector created the former folder, it is listed as superseded. Registered partitions are marked as stale.
-    Readers of these partitions see the new content only after the partitions are updated.
+    If this connector created the former folder, list that folder as superseded. Mark registered partitions as stale.
+    Readers of these partitions see the new content only after a sync has updated the partitions.
     """
     former_folder, types = table_location(table_input), column_types(table_input)
     set_column_types(table_input, content.types)
@@ -245,12 +250,12 @@ def folders_in_use(table_input: TableInput) -> set[str]:
 class WriteMode(ABC):
     """How a sync writes to a Hive table. The subclasses are `Append` and `Overwrite`.
 
-    Methods that change `table_input` must be repeatable. After a conflict with another writer or a lost response, they
-    are called again with a newer version of the table.
+    Methods that change `table_input` must be repeatable: after a conflict with another writer or a lost response, the
+    caller calls them again with a newer version of the table.
     """
 
     adopts: bool = False
-    """Whether the table has a pending overwrite whose acknowledged rows the sync must adopt first."""
+    """Whether the table has a pending overwrite whose acknowledged rows the sync must first take over."""
 
     def __init__(self, table: TableName, sync: str) -> None:
         self._table = table
@@ -267,13 +272,16 @@ class WriteMode(ABC):
 
     @abstractmethod
     def set_content(self, table_input: TableInput, content: Content) -> None:
-        """Make the sync write to `content`, which must contain the same rows, and list the former folder."""
+        """Make the sync write to `content`, and list the former folder.
+
+        `content` must contain the same rows as the former content.
+        """
 
     @abstractmethod
     def publish(self, table_input: TableInput) -> None:
         """Make the written files visible. Raises Fenced if another sync has taken the token.
 
-        The files of an append join the old content. Those of an overwrite replace it.
+        An append adds the files to the old content. An overwrite replaces the old content with them.
         """
 
     def require(self, table_input: TableInput) -> None:
@@ -326,8 +334,8 @@ class Append(WriteMode):
 class Overwrite(WriteMode):
     """Overwrites: a sync writes to a separate folder, which becomes the table's location on publication.
 
-    All attempts at the same overwrite share the generation `attempt`. It is None if the platform sends no generation.
-    `new_folder` is an unused folder. It stays unused if the sync continues an earlier attempt.
+    All syncs that attempt the same overwrite share the generation `attempt`, which is None if the platform sends no
+    generation. `new_folder` is an unused folder. It stays unused if the sync continues an earlier attempt.
     """
 
     def __init__(
@@ -351,7 +359,8 @@ class Overwrite(WriteMode):
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
         """Take the fencing token. Then continue the pending overwrite of the same attempt, or begin a new overwrite.
 
-        A new overwrite discards a pending overwrite of another attempt: its folder is listed as dead.
+        A new overwrite discards a pending overwrite of another attempt: this method lists the folder of the discarded
+        overwrite as dead.
         """
         self._take(table_input)
         pending = PendingOverwrite.load(table_input)
@@ -372,7 +381,7 @@ class Overwrite(WriteMode):
     def set_content(self, table_input: TableInput, content: Content) -> None:
         """Record `content` as that of the pending overwrite.
 
-        A different former folder is listed as dead, because no reader has seen it.
+        If the former folder differs from the new one, list the former folder as dead, because no reader has seen it.
         """
         pending = self._pending(table_input)
         if pending.location != content.folder:

@@ -27,7 +27,7 @@ CONCURRENT_CALLS = 8
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders of a table, as S3 URIs without a trailing slash. A new table gets its first folder inside `root`."""
+    """The folders of a table, as S3 URIs without a trailing slash. A new table's first folder is inside `root`."""
 
     root: str
     access: AwsAccess
@@ -50,7 +50,7 @@ class Folders:
 
     @staticmethod
     def is_created_by_connector(folder: str) -> bool:
-        """Return whether this connector created the folder, by its name.
+        """Return whether the folder's name shows that this connector created the folder.
 
         Such a folder contains only files of one table.
         """
@@ -63,10 +63,10 @@ class Folders:
         return match[1] if match else None
 
     def files(self, folder: str) -> dict[str, str]:
-        """Return the files that readers see in a folder and its subfolders: their names relative to it, and ETags.
+        """Map the relative names of the files that readers see in a folder and its subfolders to the files' ETags.
 
-        Files whose names, or whose folders' names, begin with `_` or `.` are omitted, because Hive, Spark, Trino and
-        Athena ignore them. Empty objects are omitted, because they are folder markers.
+        The result omits files whose names, or whose folders' names, begin with `_` or `.`, because Hive, Spark, Trino
+        and Athena ignore these files. It also omits empty objects, because they are folder markers.
         """
         return {name: listed["ETag"] for name, listed in self.visible(folder)}
 
@@ -75,11 +75,11 @@ class Folders:
         return {f"{folder}/{name}": listed["Size"] for name, listed in self.visible(folder)}
 
     def is_empty(self, folder: str) -> bool:
-        """Return whether a folder contains no objects. Objects that readers ignore count as well."""
+        """Return whether a folder contains no objects. Objects that readers ignore count too."""
         return next(self._objects(folder), None) is None
 
     def copy(self, names: Iterable[str], source: str, target: str) -> None:
-        """Copy files to another folder under the same names. May be repeated."""
+        """Copy files to another folder under the same names. Callers may repeat the call."""
         s3 = self.access.client("s3")
 
         def copy(name: str) -> None:

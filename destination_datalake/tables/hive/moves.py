@@ -1,12 +1,12 @@
 """Moves a Hive table's files to other folders. Each file keeps its name.
 
-There are two kinds of moves. A widening rewrites all files into a new folder if they cannot be read with the wider
-columns. An append copies the files of a pending overwrite into the table's content, because their rows were
-acknowledged. A former folder that readers may still read is deleted by the next sync. Other former folders are deleted
-by the same sync.
+There are two kinds of moves. If engines cannot read the old files with wider column types, a widening rewrites all
+files into a new folder. An append copies the files of a pending (unpublished) overwrite into the table's content,
+because the connector has acknowledged the rows in these files. If readers may still read a former folder, the next sync
+deletes it. Otherwise the same sync deletes it.
 
-The sync that moves files holds the table's fencing token. During the move, a fenced sync may delete its unacknowledged
-files, and other engines may add files.
+The sync that moves files holds the table's fencing token, the exclusive right to write. During the move, a sync that
+has lost the token may delete its own unacknowledged files, and other engines may add files.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ _logger = logging.getLogger(__name__)
 class Moves:
     """Moves the files of the content to which the sync writes. The write mode `target` determines this content.
 
-    With `in_place`, a widening changes only the types in the catalog. New folders have `generation` in their names.
+    If `in_place` is True, a widening changes only the types in the catalog. The names of new folders contain
+    `generation`.
 
-    All methods may raise Fenced, TableBusy if another writer changes the table, and RewriteFailed if a file cannot be
-    rewritten.
+    All methods may raise Fenced if another sync takes the token, TableBusy if another writer changes the table, and
+    RewriteFailed if a file cannot be rewritten.
     """
 
     glue_table: GlueTable
@@ -63,7 +64,7 @@ class Moves:
     def widen(self, columns: Sequence[Field], rewrite: Rewrite) -> None:
         """Widen the types of the content's columns for files with `columns`.
 
-        Do nothing if the types are wide enough.
+        Do nothing if the types are already wide enough.
         """
         content = self.target.content(self.glue_table.read())
         wider = content.widened(columns)
@@ -153,8 +154,8 @@ class Moves:
     ) -> Collection[str]:
         """Transfer all files from one folder to another with the function `transfer`. Return the files' names.
 
-        Files that are added during the transfer are transferred as well. A file that is deleted during the transfer
-        belongs to a failed commit, so its copy is deleted. Raises RewriteFailed if every attempt meets such changes.
+        If another writer adds files during the transfer, transfer them too. If a file disappears during the transfer,
+        it belonged to a failed commit, so delete its copy. Raises RewriteFailed if files change in every attempt.
         """
         etags: dict[str, str] = {}
         """The names and ETags of the transferred files. The ETag is empty if the transfer of a file may have failed."""
@@ -197,14 +198,15 @@ def _changed_meanwhile(table: TableName) -> TableBusy:
 
 
 class Cleanup:
-    """Deletes the former folders of a table once no reader needs them.
+    """Deletes the former folders of a table when no reader needs them any more.
 
-    `table_input` is the table at the beginning of the sync. Earlier syncs replaced the folders listed there, so this
-    sync deletes them. If this sync replaces several folders itself, it keeps the first and the last of them until the
-    next sync, because readers may still use them.
+    `table_input` is the table's Glue entry at the beginning of the sync. This sync deletes the folders that are listed
+    there, because earlier syncs replaced them. If this sync replaces several folders, the next sync deletes the first
+    and the last of them, because readers may still use these two.
 
-    Before a folder is deleted, partitions that are still registered in it are pointed to the current folder. Then all
-    locations of the table and its partitions are read again. A folder to which a location still refers is kept.
+    Before the cleanup deletes a folder, it points partitions that are still registered in this folder to the present
+    folder. It then reads all locations of the table and its partitions again, and keeps each folder to which a location
+    still refers.
     """
 
     def __init__(self, glue_table: GlueTable, folders: Folders, table_input: TableInput, index: PartitionIndex) -> None:
@@ -222,9 +224,9 @@ class Cleanup:
         return sorted(dead - folders_in_use(table_input))
 
     def replace_folder(self, folder: str, table_input: TableInput) -> None:
-        """Keep `folder`, which the sync has just replaced, and delete the folder that it replaced before.
+        """Keep `folder`, which the sync has just replaced, and delete the folder that the sync replaced before.
 
-        The folder that held the content at the start of the sync is kept as well.
+        Also keep the folder that held the content at the start of the sync.
         """
         self._obsolete |= self._last_replaced
         self._last_replaced = {folder} - {self._first_folder}
@@ -233,7 +235,7 @@ class Cleanup:
     def delete(self, dead: Sequence[str]) -> None:
         """Delete folders that the method `dead` returned, and remove them from the table's list.
 
-        A failure is only logged, because the table's rows do not depend on these folders.
+        Only log a failure, because the table's rows do not depend on these folders.
         """
         if not dead:
             return
@@ -254,7 +256,9 @@ class Cleanup:
             )
 
     def _unused(self, dead: Sequence[str], table_input: TableInput) -> list[str]:
-        """Return the dead folders to which no location of the table or its partitions refers. Warn of the others.
+        """Return the dead folders to which no location of the table or its partitions refers.
+
+        Log a warning about the other dead folders.
 
         A location refers to a folder if one contains the other, because engines read folders recursively.
         """

@@ -47,7 +47,7 @@ _MAX_READ, _MAX_CREATED, _MAX_UPDATED, _MAX_DELETED = 1000, 100, 100, 25
 _MAX_COLUMNS = 50_000
 """Maximum number of columns in one request, summed over its partitions.
 
-Such a request has a few megabytes. AWS documents no limit.
+A request with this number of columns has a few megabytes. AWS documents no limit.
 """
 
 _CONCURRENT_CALLS = 4
@@ -63,10 +63,10 @@ _TRANSIENT = frozenset(
         "ThrottlingException",
     }
 )
-"""Error codes of single partitions after which a retry may succeed. Botocore retries only whole requests."""
+"""Error codes of single partitions for which a retry may succeed. Botocore retries only whole requests."""
 
 Values = tuple[str, ...]
-"""A partition's values as texts, one per partition key of the table."""
+"""A partition's values as strings, one per partition key of the table."""
 
 Entry = dict[str, Any]
 """A registered partition in Glue's format (Glue API: PartitionInput)."""
@@ -78,7 +78,7 @@ _Member = TypeVar("_Member")
 
 
 def values_of(entry: Mapping[str, Any]) -> Values:
-    """Return a registered partition's values as texts, in the order of the table's partition keys."""
+    """Return a registered partition's values as strings, in the order of the table's partition keys."""
     return tuple(entry["Values"])
 
 
@@ -86,7 +86,7 @@ def values_of(entry: Mapping[str, Any]) -> Values:
 class RegisteredPartitions:
     """Reads, creates, updates and deletes the registered partitions of a Glue table.
 
-    All methods raise errors of Glue, even if only one partition of a batch fails.
+    All methods raise errors from Glue, even if only one partition of a batch fails.
     """
 
     name: TableName
@@ -115,13 +115,13 @@ class RegisteredPartitions:
         return entries
 
     def entries(self, *, with_columns: bool) -> Iterator[Entry]:
-        """Yield all registered partitions. Without columns, Glue's responses are much smaller."""
+        """Yield all registered partitions. If `with_columns` is False, Glue's responses are much smaller."""
         pages: Any = self.access.client("glue").get_paginator("get_partitions")
         for page in pages.paginate(**self._table, ExcludeColumnSchema=not with_columns):
             yield from map(_as_entry, page["Partitions"])
 
     def create(self, entries: Sequence[Entry]) -> list[Values]:
-        """Register new partitions. Return the values of those that already existed, which are not changed."""
+        """Register new partitions. Return the values of the partitions that already existed, which stay unchanged."""
         glue: Any = self.access.client("glue")
         return self._in_batches(
             "BatchCreatePartition",
@@ -132,7 +132,7 @@ class RegisteredPartitions:
         )
 
     def update(self, entries: Sequence[Entry]) -> list[Values]:
-        """Replace registered partitions. Return the values of those that do not exist."""
+        """Replace registered partitions. Return the values of the partitions that do not exist."""
         glue: Any = self.access.client("glue")
         return self._in_batches(
             "BatchUpdatePartition",
@@ -170,7 +170,7 @@ class RegisteredPartitions:
     ) -> list[Values]:
         """Send the entries in batches. Return the values of the partitions that failed with the error code `expected`.
 
-        Transient errors of single partitions are retried. Raises ClientError for any other error code.
+        If single partitions fail with transient errors, retry them. Raises ClientError for any other error code.
         """
 
         def send(batch: Sequence[Entry]) -> list[Values]:
@@ -241,16 +241,16 @@ def _error(operation: str, values: Values, detail: Mapping[str, str]) -> ClientE
 
 
 # --- Index ------------------------------------------------------------------------------------------------------------
-# Registers the partitions of a Hive table, and keeps them consistent with the table's content.
+# Registers the partitions of a Hive table, and keeps them consistent with the table's content (see `content.py`).
 #
 # Each partition in Glue has its own storage descriptor: engines read the partition's files with the types in that
 # descriptor. So each partition must have a location inside the content's folder, and the columns of the content.
 #
-# Partitions are changed after the compare-and-set of the table, by separate and unconditional requests. The
+# A sync changes the table by compare-and-set, and then the partitions by separate, unconditional requests. The
 # compare-and-set therefore marks the partitions as stale. The next sync that reads this mark updates the partitions,
-# even if the sync that changed the table was killed. A fenced sync also marks and updates the partitions, because its
-# last requests may have arrived after those of its successor. Without a mark, a sync only creates partitions, so a late
-# request cannot move a partition back.
+# even if the sync that changed the table was killed. A sync that has lost the fencing token also marks and updates the
+# partitions, because its last requests may have arrived after those of its successor. If there is no mark, a sync only
+# creates partitions, so that a late request cannot move a partition back.
 
 
 _logger = logging.getLogger(__name__)
@@ -258,16 +258,16 @@ _logger = logging.getLogger(__name__)
 _INDEX_PROPERTY = "airbyte.partition-index"
 
 _MAX_PARTITIONS_IN_MEMORY = 1000
-"""Maximum number of partitions in memory. Each contains all columns of the table."""
+"""Maximum number of partitions in memory. Each partition's description contains all columns of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class StalePartitions:
-    """A mark in a table's parameters: the registered partitions do not match the content yet.
+    """A mark in a table's parameters, which records that the registered partitions do not match the content yet.
 
     Each mark has a new `id`. `former_folders` contains the S3 URIs of the folders that held the content before. If
-    `replaced` is set, all partitions of the new content must be registered, and partitions in other folders must be
-    deleted.
+    `replaced` is True, the sync that reads the mark must register all partitions of the new content, and delete the
+    registered partitions in other folders.
     """
 
     id: str = ""
@@ -297,7 +297,7 @@ def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None 
 
 
 def mark_up_to_date(table_input: TableInput, updated: StalePartitions) -> None:
-    """Remove the mark `updated` from a table. Do nothing if the partitions have been marked as stale again since."""
+    """Remove the mark `updated` from a table. Do nothing if a sync has since marked the partitions as stale again."""
     if StalePartitions.load(table_input) == updated:
         del table_input["Parameters"][_INDEX_PROPERTY]
 
@@ -306,7 +306,7 @@ def mark_up_to_date(table_input: TableInput, updated: StalePartitions) -> None:
 class PartitionIndex:
     """Registers the partitions of one table for a sync of `stream`. Not thread-safe.
 
-    Does nothing if the table uses only partition projection.
+    `register` does nothing if the table uses only partition projection.
     """
 
     glue_table: GlueTable
@@ -319,8 +319,8 @@ class PartitionIndex:
     def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> bool:
         """Register the partitions of the published content that have these folders.
 
-        Call this method before files become visible in the partitions. Partitions that this object has registered
-        before are skipped. Existing partitions are not changed: returns False if some of them are stale, and only
+        Call this method before files become visible in the partitions. It skips partitions that this object has already
+        registered, and does not change existing partitions. Returns False if some existing partitions are stale;
         `update_stale` updates them. Raises TableConflict if another program has registered one of the partitions at a
         different location.
         """
@@ -346,7 +346,7 @@ class PartitionIndex:
     def has_partitions_outside(self, table_input: TableInput, content: str) -> bool:
         """Return whether any registered partition is outside the folder `content`.
 
-        Returns True if the table does not register partitions.
+        Return True if the table does not register partitions.
         """
         folder = ContentFolders(content)
         return not has_registered_partitions(table_input) or any(
@@ -368,8 +368,8 @@ class PartitionIndex:
     def update_stale(self, table_input: TableInput, stale: StalePartitions) -> None:
         """Point stale partitions to the content's folder and update their columns.
 
-        If the content was replaced, also register the partitions of the new content, and delete those outside it. Call
-        `mark_up_to_date` afterwards.
+        If the content was replaced, also register the partitions of the new content, and delete the registered
+        partitions outside its folder. The caller must call `mark_up_to_date` afterwards.
         """
         folders = ContentFolders(table_location(table_input), stale.former_folders)
         missing = self._present(folders.folder) if stale.replaced else {}
@@ -398,10 +398,10 @@ class PartitionIndex:
             _logger.info("Table %s: registered %d partitions and changed %d.", name, registered, changed)
 
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
-        """Warn if partition keys are null in new rows, because the type of their source column has changed.
+        """Log a warning if partition keys are null in new rows because the type of their source column has changed.
 
-        Also warn if registered partitions have values that are invalid for the type of their key. Earlier versions of
-        the connector created such partitions. Because of them, engines may fail to read the whole table.
+        Also log a warning if registered partitions have values that are invalid for the type of their key. Earlier
+        versions of the connector created such partitions. They may prevent engines from reading any part of the table.
         """
         keys = self.scheme.retyped(named, written) if self.scheme is not None else []
         if self.scheme is None or not keys:
@@ -428,7 +428,7 @@ class PartitionIndex:
     def leave_former_folders(self, table_input: TableInput) -> None:
         """Point partitions that are registered in former folders of the content to its present folder.
 
-        Call this method before former folders are deleted.
+        Call this method before deleting former folders.
         """
         if has_registered_partitions(table_input):
             self.update_stale(table_input, StalePartitions.load(table_input) or StalePartitions())
@@ -445,9 +445,9 @@ class PartitionIndex:
     def _create(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> bool:
         """Create the partitions in `desired` that are not registered. Return whether the existing ones are up to date.
 
-        Existing partitions are not changed. Raises TableConflict if one of them is neither at the desired location nor
-        in a former folder of the content. Raises TableBusy if other writers create and drop the partitions in every
-        attempt.
+        Leave existing partitions unchanged. Raises TableConflict if an existing partition is neither at the desired
+        location nor in a former folder of the content. Raises TableBusy if other writers create and drop the partitions
+        in every attempt.
         """
         are_up_to_date = True
 
@@ -520,7 +520,7 @@ class ContentFolders:
     def relative_to_former(self, location: str) -> str | None:
         """Return `location` relative to a former folder of the content, or None if it is outside all of them.
 
-        Every other folder that this connector created beside the content's folder counts as a former folder.
+        Every folder that this connector created beside the content's folder also counts as a former folder.
         """
         former_folders, created = set(self.former_folders), Folders.created_folder_around(location)
         if created is not None and created.rpartition("/")[0] == self.folder.rpartition("/")[0]:
@@ -544,7 +544,7 @@ def _below(location: str, folder: str) -> str | None:
 def _created(values: Values, location: str, table_input: TableInput) -> Entry:
     """Return a new partition with the table's storage descriptor.
 
-    Athena and awswrangler create partitions the same way.
+    Athena and awswrangler also create partitions with the table's storage descriptor.
     """
     storage = copy.deepcopy(table_input["StorageDescriptor"])
     storage["Location"] = f"{location}/"

@@ -1,7 +1,8 @@
 """Replaces the content of a Hive table with the result of a replay.
 
-The rebuilt table has its own folders beside those of the original table. First, running syncs of the original table are
-fenced. Then the folder of the rebuilt table becomes the location of the original table.
+A replay writes the archived records of a stream to a second table, the rebuilt table. Its folders are beside those of
+the original table. The replacement first takes the original table's fencing token, so that running syncs of this table
+stop. Then the folder of the rebuilt table becomes the location of the original table.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class HiveRebuild:
     def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
         """Create the rebuilt table with this table's columns, partition keys and parameters, and a new folder.
 
-        `marks` are added to its parameters.
+        Add `marks` to the rebuilt table's parameters.
         """
         table_input = GlueTable(self._name, self._access).read()
         location = table_location(table_input)
@@ -88,7 +89,8 @@ class HiveRebuild:
     def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
         """Make the rebuilt table's folder the location of this table, and drop the rebuilt table.
 
-        Returns False and changes nothing if this table's state differs from `expected`. Raises Fenced and TableBusy.
+        Returns False and changes nothing if this table's state differs from `expected`. Raises Fenced if another sync
+        has taken the fencing token, and TableBusy if another writer changed the location.
         """
         assert self._table is not None
         location = expected.version.partition(" ")[0]

@@ -1,4 +1,4 @@
-"""How a Hive table is partitioned, and whether a sync can continue an existing table."""
+"""The partitioning of a Hive table, and the checks whether a sync can continue an existing table."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 # --- Scheme -----------------------------------------------------------------------------------------------------------
-# The partitioning of a Hive table. A table parameter records it, and every later sync continues it.
+# The partitioning of a Hive table. A table parameter records the partitioning, and every later sync keeps it.
 #
-# The partition keys of a table cannot be changed. A sync continues an existing table if the table's keys match the
+# Glue cannot change the partition keys of a table. A sync continues an existing table if the table's keys match the
 # options. If the options configure no partitioning, a sync continues a known partitioning: one that this connector has
-# recorded, or one that follows from the key names of Airbyte's AWS Datalake destination.
+# recorded, or one whose keys have the names that Airbyte's AWS Datalake destination uses.
 
 _PARAMETER = "airbyte.partitioning"
 _OTHER_TABLE = "set another table_prefix"
@@ -51,8 +51,8 @@ _OTHER_TABLE = "set another table_prefix"
 class PartitionScheme:
     """A table's partition keys, the folders of its partitions, and how engines find the partitions.
 
-    `layout` and `catalog` are the values of the options `path_layout` and `catalog_partitions` in the sync that created
-    the table.
+    `layout` and `catalog` are the values of the options `path_layout` and `catalog_partitions` when a sync created the
+    table.
     """
 
     folders: PartitionFolders
@@ -61,7 +61,7 @@ class PartitionScheme:
 
     @property
     def is_by_date(self) -> bool:
-        """Whether all partition keys are dates or parts of dates and times."""
+        """Whether all partition keys are dates, or parts of dates or times."""
         return all(isinstance(key.field.transform, CalendarPart) for key in self.folders.keys)
 
     def glue_keys(self) -> list[ColumnTypeDef]:
@@ -71,12 +71,12 @@ class PartitionScheme:
     def partitioning(self, max_open: int, named: Sequence[Field], written: Sequence[Field]) -> Partitioning:
         """Return how to partition new files.
 
-        `written` contains the stream's columns as they are written. Each corresponds to the column of `named` at the
-        same index. The names differ if the values are redirected to another column.
+        `named` contains the stream's columns under their own names. `written` contains, at the same index, the column
+        to which the sync writes the values. The names differ if the sync redirects the values to another column.
         """
         sources = _sources(self.folders.keys, named, written)
-        # A key is null if its source column is missing or has an unsuitable type. The source is then the key's own
-        # name, because no column has that name.
+        # A key is null if its source column is missing or has an unsuitable type. In this case, set the source to the
+        # key's own name, because no column has that name.
         fields = tuple(
             replace(key.field, source=path if type_ is not None and _uses_source(key, path, type_) else (key.name,))
             for key, path, type_ in sources
@@ -84,15 +84,15 @@ class PartitionScheme:
         return Partitioning(fields, self.folders, max_open)
 
     def retyped(self, named: Sequence[Field], written: Sequence[Field]) -> list[PartitionKey]:
-        """Return the keys that are null in new rows, because the type of their source column has changed.
+        """Return the keys that are null in new rows because the type of their source column has changed.
 
-        `named` and `written` are described at `partitioning`.
+        See `partitioning` for `named` and `written`.
         """
         sources = _sources(self.folders.keys, named, written)
         return [key for key, path, type_ in sources if type_ is not None and not _uses_source(key, path, type_)]
 
     def count_invalid(self, partitions: Iterable[Sequence[str]]) -> int:
-        """Count the partitions that have a value that is invalid for the type of its key.
+        """Count the partitions with at least one value that is invalid for the key's type.
 
         `partitions` contains the values of each partition.
         """
@@ -104,8 +104,8 @@ class PartitionScheme:
     def project(self, table_input: TableInput, partitions: Collection[Sequence[str]], *, reset: bool) -> None:
         """Add partitions to the table's partition projection.
 
-        Do nothing if the option `catalog_partitions` was `register`. `partitions` contains the values of each
-        partition. With `reset`, all other partitions leave the projection.
+        Do nothing if the option `catalog_partitions` was `register` when the table was created. `partitions` contains
+        the values of each partition. If `reset` is True, remove all other partitions from the projection.
         """
         if self.catalog == "register":
             return
@@ -129,12 +129,12 @@ class PartitionScheme:
         return f"({keys}) in folders {self.folders.template}"
 
     def _details(self) -> str:
-        """Describe what may differ between schemes with the same keys and folders."""
+        """Describe the properties that may differ between schemes with the same keys and folders."""
         sources = (f"{key.name} is {_described_transform(key)}" for key in self.folders.keys)
         return f"{', '.join(sources)}; path_layout {self.layout}, catalog_partitions {self.catalog}"
 
     def difference(self, wanted: PartitionScheme) -> tuple[str, str]:
-        """Describe this scheme and `wanted` so that the texts differ. The schemes must not be equivalent."""
+        """Describe this scheme and `wanted` in two strings that differ. The schemes must not be equivalent."""
         if str(self) != str(wanted):
             return str(self), str(wanted)
         return f"{self} ({self._details()})", f"{wanted} ({wanted._details()})"
@@ -165,9 +165,9 @@ class PartitionScheme:
 
     @classmethod
     def recorded(cls, table_input: TableInput, columns: Sequence[Field]) -> Self | None:
-        """Return the scheme that a table's parameters record, or None.
+        """Return the scheme that a table's parameters record, or None if they record none.
 
-        `columns` are the stream's columns. Their types determine how values are written in folder names.
+        `columns` are the stream's columns. Their types determine how the connector writes values in folder names.
         """
         saved = _saved(table_input)
         if not saved or not table_input.get("PartitionKeys"):
@@ -223,9 +223,9 @@ def _sources(
 def _uses_source(key: PartitionKey, path: Sequence[str], type_: ColumnType) -> bool:
     """Return whether a key's values are derived from the column at `path` of the written data.
 
-    If the type of the stream's column has changed, its values are written to a column with another name. Keys that are
-    parts of dates are then derived from that column. All other keys stay null, because readers use them to find the
-    rows with a value in the original column.
+    If the type of the stream's column has changed, the sync writes the column's values to a column with another name.
+    Keys that are parts of dates then use that other column. All other keys stay null, because readers use such a key to
+    find the rows with a value in the original column.
     """
     has_original_name = path[0].lower() == key.field.source[0].lower()
     return key.takes(type_) and (has_original_name or isinstance(key.field.transform, CalendarPart))
@@ -264,7 +264,7 @@ def scheme_of(
     wanted: PartitionScheme | None,
     columns: Sequence[Field],
 ) -> PartitionScheme | None:
-    """Return how a stream's existing table is partitioned, or None if it is not partitioned.
+    """Return the partitioning of a stream's existing table, or None if the table is not partitioned.
 
     `wanted` is the scheme that the options configure, or None. Raises TableConflict if a sync cannot continue the
     table's partitioning.
@@ -328,10 +328,10 @@ def _as_text(keys: Sequence[tuple[str, str]]) -> str:
 
 
 WIDENED_IN_PLACE: frozenset[FileFormat] = frozenset({"jsonl"})
-"""File formats whose existing files are not rewritten when a column is widened.
+"""File formats whose existing files stay unchanged when a sync widens a column.
 
-Numbers in JSON text have no width. Parquet files are rewritten, because some engines cannot read a 32-bit column if the
-catalog declares 64 bits.
+Numbers in JSON text have no width. The connector rewrites Parquet files, because some engines cannot read a 32-bit
+column if the catalog declares 64 bits.
 """
 
 _INPUT_FORMATS: Mapping[FileFormat, tuple[str, ...]] = {
@@ -346,7 +346,8 @@ _REMEDY = "Set another table_prefix"
 def incompatibility(table_input: TableInput, plan: FilePlan) -> str | None:
     """Return why files of the plan's format cannot be added to the table, with a remedy, or None if they can.
 
-    They can be added if every engine that reads the table finds the new files and returns their values unchanged.
+    The connector can add files if every engine that reads the table finds the new files and returns their values
+    unchanged.
     """
     return next((problem for rule in _RULES if (problem := rule(table_input, plan)) is not None), None)
 
@@ -449,7 +450,7 @@ _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = 
 }
 """For each file format, the properties of a table or its SerDe with which engines may misread files.
 
-The keys are lower-case prefixes of property names. Each function returns whether a property's value is harmful.
+The keys are lower-case prefixes of property names. Each function returns whether a property's value may cause misreads.
 """
 
 _RULES: tuple[Callable[[TableInput, FilePlan], str | None], ...] = (

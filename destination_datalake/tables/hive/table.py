@@ -1,14 +1,14 @@
-"""Hive tables in the Glue Data Catalog: folders of Parquet or JSON-lines files.
+"""Hive tables in the Glue Data Catalog: folders of Parquet or JSON Lines files.
 
-Hive tables have no snapshots: readers see all files in the table's location. So new files are kept as pending multipart
-uploads (small files: on the driver's disk) until a commit completes them. An overwrite writes to a separate folder,
-which becomes the table's location when the overwrite is published.
+Hive tables have no snapshots: readers see all files in the table's location. So the connector keeps new files as
+incomplete multipart uploads (small files: on the driver's disk) until a commit completes them. An overwrite writes to a
+separate folder. When the sync publishes the overwrite, this folder becomes the table's location.
 
-Only the newest sync may write to a table. It holds the fencing token. A commit first completes the files in the folder
-for which they were planned. It then updates the Glue entry by compare-and-set, provided that the sync still holds the
-token and the folder still holds the content. A sync that takes the token after this update finds the committed files.
-If another sync took the token before the update, the committing sync is fenced, and deletes the files that it could not
-acknowledge.
+Only the newest sync may write to a table. This sync holds the fencing token. A commit first completes the uploads in
+the folder for which the files were planned. If the sync still holds the token and the folder still holds the table's
+content, the commit then updates the Glue entry by compare-and-set. A sync that takes the token after this update finds
+the committed files. If another sync took the token before the update, the committing sync is fenced: it deletes the
+files that it could not acknowledge, and stops.
 
 Other engines may add files, partitions and columns, and set parameters, at any time.
 """
@@ -126,7 +126,10 @@ class HiveTable(StreamTable):
         self._began = self._published = self._released = self._has_committed = False
         self._created: datetime | None = None
         self._replaces_partitions = False
-        """Whether any sync has replaced the content. If so, the partitions of the old content must be deleted."""
+        """Whether any sync has replaced the content.
+
+        If True, this sync must delete the registered partitions of the old content.
+        """
         self._planned = set[str]()
         """The folders for which this sync has planned files."""
 
@@ -184,11 +187,11 @@ class HiveTable(StreamTable):
         self._index.warn_of_retyped(self._current, self._named_columns, self._plan.columns)
 
     def is_empty(self) -> bool:
-        """Return whether the table's folder, and that of a pending overwrite, contain no objects."""
+        """Return whether the table's folder and the folder of any pending overwrite contain no objects."""
         return all(map(self._folders.is_empty, folders_in_use(self._current)))
 
     def is_archived(self) -> bool:
-        """Return whether a table parameter records that a sync has archived its commits to the table."""
+        """Return whether a table parameter records that a sync has archived the records that it committed."""
         return ARCHIVED_PROPERTY in self._current["Parameters"]
 
     def position(self) -> TablePosition:
@@ -203,7 +206,7 @@ class HiveTable(StreamTable):
         """Complete the uploads of all files, or of none. First widen the content's columns if the files require it.
 
         The files become visible one after the other. Returns Reencode if the content's folder or column types no longer
-        match the plan by which the files were written.
+        match the plan that the files follow.
         """
         try:
             return self._commit(files, rewrite)
@@ -256,9 +259,10 @@ class HiveTable(StreamTable):
         self._published = True
 
     def take_over(self, rebuilt: TableName, expected: str) -> None:
-        """Replace this table's content with that of a rebuilt table, whose folders are beside those of this table.
+        """Replace this table's content with that of a rebuilt table, whose folders are beside this table's folders.
 
-        Raises Fenced, and TableBusy if this table's location differs from `expected`.
+        Raises Fenced if another sync has taken the fencing token, and TableBusy if this table's location differs from
+        `expected`.
         """
         source = GlueTable(rebuilt, self._access).read()
 
@@ -293,9 +297,9 @@ class HiveTable(StreamTable):
     def _create(self) -> TableVersion:
         """Create the table unless another program has just created it, and return the table.
 
-        An append stores its generation and the fencing token in the new table, which saves a request to take the token.
-        An overwrite stores its generation when it is published. Raises ConfigError if the stream lacks a field by which
-        the options partition the table.
+        An append stores its generation and the fencing token in the new table. This saves a request to take the token.
+        An overwrite stores its generation on publication. Raises ConfigError if the stream lacks a field by which the
+        options partition the table.
         """
         self._catalog.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
@@ -315,9 +319,9 @@ class HiveTable(StreamTable):
     def _first_folder(self) -> str:
         """Return an unused folder for a new table, so that it does not inherit files of an earlier table.
 
-        If `path_layout` is not `hive`, an append uses the table's root folder if that is unused. Object keys then match
-        those of the destination whose layout is used. An overwrite never uses the root folder, because cleanup could
-        not delete it later.
+        If `path_layout` is not `hive` and the table's root folder is unused, an append uses the root folder. Object
+        keys then match the keys of the destination whose layout the option names. An overwrite never uses the root
+        folder, because cleanup could not delete this folder later.
         """
         folders = Folders(self._location.folder, self._access)
         appends = not self._stream.overwrites_table
@@ -329,8 +333,9 @@ class HiveTable(StreamTable):
         """Add missing columns to the content to which the sync writes.
 
         Returns the content, and the stream's columns with their final names and types. A pending overwrite keeps the
-        types of its files, even if the table's columns have changed since. Columns whose widening requires that files
-        are rewritten are widened only when the first batch needs it. Raises Fenced.
+        types of its files, even if the table's columns have changed since. If a wider column type requires new files,
+        this method leaves the column for the first batch that needs the wider type. Raises Fenced if another sync has
+        taken the token.
         """
         content, existing = self._mode.content(table_input), column_types(table_input)
         reconciled = self._reconciled(self._named_columns, content.types, column_type_names(table_input))
@@ -355,9 +360,9 @@ class HiveTable(StreamTable):
     ) -> Content:
         """Change the Glue entry, apply the configured permissions to its columns, and plan the next batch.
 
-        `change` changes the entry and returns the content for which the batch is planned. The default is
-        `_reconciled_content`. Permissions are applied before readers see values in new columns, because the files with
-        these columns are still pending. Returns the content. Raises Fenced.
+        `change` changes the entry and returns the content for the next batch. The default is `_reconciled_content`. The
+        permissions take effect before readers see values in new columns, because the files with these columns are still
+        pending. Returns the content. Raises Fenced if another sync has taken the token.
         """
         change = change or self._reconciled_content
 
@@ -406,7 +411,7 @@ class HiveTable(StreamTable):
         return max((folder for folder in self._planned if uri.startswith(f"{folder}/")), key=len)
 
     def _relative(self, uri: str) -> str:
-        """Return a file's path relative to the folder for which it was planned: partition folder and name."""
+        """Return a file's path (partition folder and name) relative to the folder for which the file was planned."""
         return uri.removeprefix(f"{self._planned_folder(uri)}/")
 
     def _mismatch(self, files: Sequence[DataFile]) -> str | None:
@@ -426,7 +431,10 @@ class HiveTable(StreamTable):
 
     @property
     def _is_visible(self) -> bool:
-        """Whether the next batch is planned for the published content. If so, its files are visible immediately."""
+        """Whether the next batch is planned for the published content.
+
+        If True, readers see the batch's files immediately.
+        """
         return self._plan.folder == table_location(self._current)
 
     def _record_commit(self, table_input: TableInput, commit: str, partitions: Collection[str]) -> bool:
@@ -463,7 +471,8 @@ class HiveTable(StreamTable):
     def _publish(self, table_input: TableInput) -> Sequence[str]:
         """Publish the written files, and return the folders to delete. If no work remains, release the token.
 
-        Raises Recreated if the table does not contain the commits, because it was dropped and created again.
+        Raises Recreated if another program dropped and recreated the table, so that the table does not contain the
+        commits.
         """
         if self._has_committed and self._glue_table.created != self._created:
             raise Recreated(self.name)
@@ -512,7 +521,8 @@ class HiveTable(StreamTable):
     def _register_ahead(self) -> None:
         """Register the partitions of a pending overwrite before its publication, if the table has no visible rows.
 
-        If the partitions were registered only after the publication, readers would miss rows until then. Raises Fenced.
+        If the sync registered the partitions only after the publication, readers would miss rows until then. Raises
+        Fenced if another sync has taken the token.
         """
         pending = PendingOverwrite.load(self._current)
         if pending is None or self._index.has_partitions_outside(self._current, pending.location):
@@ -532,15 +542,18 @@ class HiveTable(StreamTable):
         self._index.register_all(relocated)
 
     def _bring_up_to_date(self) -> None:
-        """Update stale partitions until all partitions match the content. Raises Fenced."""
+        """Update stale partitions until all partitions match the content.
+
+        Raises Fenced if another sync has taken the token.
+        """
         while not self._update_stale_partitions(self._mode.require):
             pass
 
     def _update_stale_partitions(self, require: Callable[[TableInput], None]) -> bool:
         """Update stale partitions. Return False if another change has made them stale again in the meantime.
 
-        Before the mark is removed, `require` is called with the table. It raises an error if this sync may no longer
-        write.
+        Before this method removes the mark, it calls `require` with the table. `require` raises an error if this sync
+        may no longer write.
         """
         if (stale := StalePartitions.load(self._current)) is None:
             return True
@@ -559,7 +572,7 @@ class HiveTable(StreamTable):
     def _updating_partitions_if_fenced(self) -> Iterator[None]:
         """Update the registered partitions once more if the block raises an error and this sync is fenced.
 
-        The error is then replaced by Fenced.
+        In this case, raise Fenced instead of the block's error.
         """
         try:
             yield
@@ -576,7 +589,7 @@ class HiveTable(StreamTable):
             raise fenced from error
 
     def _fenced_error(self, error: Exception) -> Fenced | None:
-        """Return the error to raise if another sync has taken the fencing token, otherwise None.
+        """Return Fenced if another sync has taken the fencing token, otherwise None.
 
         Returns None if this sync still holds the token, never took it, or has released it.
         """
@@ -594,9 +607,9 @@ class HiveTable(StreamTable):
     def _update_partitions_after_fencing(self) -> None:
         """Make the registered partitions match the content that other syncs have written.
 
-        Glue changes partitions unconditionally. So the last requests of this fenced sync may have undone updates by its
-        successor, which may already have ended. If the successor is still running and changes the table during this
-        update, it marks the partitions as stale, and they are updated again.
+        Glue changes partitions unconditionally. So the last requests of this sync, which has lost the fencing token,
+        may have undone updates by the sync that took the token. That successor may already have ended. If it is still
+        running and changes the table during this update, it marks the partitions as stale, and another update follows.
         """
         former_folder = table_location(self._current)
 

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 _UNREPORTED_GROUP = "others"
-"""The group of all files that were written by runs without a report."""
+"""The name of the group of files that come from runs without a report."""
 
 
 class VerifiedHive(VerifiedTable):
     """One Hive table, as it was when it was loaded.
 
-    File names begin with the name of the run that wrote the file, and files are grouped by run. Files of runs that are
-    not in `reported` form one group.
+    Each file's name begins with the name of the run that wrote the file. This class groups the files by run. All files
+    of runs that are not in `reported` form one group.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class VerifiedHive(VerifiedTable):
     def expected_files(self) -> Iterator[ExpectedFileStats]:
         """Yield the expected statistics of each visible file, and of each file of a pending overwrite.
 
-        Findings about files that do not belong to the table, and about partitions, are added to `problems` or `notes`.
+        Add findings about files that do not belong to the table, and about partitions, to `problems` or `notes`.
         """
         library = str(self._input["StorageDescriptor"].get("SerdeInfo", {}).get("SerializationLibrary", ""))
         kind = "jsonl" if "json" in library.lower() else "parquet"
@@ -108,8 +108,9 @@ class VerifiedHive(VerifiedTable):
     def _partition_of(self, folder: str) -> ExpectedPartition | None:
         """Return the partition in `folder`, which is relative to the content's folder.
 
-        A key is verified only if the column still has a type from which the key can be derived. Keys that are parts of
-        dates are also derived from columns to which values were redirected (see `PartitionScheme.partitioning`).
+        The verification includes a key only if the key's value can be derived from the column's present type. Keys that
+        are parts of dates are also derived from columns to which a sync redirected values (see
+        `PartitionScheme.partitioning`).
         """
         if self._scheme is None or (texts := self._scheme.folders.texts_of(folder)) is None:
             return None
@@ -125,7 +126,7 @@ class VerifiedHive(VerifiedTable):
     def _compare_partitions(self, with_files: set[str]) -> None:
         """Compare the registered partitions with the folders that contain files.
 
-        List the files before calling this method, because it reads the partitions.
+        The caller must list the files before calling this method, because this method reads the partitions.
         """
         if StalePartitions.load(self._input) is not None:
             self.notes.append(
