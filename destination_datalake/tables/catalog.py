@@ -1,7 +1,7 @@
 """The interface of the configured catalog, which syncs, `check` and `maintain` use.
 
-Each kind of catalog has one class that implements the interface. `catalogs.py` chooses the class. Hive tables exist
-only in the Glue Data Catalog, so their code calls Glue directly.
+Each kind of catalog (Glue or Iceberg REST) has one class that implements the interface, and `catalogs.py` chooses the
+class. The code for Hive tables calls Glue directly, because this connector creates them only in Glue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 class ListedDatabase(NamedTuple):
     """A database in a catalog's listing (in Iceberg: a namespace).
 
-    `created` is None if the catalog does not report it.
+    `created` is the database's creation time, or None if the catalog does not report one.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ListedDatabase(NamedTuple):
 
 
 class ListedTable(NamedTuple):
-    """A table in a catalog's listing, described in Glue's format (Glue API: Table) whatever the catalog.
+    """A table in a catalog's listing. The description has Glue's format (Glue API: Table) for every kind of catalog.
 
     For an Iceberg table, `Parameters` contains the Iceberg properties, `table_type` and `metadata_location`.
     """
@@ -49,7 +49,8 @@ class ListedTable(NamedTuple):
 def is_iceberg(glue_table: Mapping[str, Any]) -> bool:
     """Return whether a table in Glue's format is an Iceberg table.
 
-    The case of `table_type` is ignored, because engines write it differently.
+    The comparison ignores the case of the parameter `table_type`, because some engines write `ICEBERG` and others
+    `iceberg`.
     """
     return str(glue_table.get("Parameters", {}).get("table_type", "")).upper() == "ICEBERG"
 
@@ -57,7 +58,7 @@ def is_iceberg(glue_table: Mapping[str, Any]) -> bool:
 class TableCatalog(Protocol):
     """The configured catalog. Also applies the configured Lake Formation permissions to databases.
 
-    Thread-safe. Every method may raise errors of the catalog's client library.
+    Thread-safe. Every method may raise errors from the catalog's client library.
     """
 
     @property
@@ -68,13 +69,14 @@ class TableCatalog(Protocol):
     def compares_metadata(self) -> bool:
         """Whether a commit fails after any change of the table's metadata since the commit was planned.
 
-        If False, a commit fails only if the changed metadata violates the commit's requirements.
+        If False, a commit fails only if another writer's change violates the commit's requirements (Iceberg REST
+        specification: TableRequirement).
         """
 
     def pyiceberg(self) -> Catalog:
         """Return a PyIceberg catalog for one commit to one table.
 
-        The errors of a commit are described at `CompareAndSetGlueCatalog.commit_table`.
+        `CompareAndSetGlueCatalog.commit_table` documents the errors that a commit raises.
         """
 
     def access_of(self, table: TableName) -> AwsAccess:
@@ -83,7 +85,7 @@ class TableCatalog(Protocol):
     def ensure(self, database: str) -> None:
         """Create the database if it does not exist, and apply the configured Lake Formation permissions to it.
 
-        Requests are sent only in the first call for each database.
+        Only the first call for each database sends requests.
         """
 
     def govern(self, database: str) -> None:
@@ -96,10 +98,10 @@ class TableCatalog(Protocol):
         """Return a table in Glue's format, or None if the table or its database does not exist."""
 
     def databases(self) -> Iterator[ListedDatabase]:
-        """Yield all databases that the catalog lists for the connector's identity."""
+        """Yield all databases that the catalog shows to the connector's AWS or REST identity."""
 
     def tables(self, database: str) -> Iterator[ListedTable]:
-        """Yield all tables of a database that the catalog lists for the connector's identity."""
+        """Yield all tables of a database that the catalog shows to the connector's AWS or REST identity."""
 
 
 # `check` reads at most this many databases and tables, because a user waits for its result.
@@ -111,8 +113,8 @@ _MAX_TABLES_READ = 2_000
 def list_tables(catalog: TableCatalog, database: str) -> list[ListedTable]:
     """Return the tables of `database`, followed by those of the other databases that this connector created.
 
-    The other databases come from the newest to the oldest. The list ends after 2,000 tables, or when a request for
-    another database is denied. Raises the catalog's errors about `database`.
+    The other databases are sorted from the newest to the oldest. The list ends after 2,000 tables, or when the catalog
+    denies a request about another database. Raises the catalog's errors for requests about `database`.
     """
     return list(
         islice(chain(catalog.tables(database), _tables_of_other_databases(catalog, database)), _MAX_TABLES_READ)
@@ -138,7 +140,7 @@ def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator
 def _created_databases(catalog: TableCatalog) -> list[str]:
     """Return the databases that this connector created, the newest first.
 
-    Only the first 1,000 databases are considered.
+    The function reads only the first 1,000 databases of the catalog's listing.
     """
     databases = [
         database for database in islice(catalog.databases(), _MAX_DATABASES_LISTED) if database.is_created_by_connector

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def catalog_of(config: Config, access: AwsAccess, limits: CatalogLimits | None = None) -> TableCatalog:
-    """Return the configured catalog. No request is sent.
+    """Return the configured catalog, without sending a request.
 
-    A REST catalog refuses to load tables that exceed `limits`, by default the limits in the catalog's options.
+    The client of a REST catalog refuses to load tables that exceed `limits`. The default is the limits in the catalog's
+    options.
     """
     governance = Governance(Policy.from_config(config), access)
     match config.catalog:

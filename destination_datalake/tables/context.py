@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 # --- Journal ----------------------------------------------------------------------------------------------------------
 # What a sync has changed in its tables: columns, merges, and the state after the last commit.
 #
-# Tables write to this journal, and only the sync's report reads it. The archive has a separate journal.
+# The table classes write to this journal, and only the code for the sync's report reads it. The archive of the stream's
+# records has a separate journal.
 
 
 @dataclass(frozen=True, slots=True)
 class MergeFigures:
-    """The totals of a table's merges, named as in the sync's report.
+    """The totals of all merges of a table in one sync. The fields have the same names as in the sync's report.
 
-    `rows_merged` is the number of pending rows that were merged, and `merge_pending_bytes` is their size.
-    `merge_written_bytes` is the size of the new files. `rows_deduplicated` and `rows_deleted` count the merged rows
-    that replaced or deleted a row of the table.
+    A merge deduplicates the pending rows: committed rows that readers do not see yet. `rows_merged` is the number of
+    these rows, and `merge_pending_bytes` is their size. `merge_written_bytes` is the size of the files that the merges
+    wrote. `rows_deduplicated` and `rows_deleted` count the merged rows that replaced or deleted a row of the table.
     """
 
     merges: int = 0
@@ -45,11 +46,12 @@ class MergeFigures:
 
 @dataclass(frozen=True, slots=True)
 class TableFigures:
-    """The size of an Iceberg table after the last commit of a batch, named as in the sync's report. None means unknown.
+    """The size of an Iceberg table after the last commit of a batch. None means unknown.
 
-    `snapshot_id` is the ID of the current snapshot, and `table_snapshots` is the number of all snapshots.
-    `table_files`, `table_bytes` and `table_rows` count what readers see. `table_rows_pending` is the number of rows
-    that are not deduplicated yet.
+    The fields have the same names as in the sync's report. `snapshot_id` is the ID of the current snapshot, and
+    `table_snapshots` is the number of all snapshots. `table_files`, `table_bytes` and `table_rows` count the data files
+    that readers see, their bytes and their rows. `table_rows_pending` is the number of committed rows that are not
+    deduplicated yet, so that readers do not see them.
     """
 
     snapshot_id: int | None = None
@@ -64,8 +66,8 @@ class TableFigures:
 class TableHistory:
     """The changes of one table during a sync.
 
-    `first` maps each column to its type at the start of the sync, as text. `columns` does the same for the present
-    columns.
+    `first` maps the name of each column at the start of the sync to its type, as text. `columns` maps the name of each
+    present column to its type.
     """
 
     first: Mapping[str, str] = field(default_factory=dict)
@@ -104,9 +106,9 @@ class Journal:
             history.columns = columns
 
     def redirected(self, table: TableName, columns: Mapping[str, str]) -> None:
-        """Record that some of the stream's values are written to other columns.
+        """Record that the sync writes the values of some columns to other columns.
 
-        `columns` maps each original column to the column that stores its values instead.
+        `columns` maps each original column to the column that stores the original column's values instead.
         """
         with self._lock:
             self._tables[table].redirected |= columns
@@ -118,7 +120,7 @@ class Journal:
             history.merged = MergeFigures.total([history.merged, figures])
 
     def state(self, table: TableName, state: TableFigures) -> None:
-        """Record the size of a table after a commit. A later call replaces the record."""
+        """Record the size of a table after a commit. A later call for the same table replaces the earlier record."""
         with self._lock:
             self._tables[table].state = state
 
@@ -139,7 +141,7 @@ _Result = TypeVar("_Result")
 class Executors(Protocol):
     """Runs jobs on Spark's executors.
 
-    Every method waits until Spark has started. Raises ConnectorError if a job or Spark fails.
+    Every method waits until Spark has started, and raises ConnectorError if Spark or a job fails.
     """
 
     def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
@@ -164,7 +166,7 @@ class Executors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Spark's executors, and a function that returns a folder for the files that one job passes to the next.
+    """Spark's executors, and a function that returns a folder for files that one job writes and a later job reads.
 
     The function is `Staging.scratch`.
     """
@@ -177,7 +179,8 @@ class Jobs:
 class TableContext:
     """What the tables of one sync share.
 
-    `sync` is the unique name of the sync. `archives` states whether the sync archives its records.
+    `sync` is the unique name of the sync. `archives` states whether the sync also writes its records to an archive on
+    S3.
     """
 
     sync: str

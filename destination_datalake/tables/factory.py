@@ -32,10 +32,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay of the archive of the table `source` into another table.
+    """A replay writes the archived records of the table `source` to another table.
 
-    With `in_place`, the other table stores its files in the folder of the table `source`, which takes them over after
-    the replay.
+    If `in_place` is True, the other table stores its files in the folder of the table `source`. After the replay,
+    `source` takes over these files.
     """
 
     source: TableName
@@ -45,7 +45,7 @@ class Replay:
 def open_table(
     stream: Stream, name: TableName, config: Config, context: TableContext, replay: Replay | None = None
 ) -> Table:
-    """Return the stream's table. Call its method `prepare` before any other.
+    """Return the stream's table. The caller must call the table's method `prepare` before any other.
 
     Raises TableConflict if the stream has more columns than the options or the catalog allow. Also raises TableConflict
     if another connector already created a table for the stream, and the options would create a second one.
@@ -91,9 +91,10 @@ def open_table(
 def _with_short_types(
     layout: TableLayout, naming: Naming, limits: ColumnLimits, name: TableName, catalog: TableCatalog
 ) -> TableLayout:
-    """Return the layout with JSON text for each new column whose type is longer than the catalog allows.
+    """Return the layout. Each new column whose type name is longer than the catalog allows becomes JSON text.
 
-    An existing struct column stays a struct, because as JSON text it would receive no more values.
+    An existing struct column stays a struct: if the layout changed the type to JSON text, the column would receive no
+    more values.
     """
     columns = layout.columns(naming)
     too_long = [column for column in columns if limits.is_too_long(column.type)]
@@ -127,7 +128,7 @@ def rebuild_of(
     """Return an object that rebuilds a table of the configured table type.
 
     `scratch` is a folder for temporary metadata: an S3 URI without a trailing slash. `open_to_append` opens the table
-    for an append. Only the replacement of a Hive table needs it.
+    for an append. Only the replacement of a Hive table needs this function.
     """
     # Import only the configured table type, because importing PyIceberg takes a second.
     if config.table_type == "ICEBERG":

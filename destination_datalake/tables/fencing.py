@@ -1,16 +1,17 @@
-"""Decides which sync may write to a Hive table, overwrite an Iceberg table, or adopt a pending overwrite.
+"""Decides which sync may write to a Hive table, overwrite an Iceberg table, or take over an unpublished overwrite.
 
-Fencing tokens decide between simultaneous syncs. A sync takes the token from its present holder when it begins, and
-removes the token when it ends. The former holder is fenced: at its next step, it reads a different token and stops.
-Appends to Iceberg tables need no token. But an append that continues a published overwrite is fenced when another
-overwrite replaces that overwrite.
+Fencing tokens decide between simultaneous syncs. When a sync begins, it takes the token from the sync that holds it.
+When the sync ends, it removes the token. The former holder is fenced: at its next step, the former holder reads a
+different token and stops. Appends to Iceberg tables need no token. But if an append continues a published overwrite,
+and another overwrite then replaces the published one, the append is fenced.
 
-Generations decide between successive syncs. An overwrite is rejected if its generation is older than the table's, or if
-acknowledged rows of its generation were removed.
+Generations decide between successive syncs. The platform assigns each refresh of a stream a generation number. This
+module rejects an overwrite if the overwrite's generation is older than the table's, or if an earlier overwrite removed
+acknowledged rows of the same generation.
 
-The token and the generations are stored in the table itself: as Iceberg table properties, or as parameters of the Glue
-table. They are written only by commits that fail if another writer commits concurrently. For catalogs that do not
-compare properties, see `iceberg.commit.fence`.
+The table itself stores the token and the generations: an Iceberg table in its properties, a Hive table in the
+parameters of its Glue entry. Only commits that fail if another writer commits concurrently write the token and the
+generations. For catalogs that do not compare properties, see `iceberg.commit.fence`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ OVERWRITES_PROPERTY = "airbyte.overwrite-generations"
 class Fenced(TableConflict):
     """Another sync has taken the table's fencing token, so this sync must stop.
 
-    If the other sync appends or has the same generation, it keeps the rows that this sync has acknowledged. Otherwise
-    it removes them. `Overwrites` then rejects a retry of this sync, because the retry would not send those rows again.
+    If the other sync appends or has the same generation, the other sync keeps the rows that this sync has acknowledged.
+    Otherwise the other sync removes these rows. `Overwrites` then rejects a retry of this sync, because the retry would
+    not send the removed rows again.
     """
 
     def __init__(self, table: TableName) -> None:
@@ -99,11 +101,11 @@ class FencingToken:
 
 
 class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The generations of a table's overwrites. Generations sent by the platform never decrease.
+    """The generations of a table's overwrites. The platform never sends a lower generation than before.
 
-    `newest` is the highest generation of the overwrites that have begun. `removed` is a range of generations (lowest,
-    highest): since the last publication, other overwrites have removed acknowledged but unpublished rows of these
-    generations.
+    `newest` is the highest generation of any overwrite that has begun. `removed` is a range of generations (lowest,
+    highest). Since the last publication of an overwrite, other overwrites have removed acknowledged but unpublished
+    rows of the generations in this range.
     """
 
     newest: int | None = None
@@ -121,7 +123,9 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
     def begun(self, generation: int | None, removed: Iterable[int]) -> Overwrites:
-        """Return the generations after an overwrite of `generation` has begun. `generation` is None if unknown.
+        """Return the generations after an overwrite has begun.
+
+        `generation` is the overwrite's generation, or None if unknown.
 
         `removed` contains the generations of the pending overwrites that the new overwrite removes.
         """
@@ -138,12 +142,13 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
     def overwritten_by(self, stream: Stream, table: TableName, lowest: int | None, *, pending: bool) -> bool:
         """Return whether a sync must overwrite the table. If False, it must append.
 
-        `lowest` is the lowest generation of the table's rows, or None if unknown. If it equals the sync's generation,
-        an earlier sync has published the overwrite, and this sync appends to it. `pending` states whether an overwrite
-        of the sync's generation is pending.
+        `lowest` is the lowest generation of the table's rows, or None if unknown. If `lowest` equals the sync's
+        generation, an earlier sync has published the overwrite, so this sync must append. `pending` states whether the
+        table has an unpublished overwrite of the sync's generation.
 
-        Raises TableConflict if a later generation has written to the table. Also raises TableConflict if acknowledged
-        rows of the sync's generation were removed, because a retry does not send them again.
+        Raises TableConflict if a sync of a later generation has written to the table. Also raises TableConflict if
+        another overwrite removed acknowledged rows of the sync's generation, because the platform does not send these
+        rows again.
         """
         generation = stream.overwrite_generation if stream.overwrites_table else stream.generation
         if generation is None:
