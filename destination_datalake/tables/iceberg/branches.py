@@ -1,7 +1,8 @@
-"""Branches that hold committed rows that are not part of the table's content yet.
+"""Branches with committed rows that are not part of the table's content yet.
 
-The content is what readers see on the branch `main`. The platform does not send acknowledged records again. So only two
-kinds of commits remove an unpublished branch: one that takes over its rows, or an overwrite that replaces them.
+The content consists of the rows that readers see on the branch `main`. The platform does not send acknowledged records
+again. So only two kinds of commits remove an unpublished branch: a commit that takes over the branch's rows, and a
+commit of an overwrite that replaces these rows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ GENERATION_PREFIX = "airbyte_generation_"
 _OVERWRITE = re.compile(rf"{GENERATION_PREFIX}(\d+|none)")
 
 PENDING_BRANCH = "airbyte_pending"
-"""The branch with rows that are not deduplicated yet. None of them are in the table's content."""
+"""The branch with rows that are not deduplicated yet. The table's content contains none of these rows."""
 
 UNPUBLISHED_PREFIXES = (GENERATION_PREFIX, PENDING_BRANCH)
 """Name prefixes of the branches and tags that contain rows of unfinished syncs. They never expire."""
@@ -48,7 +49,7 @@ ADOPTED: Final = {_ORIGIN: "adopted"}
 
 
 def has_new_files(snapshot: Snapshot) -> bool:
-    """Return whether the snapshot adds only files that were written for it. False for snapshots of other writers."""
+    """Return whether the snapshot adds only newly written files. Return False for snapshots of other writers."""
     return summary_value(snapshot, _ORIGIN) == NEW[_ORIGIN]
 
 
@@ -58,13 +59,13 @@ def summary_value(snapshot: Snapshot | None, name: str) -> str | None:
 
 
 def summary_number(snapshot: Snapshot | None, name: str) -> int | None:
-    """Return a number from a snapshot's summary, or None if it is missing. Not all writers record totals."""
+    """Return a number from a snapshot's summary, or None if it is missing: some writers record no totals."""
     value = summary_value(snapshot, name)
     return int(value) if value is not None and value.isdecimal() else None
 
 
 def state_of(metadata: TableMetadata) -> TableFigures:
-    """Return the size of a table for a sync's report, as recorded in the snapshot summaries."""
+    """Return the size of a table, as the snapshot summaries record it, for a sync's report."""
     current = metadata.current_snapshot()
     return TableFigures(
         None if current is None else current.snapshot_id,
@@ -77,7 +78,7 @@ def state_of(metadata: TableMetadata) -> TableFigures:
 
 
 def generation_branches(metadata: TableMetadata) -> list[str]:
-    """Return the sorted names of the branches of pending overwrites. Tags with such names belong to other writers."""
+    """Return the sorted names of pending overwrites' branches. Tags with such names belong to other writers."""
     return sorted(
         name
         for name, ref in metadata.refs.items()
@@ -102,7 +103,7 @@ def history(name: str, metadata: TableMetadata) -> Iterator[Snapshot]:
 
 
 def rows_on(branch: str, metadata: TableMetadata) -> str | None:
-    """Return a clause for messages about the unpublished rows on a branch. Return None if there are none."""
+    """Return a clause for messages about the unpublished rows on a branch, or None if the branch has no such rows."""
     head = metadata.snapshot_by_name(branch)
     rows = summary_value(head, TOTAL_ROWS)
     if head is None or rows == "0":
@@ -138,10 +139,10 @@ def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
 
 
 def remove_merged_branches(branches: Collection[str], transaction: Transaction) -> None:
-    """Remove branches whose files another branch has taken over, and the snapshots that only these branches contain.
+    """Remove branches whose files another branch has taken over. Also remove snapshots that no other branch contains.
 
-    The snapshots must not be left to expiry. Iceberg's library before version 1.10, which other engines use, deletes
-    the files that an expired snapshot has added, even if another branch contains them (apache/iceberg#13568).
+    An engine must not expire these snapshots later. Iceberg's library before version 1.10, which some engines use,
+    deletes the files that an expired snapshot has added, even if another branch contains them (apache/iceberg#13568).
     """
     before = {snapshot.snapshot_id for branch in branches for snapshot in history(branch, transaction.table_metadata)}
     remove_branches(branches, transaction)
@@ -152,7 +153,7 @@ def remove_merged_branches(branches: Collection[str], transaction: Transaction) 
 
 
 def disable_ref_expiry(branch: str, transaction: Transaction) -> None:
-    """Exempt a branch from expiry, whatever the table property `history.expire.max-ref-age-ms` says.
+    """Exempt a branch from expiry, whatever the value of the table property `history.expire.max-ref-age-ms`.
 
     A branch's own retention takes precedence over the table's (Iceberg spec: Snapshot Retention Policy).
     """
@@ -179,7 +180,8 @@ def unique_property(key: Sequence[int]) -> dict[str, str]:
 def inherited_uniqueness(branch: str, metadata: TableMetadata) -> dict[str, str]:
     """Return the summary property about unique rows for the branch's next snapshot, if that snapshot adds no rows.
 
-    It is the property of the last snapshot that has one. The result is empty if a later snapshot has added rows.
+    The result is the property of the branch's last snapshot that has one. It is empty if a later snapshot has added
+    rows.
     """
     for snapshot in history(branch, metadata):
         if (key_ids := summary_value(snapshot, _UNIQUE_BY)) is not None:

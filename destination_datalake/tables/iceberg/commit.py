@@ -1,7 +1,7 @@
-"""Commits to one Iceberg table, retries after conflicts, and applies permissions to new columns.
+"""Commits changes to one Iceberg table, retries after conflicts, and applies permissions to new columns.
 
-The catalog accepts a commit only if the table still has the metadata on which the commit was planned. New columns get
-their LF-Tags and grants before rows with values in them become visible.
+The catalog accepts a commit only if the table still has the metadata on which the commit was planned. This module
+applies LF-Tags and grants to new columns before rows with values in these columns become visible.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ COMMENT = "comment"
 
 @dataclass(frozen=True, slots=True)
 class Ungoverned:
-    """`build` returns this if the table or new columns need LF-Tags and grants before rows are committed.
+    """The result of a `build` function if the table or new columns need LF-Tags and grants before rows are committed.
 
     `TableOperations.commit` then commits the schema, applies the tags and grants, and calls `build` again. `new`
     contains the names of the columns that are new to this sync.
@@ -104,8 +104,8 @@ class TableOperations:
     def load(self) -> Table:
         """Load the table from the catalog.
 
-        Raises NoSuchTableError, PyIceberg's errors if it is not an Iceberg table, and TableConflict if PyIceberg does
-        not support its metadata.
+        Raises NoSuchTableError, PyIceberg's errors if the table is not an Iceberg table, and TableConflict if PyIceberg
+        does not support the table's metadata.
         """
         try:
             return self._catalog.pyiceberg().load_table(self._name)
@@ -123,7 +123,7 @@ class TableOperations:
     ) -> Table:
         """Create the table. If another writer has just created it, load it instead.
 
-        Without a `location`, the catalog assigns one.
+        If `location` is None, the catalog assigns a location.
         """
         try:
             return self._catalog.pyiceberg().create_table(self._name, schema, location, spec, order, dict(properties))
@@ -135,14 +135,15 @@ class TableOperations:
     ) -> tuple[Table, _Result]:
         """Commit a transaction. Return the table after the commit, and the result of `build`.
 
-        `build` adds changes to the transaction. A transaction without changes is not committed. If `build` returns
-        Ungoverned, its changes are committed, permissions are applied to the columns, and `build` is called again.
+        `build` adds changes to the transaction. This method does not commit a transaction without changes. If `build`
+        returns Ungoverned, this method commits its changes, applies the permissions to the columns, and calls `build`
+        again.
 
-        After a conflict, the table is loaded and `build` is called again, because its decisions may be outdated.
-        Retries use exponential backoff and jitter. A caller that has just loaded the table can pass it as `table` to
-        save a request.
+        After a conflict, this method loads the table and calls `build` again, because the earlier decisions of `build`
+        may be outdated. Retries use exponential backoff and jitter. A caller that has just loaded the table can pass it
+        as `table` to save a request.
 
-        Raises TableBusy after the last attempt, and CommitStateUnknown if the commit may or may not have been made.
+        Raises TableBusy after the last attempt, and CommitStateUnknown if the commit may or may not have taken effect.
         """
         while True:
             table, result = self._commit(build, table)
@@ -162,8 +163,8 @@ class TableOperations:
     def planning_on(self, table: Table) -> Iterator[None]:
         """Convert FileNotFoundError to CommitFailedException if the table has changed since it was loaded.
 
-        The file may be missing because another writer has expired a snapshot and deleted its manifests. Callers then
-        treat the missing file as a conflict.
+        The file may be missing because another writer has expired a snapshot and deleted the snapshot's manifests. The
+        conversion makes callers treat the missing file as a conflict.
         """
         location = table.metadata_location
         try:
@@ -178,8 +179,8 @@ class TableOperations:
     def with_latest(self, act: Callable[[Table], _Result]) -> _Result:
         """Load the table, call `act` with it, and return the result.
 
-        Other writers may expire snapshots while `act` runs. If a file is then missing, the table is loaded and `act`
-        called again. Raises FileNotFoundError if the table has not changed, or after the last attempt.
+        Other writers may expire snapshots while `act` runs. If `act` therefore misses a file, load the table and call
+        `act` again. Raises FileNotFoundError if the table has not changed, or after the last attempt.
         """
         for _ in range(_ATTEMPTS - 1):
             table = self.load()
@@ -188,7 +189,7 @@ class TableOperations:
         return act(self.load())
 
     def delete_uncommitted(self, files: Iterable[Uncommitted]) -> None:
-        """Delete files that the table does not reference. Failures are only logged."""
+        """Delete files that the table does not reference. Only log failures."""
         with self.logging_leftovers():
             delete_uncommitted(files, self.access.client("s3"))
 
@@ -254,7 +255,7 @@ def position_of(table: Table) -> TablePosition:
 
 
 class SharingTransaction(OpenTransaction):
-    """A transaction that applies each update only once. Unchanged parts are shared with the table's metadata."""
+    """A transaction that applies each update only once. It shares unchanged parts with the table's metadata."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -272,9 +273,9 @@ class SharingTransaction(OpenTransaction):
 def updated(
     base: TableMetadata, updates: tuple[TableUpdate, ...], metadata_location: str | None = None
 ) -> TableMetadata:
-    """Apply updates to metadata like PyIceberg's `update_table_metadata`. Unchanged parts are shared with `base`.
+    """Apply updates like PyIceberg's `update_table_metadata`. The result shares unchanged parts with `base`.
 
-    If `metadata_location`, the location of `base`, is given, it is appended to the metadata log.
+    `metadata_location` is the location of `base`. If it is not None, the function appends it to the metadata log.
     """
     metadata = _without_gaps(base, with_updates(base, tuple(_with_retention(base, updates)), metadata_location))
     metadata.spec().check_compatible(metadata.schema())
@@ -285,7 +286,7 @@ def updated(
 def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> Iterator[TableUpdate]:
     """Yield the updates. A branch or tag that moves to another snapshot keeps its retention.
 
-    PyIceberg would drop the retention, which the owner of the branch or tag has set. Iceberg's own library keeps it.
+    PyIceberg would drop the retention that the owner of the branch or tag has set. Iceberg's own library keeps it.
     """
     refs: dict[str, SnapshotRef | SetSnapshotRefUpdate] = {**base.refs}
     for update in updates:
@@ -303,10 +304,11 @@ def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> It
 
 
 def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata:
-    """Return the metadata without the entries of the snapshot log up to the last removed snapshot.
+    """Return the metadata. Its snapshot log omits all entries up to that of the last removed snapshot.
 
-    PyIceberg removes only the entries of removed snapshots, which leaves gaps. A time-travel query could then return an
-    older snapshot that a tag has kept, instead of the one that was current at the time (Iceberg spec: snapshot-log).
+    PyIceberg removes only the log entries of removed snapshots, which leaves gaps. A time-travel query could then
+    return an older snapshot that a tag has kept, instead of the snapshot that was current at the requested time
+    (Iceberg spec: snapshot-log).
     """
     if len(metadata.snapshots) >= len(base.snapshots):
         return metadata
@@ -334,22 +336,22 @@ _EXPIRES_AT_ONCE_MS = 1
 
 
 def fence(table: Table, transaction: OpenTransaction, *, whole: bool) -> None:
-    """Complete a transaction so that the catalog rejects all others planned on the same state of the table.
+    """Complete a transaction. The catalog then rejects all other transactions planned on the same state of the table.
 
     A commit can require that parts of the metadata are unchanged: the table's ID, the IDs of its schema, partition spec
     and sort order, and its branches and tags (Iceberg REST specification: TableRequirement). It cannot require the
     value of a property. It can require that a branch or tag is absent, but only by name.
 
     The table therefore has a fence tag with a number in its name, such as `airbyte-fence-6`. A commit that moves no
-    branch replaces it by the tag with the next number, `airbyte-fence-7`. Every commit requires that no tag with the
+    branch replaces this tag by one with the next number, `airbyte-fence-7`. Every commit requires that no tag with the
     next number exists.
 
-    With `whole`, the catalog compares the whole metadata, so most commits need no tag. Only a sync that takes the
-    fencing token sets one, to fence syncs that commit through catalogs of other kinds. A tag needs a snapshot, so a
-    table without snapshots gets an empty one.
+    If `whole` is True, the catalog compares the whole metadata, so most commits need no tag. Only a sync that takes the
+    fencing token then sets a tag, to fence syncs that commit through catalogs of other kinds. A tag must refer to a
+    snapshot, so a table without snapshots first gets an empty snapshot.
 
-    While the token is held, no engine expires the tag. Afterwards, the tag is removed by the next engine that expires
-    snapshots (Iceberg spec: max-ref-age-ms), or by the next commit that moves a branch.
+    While a sync holds the token, no engine expires the tag. Afterwards, the next engine that expires snapshots (Iceberg
+    spec: max-ref-age-ms), or the next commit that moves a branch, removes the tag.
     """
     if not transaction.updates:
         return

@@ -1,6 +1,6 @@
 """Decides which existing Iceberg tables this connector can write to, and continues tables of S3 Data Lake.
 
-A table is rejected if the connector cannot write to it in a way that every engine reads correctly.
+The connector rejects a table if some engine would not read the connector's rows in this table correctly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ UNREADABLE = (
     "features of later versions, such as partition fields of several columns. Copy the table to a new table with the "
     "property format-version 2"
 )
-"""Why a table with an unsupported format version is rejected, worded like `incompatibility`."""
+"""The reason for rejecting a table with an unsupported format version. A clause about the table, with a remedy."""
 
 
 def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
@@ -103,9 +103,9 @@ def incompatibility(metadata: TableMetadata) -> str | None:
 def required_field_within(schema: Schema, written: Collection[str]) -> str | None:
     """Return the path of a required field inside a written column, or of a required nested column, or None.
 
-    Such a field is a problem because data files do not count the nulls of nested fields separately, so missing values
-    would not be noticed. Fields of the metadata columns are skipped: they are always written, except for values that
-    the platform may not send.
+    Such a field is a problem: data files do not count the nulls of nested fields separately, so the connector would not
+    notice missing values. The function skips fields of the metadata columns, because the connector always writes these
+    fields, except for values that the platform may not send.
     """
     columns = (field for field in schema.fields if field.name in written and not field.field_type.is_primitive)
     paths = (path for field in columns for path, nested in _flattened(field, "") if nested.required)
@@ -117,8 +117,8 @@ def require_all_written(
 ) -> None:
     """Raise TableConflict if rows with the written columns do not fit the table, whatever their values.
 
-    They do not fit if the table requires a value that rows may lack. They do not fit either if a schema change adds a
-    column with the name of a partition field, even of a former partition spec (Iceberg: PartitionSpec).
+    The rows do not fit if the table requires a value that rows may lack. They also do not fit if a schema change adds a
+    column with the name of a partition field, even one of a former partition spec (Iceberg: PartitionSpec).
     """
     schema = metadata.schema()
 
@@ -147,8 +147,8 @@ def require_all_written(
 def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metadata: TableMetadata) -> None:
     """Raise TableConflict if a file has nulls in a required column, or a partition value with too many digits.
 
-    Truncation rounds down: -9.9 becomes -10.0, which does not fit decimal(2, 1). No engine writes such a partition
-    (Iceberg: DecimalUtil.toReusedFixLengthBytes).
+    A truncating partition transform rounds down: -9.9 becomes -10.0, which does not fit decimal(2, 1). No engine writes
+    such a partition (Iceberg: DecimalUtil.toReusedFixLengthBytes).
     """
     schema = metadata.schema()
     required = {field.name for field in schema.fields if field.required and field.field_type.is_primitive}
@@ -226,9 +226,9 @@ def _children(type_: IcebergType) -> tuple[NestedField, ...]:
 # --- tables of Airbyte's S3 Data Lake destination ---------------------------------------------------------------------
 
 
-# S3 Data Lake writes each sync to a branch. When the sync succeeds, it moves main to the branch's head. The rows on the
-# branch of a failed sync are acknowledged, so the platform does not send them again. By default, its syncs with
-# deduplication delete former rows by equality deletes.
+# S3 Data Lake writes the rows of each sync to a branch. When the sync succeeds, S3 Data Lake moves main to the branch's
+# head. If a sync fails, the rows on its branch are acknowledged, so the platform does not send them again. By default,
+# S3 Data Lake's syncs with deduplication delete former rows by equality deletes.
 
 _logger = logging.getLogger(__name__)
 
@@ -245,8 +245,8 @@ def staging_branch_ahead(metadata: TableMetadata) -> str | None:
     """Return the staging branch of S3 Data Lake that is ahead of main, or None.
 
     A branch is ahead if its history contains main's head, followed by further snapshots. If main has a different
-    history, for example after a compaction, no branch counts as ahead, because its snapshots do not show which rows
-    main lacks.
+    history, for example after a compaction, no branch counts as ahead, because a branch's snapshots then do not show
+    which rows main lacks.
     """
     return next((name for name in _staging_branches(metadata) if _is_ahead(name, metadata)), None)
 
@@ -254,7 +254,7 @@ def staging_branch_ahead(metadata: TableMetadata) -> str | None:
 def publish_staged(table: TableName, transaction: Transaction) -> None:
     """Move main to the head of the staging branch that is ahead, as S3 Data Lake's next sync would do.
 
-    The branch is kept. Do nothing if no staging branch is ahead.
+    Keep the branch. Do nothing if no staging branch is ahead.
     """
     branch = staging_branch_ahead(transaction.table_metadata)
     if branch is None:
@@ -271,10 +271,10 @@ def publish_staged(table: TableName, transaction: Transaction) -> None:
 
 
 def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
-    """Return the branch with the latest rows if equality deletes may apply to its files, otherwise None.
+    """Return the branch with the latest rows if equality deletes may apply to the branch's files, otherwise None.
 
-    This is the staging branch that is ahead of main, or main if there is none. Manifests are read only if the
-    snapshot's summary does not exclude equality deletes.
+    The branch with the latest rows is the staging branch that is ahead of main, or main if no branch is ahead. The
+    function reads manifests only if the snapshot's summary does not rule out equality deletes.
     """
     branch = staging_branch_ahead(metadata) or MAIN_BRANCH
     snapshot = metadata.snapshot_by_name(branch)

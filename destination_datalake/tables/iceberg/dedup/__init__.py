@@ -1,1 +1,1 @@
-"""Merges pending rows in Iceberg tables: the key, the files that take part, the jobs, and the commit."""
+"""Merges pending rows in Iceberg tables: the deduplication key, the files to merge, the Spark jobs, and the commit."""

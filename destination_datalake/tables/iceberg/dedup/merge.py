@@ -1,7 +1,8 @@
 """Merges pending rows into the content of a table, so that the content has one row per key.
 
-A merge is one commit, so readers see the content either before or after it. If the process dies during a merge, the
-pending rows stay for the next sync, and the new files become orphans.
+Pending rows are committed rows on a branch of their own, which readers do not see. A merge is one commit, so readers
+see the content either before or after the merge. If the process dies during a merge, the pending rows stay for the next
+sync, and the new files become orphan files.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _logger = logging.getLogger(__name__)
 MAX_PENDING_BYTES = 2 * 1024**3
 MAX_PENDING_AGE = timedelta(minutes=30)
 RETRY_DELAY = timedelta(minutes=10)
-"""The pause after a failed merge, without which every batch would start another merge."""
+"""The pause after a failed merge. Without this pause, every batch would start another merge."""
 
 _ATTEMPTS = 8
 _HIGH_AMPLIFICATION = 20
@@ -80,7 +81,7 @@ _BYTES = "total-files-size"
 
 
 def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
-    """Return whether more than 2 GiB of files are pending, or the oldest for more than half an hour."""
+    """Return whether over 2 GiB of files are pending, or the oldest file has been pending for over half an hour."""
     snapshots = [*history(PENDING_BRANCH, metadata)]
     if not snapshots:
         return False
@@ -91,7 +92,7 @@ def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
 
 
 class Writer(Protocol):
-    """What a merge requires of the sync that runs it."""
+    """The interface that a merge requires of the sync that runs the merge."""
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
         """Return the properties for the summary of a new snapshot on `branch`."""
@@ -104,7 +105,7 @@ class Writer(Protocol):
 
 
 class MergeResult:
-    """What a merge adds to its target branch and removes from it, with numbers for the report.
+    """The files that a merge adds to and removes from its target branch, with numbers for the sync's report.
 
     Sizes are in bytes. The constructor raises StalePlan if a job of the plan has no result yet.
     """
@@ -119,9 +120,9 @@ class MergeResult:
         self.used: set[str] = set()
         """The URIs of the new files that the commit adds to the table."""
         self.obsolete: list[str] = []
-        """The URIs of files that probably only the removed pending branch referenced."""
+        """The URIs of files to which probably only the removed pending branch referred."""
         self.obsolete_since = 0
-        """The sequence number of the first commit to the pending branch. No obsolete file is older."""
+        """The sequence number of the first commit to the pending branch. No obsolete file is older than this commit."""
         self.rewritten = self.with_deletes = self.by_reference = self.bytes_written = 0
         results = jobs.results(plan)
         for files, result in results.stored:
@@ -188,7 +189,7 @@ class MergeResult:
                 self.added += [delete_file for delete_file in file.deletes if delete_file not in self.added]
 
     def _replace(self, files: Sequence[LiveFile], result: Removed) -> None:
-        """Replace files of the target branch by the result of the task that removed rows from them."""
+        """Replace files of the target branch by the new files of the task that removed rows from the old ones."""
         for place, file in enumerate(files):
             if place not in result.obsolete and place not in result.position_deletes:
                 continue
@@ -220,7 +221,7 @@ class MergeResult:
     def _arriving_entries(self) -> dict[str, IcebergFile]:
         """Return the manifest entries of the pending branch's files, with all metrics, by path.
 
-        They are read again, because the plan keeps only the metrics of the columns that the merge compares.
+        Read the entries again, because the plan keeps only the metrics of the columns that the merge compares.
         """
         plan = self._plan
         wanted = {file.manifest for number, file in enumerate(plan.pending) if plan.arrives(number)}
@@ -235,7 +236,7 @@ class MergeResult:
 
 
 class Merge(Rework[MergePlan, MergeResult]):
-    """One merge of a table's pending rows. Planned and attempted again after a conflict.
+    """One merge of a table's pending rows. After a conflict, the merge is planned and attempted again.
 
     `plan` defines the folder and codec of new files.
     """
@@ -268,10 +269,10 @@ class Merge(Rework[MergePlan, MergeResult]):
         self._jobs = MergeJobs(context.jobs, operations.access, plan.folder, plan.codec, deletes)
 
     def run(self) -> bool:
-        """Merge pending rows. Return whether any were pending.
+        """Merge pending rows. Return whether any rows were pending.
 
-        Raises TableBusy if other writers committed first at every attempt. The rows then stay pending. Also raises
-        TableConflict, ConnectorError, CommitStateUnknown and errors of AWS.
+        Raises TableBusy if other writers committed first at every attempt. In this case, the rows stay pending. Also
+        raises TableConflict, ConnectorError, CommitStateUnknown and errors from AWS.
         """
         try:
             merged = self.rework()
@@ -305,7 +306,7 @@ class Merge(Rework[MergePlan, MergeResult]):
         return plan.paths
 
     def run_jobs(self, plan: MergePlan) -> None:
-        """Find the latest row of each key. Remove the rows that it replaces from their files."""
+        """Find the latest row of each key. Remove the rows that the latest row replaces from their files."""
         self._jobs.run(plan)
 
     def change(self, plan: MergePlan, table: Table, transaction: Transaction) -> MergeResult:
@@ -331,12 +332,12 @@ class Merge(Rework[MergePlan, MergeResult]):
         return [file for file in self._jobs.removals.written if file.uri not in used]
 
     def _find_obsolete(self, plan: MergePlan, result: MergeResult, transaction: Transaction) -> None:
-        """Store the files that are probably unreferenced after the commit in `result.obsolete`.
+        """Store in `result.obsolete` the files to which the table probably does not refer after the commit.
 
         These are the pending files that the merge did not add to the content, and the pending branch's manifests and
-        manifest lists. Nothing is stored if a tag keeps a snapshot of the branch, if an earlier snapshot may contain
-        the files, or if the table may share files with another table. Manifests that an earlier commit has merged into
-        another one become orphans.
+        manifest lists. Store nothing if a tag keeps a snapshot of the branch, if an earlier snapshot may contain the
+        files, or if the table may share files with another table. Manifests that an earlier commit has merged into
+        another manifest become orphan files.
         """
         head = plan.pending_head
         remaining = {snapshot.snapshot_id for snapshot in transaction.table_metadata.snapshots}
@@ -356,11 +357,11 @@ class Merge(Rework[MergePlan, MergeResult]):
         result.obsolete_since = min(snapshot.sequence_number or 0 for snapshot in removed.values())
 
     def _delete_obsolete(self, result: MergeResult, table: Table) -> None:
-        """Delete the merge's obsolete files that the table does not reference. Failures are only logged.
+        """Delete the merge's obsolete files that the table does not reference. Only log failures.
 
-        A manifest cannot reference a file that was written later, so only manifests since the first commit to the
-        pending branch are read. In tables of format version 1, no sequence number shows the age of a manifest. Their
-        obsolete files are left to the removal of orphans. So are those of S3 Tables.
+        A manifest cannot reference a file that was written later, so this method reads only manifests since the first
+        commit to the pending branch. In tables of format version 1, no sequence number shows the age of a manifest. In
+        these tables, and in S3 Tables, the removal of orphan files deletes the obsolete files later.
         """
         folder = S3Address.parse(self._folder.rpartition("/")[0])
         if result.obsolete_since == 0 or folder.is_in_s3_tables:
@@ -380,8 +381,8 @@ class Merge(Rework[MergePlan, MergeResult]):
 _SMALL_BYTES = 2 * 1024 * 1024
 """Maximum size of a small file in bytes.
 
-One task reads several small files, and rewrites those that lose rows as one file, because requests for small files cost
-more than encoding them again.
+One task reads several small files, and combines the files that lose rows into one new file, because requests for small
+files cost more than encoding their rows again.
 """
 
 _MAX_GROUP_BYTES = 16 * 1024 * 1024
@@ -391,11 +392,11 @@ _MAX_GROUP_FILES = 200
 
 @dataclass(frozen=True, slots=True)
 class _MergeWinners:
-    """The winners of all parts of the keys. The winner of a key is its latest pending row.
+    """The winners among the pending rows. The winner of a key is the latest pending row with this key.
 
-    `name` identifies the index of the winners' keys. `losers` are pending rows that another pending row replaces, and
-    `tombstones` are winners that delete their key. Both are grouped by the number of the pending file that contains
-    them.
+    `name` identifies the index of the winners' keys. `losers` are pending rows that another pending row replaces.
+    `tombstones` are winners that delete the row with their key. Both group the rows by the number of the pending file
+    that contains them.
     """
 
     name: str
@@ -427,7 +428,7 @@ class MergeJobResults:
     """The results of removing rows from groups of files.
 
     `stored` contains the stored files of each group. `pending` contains the numbers of each group's pending files.
-    `keys` counts the keys whose row in the content is a pending row after the merge.
+    `keys` counts the keys for which the content has a formerly pending row after the merge.
     """
 
     stored: list[tuple[list[LiveFile], Removed]]
@@ -441,8 +442,8 @@ class MergeJobs:
     def __init__(self, jobs: Jobs, access: AwsAccess, folder: str, codec: str, deletes: Deletes) -> None:
         """Prepare the jobs. `folder` is a URI without a trailing slash.
 
-        A new file is written to the folder of the file that it replaces if that is inside `folder`, otherwise to
-        `folder`.
+        If the replaced file's folder is inside `folder`, a job writes the new file to the replaced file's folder,
+        otherwise to `folder`.
         """
         self._executors = jobs.executors
         self._scratch = jobs.scratch
@@ -451,7 +452,7 @@ class MergeJobs:
         self._codec = codec
         self._deletes = deletes
         self._winners: dict[Hashable, _MergeWinners] = {}
-        """The winners of the last plan, by everything on which they depend."""
+        """The winners of the last plan. The key consists of everything on which the winners depend."""
         self.removals = Removals(jobs.executors)
         self._indexes: list[IndexPart] = []
 
@@ -481,7 +482,7 @@ class MergeJobs:
     def delete_indexes(self) -> None:
         """Delete the indexes of keys that the jobs have written. Call this after the merge.
 
-        Raises errors of S3 and of the disk.
+        Raises errors from S3 and from the disk.
         """
         for part in self._indexes:
             if (path := local_path(part.uri)) is not None:
@@ -550,8 +551,8 @@ class MergeJobs:
     def _removals(self, plan: MergePlan) -> Mapping[PartitionKey, RemoveTask]:
         """Return the tasks that remove rows in the same job that finds the winners, by partition.
 
-        That job holds the pending files in memory, so it can rewrite them. It does so only for few and small files that
-        are all on the pending branch. A later job removes pending rows that lose to stored rows.
+        The job holds the pending files in memory, so it can also rewrite them. It rewrites them only if they are few
+        and small, and all on the pending branch. A later job removes pending rows that lose to stored rows.
         """
         entries = [file.entry for file in plan.pending]
         is_small = (
