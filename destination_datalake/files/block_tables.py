@@ -29,7 +29,7 @@ _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.
 def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> list[pa.Array[Any]]:
     """Return the metadata columns of decoded records: row ID, extraction time, meta and generation ID.
 
-    They have the order and types of `plan.metadata`. `ids` are the row IDs.
+    The columns have the order and types of `plan.metadata`. `ids` contains the row IDs.
     """
     rows = decoded.rows
     extracted_at: pa.Array[Any] = decoded.extracted_at
@@ -38,7 +38,7 @@ def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> l
         offsets = pa.array(np.zeros(rows + 1, np.int32), pa.int32())
         changes = pa.ListArray.from_arrays(offsets, _NO_CHANGES, type=CHANGES_TYPE)
     if plan.metadata[1].type == Int64():
-        # In tables of Airbyte's S3 Data Lake connector, times are milliseconds, and nested fields are required.
+        # Tables of Airbyte's S3 Data Lake connector store times as milliseconds, and require all nested fields.
         extracted_at = extracted_at.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         changes = _without_nulls(changes)
     meta = pa.StructArray.from_arrays([_constant(plan.sync_id, rows), changes], fields=list(_META_TYPE))
@@ -46,7 +46,7 @@ def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> l
 
 
 def _without_nulls(changes: Any) -> pa.ListArray[Any]:
-    """Return the changes with empty texts in place of members that the source omitted."""
+    """Return the changes with an empty string for each member that the source omitted. All members are required."""
     entries: Any = changes.values
     members = [member.fill_null("") for member in entries.flatten()]
     whole: Any = pa.StructArray.from_arrays(members, fields=list(entries.type))
@@ -54,17 +54,18 @@ def _without_nulls(changes: Any) -> pa.ListArray[Any]:
 
 
 def row_ids(first_id: bytes, lines: LineNumbers) -> pa.StringArray:
-    """Return the row IDs, as texts, of the lines with these numbers in a unit (the part of a batch for one task).
+    """Return the row IDs of lines as strings. `lines` contains the line numbers in a unit (one task's part of a batch).
 
     Row IDs are UUIDs of version 7 that ascend in the order of arrival. `first_id` is the row ID of line 0, as 16 bytes
     (see `new_first_id`).
 
-    The IDs are monotonic (RFC 9562, 6.2, method 2). Neighbouring IDs differ only in their last digits, so they compress
-    to almost nothing. Random IDs would take a sixth of a file. An ID consists of, from the most significant bits:
+    The IDs are monotonic (RFC 9562, 6.2, method 2). Neighbouring IDs differ only in their last digits, so a file's IDs
+    compress to almost nothing. Random IDs would take up a sixth of the file. An ID consists of, from the most
+    significant bits:
 
     - the start of the sync in milliseconds, plus the number of the batch;
     - the number of the unit in the batch, in the 12 bits after the version;
-    - 30 random bits, which distinguish attempts and syncs;
+    - 30 random bits, which differ between attempts at the same unit and between syncs;
     - the number of the line in the unit.
 
     All rows of a table therefore have IDs in the order of arrival, regardless of the files that contain the rows.
@@ -97,7 +98,7 @@ def _constant(value: int | None, rows: int) -> pa.Array[Any]:
 class Rows(NamedTuple):
     """A table and its size in bytes.
 
-    The size is stored, because computing it takes as long as encoding a small file.
+    This class stores the size, because computing the size takes as long as encoding a small file.
     """
 
     table: pa.Table
@@ -106,7 +107,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileSchema:
-    """The schema of a data file, as the stream's columns with their types in the file, and as an Arrow schema.
+    """The schema of a data file in two forms: the stream's columns with their types in the file, and an Arrow schema.
 
     Only the Arrow schema includes the metadata columns.
     """
@@ -116,9 +117,9 @@ class FileSchema:
 
 
 class BlockTables:
-    """Converts decoded blocks to tables of the current schema.
+    """Converts blocks of decoded records to Arrow tables with the schema of the data file.
 
-    If a value of a block does not fit its column, the column is widened for this and all following blocks.
+    If a block contains a value that does not fit its column, the column is widened for this block and all later blocks.
     """
 
     def __init__(self, plan: FilePlan, first_id: bytes) -> None:
@@ -129,7 +130,7 @@ class BlockTables:
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:
         """Return the row IDs (`_airbyte_raw_id`) and the table of a block.
 
-        The table has the Arrow schema in `schema`, which is widened first if values of the block do not fit.
+        If values of the block do not fit the current `schema`, it is widened first. The table has the resulting schema.
         """
         fitting = tuple(
             replace(column, type=narrowest(array, column.type))
@@ -147,7 +148,7 @@ class BlockTables:
 
 
 class WaitingRows:
-    """Rows in memory that are not encoded yet.
+    """Rows that wait in memory until they are encoded as a file or row group.
 
     Each added block must have the same schema as the previous one, or a wider one.
     """
@@ -158,15 +159,15 @@ class WaitingRows:
         self._blocks: list[pa.Table] = []
 
     def add(self, table: pa.Table, schema: FileSchema) -> None:
-        """Append the rows of a block, whose schema is `schema`."""
+        """Append a block of rows. `schema` is the schema of `table`."""
         self.schema = schema
         self.bytes += table.nbytes
         self._blocks.append(table)
 
     def take(self) -> pa.Table:
-        """Remove all rows. Return them as one table of `schema`, with one chunk per column.
+        """Remove all rows. Return them as one table of the current `schema`, with one chunk per column.
 
-        The blocks are released column by column, so that only one column is in memory twice at any time.
+        Releases the blocks column by column. At any time, only one column is in memory twice.
         """
         blocks = [list(table.itercolumns()) for table in self._blocks]
         self._blocks.clear()

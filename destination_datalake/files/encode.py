@@ -46,7 +46,7 @@ from destination_datalake.schema.types import Field, Float32, Float64
 def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
     """Encode each unit of the tasks. Yield one result per unit.
 
-    A failed unit yields a NotEncoded and does not stop the job.
+    If a unit fails, yields a NotEncoded for this unit and continues with the next one.
     """
     for task in tasks:
         for unit in task.units:
@@ -59,8 +59,8 @@ def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     plan = unit.plan
     # JSON cannot represent NaN and infinity.
     decoder = BlockDecoder(columns_to_read(plan), Floats.FINITE if plan.format == "jsonl" else Floats.ANY)
-    # Spark may retry a unit while its first attempt is still running on another machine. Each attempt has its own
-    # object names, so attempts do not overwrite or delete each other's objects.
+    # Spark may retry a unit while the first attempt is still running on another machine. Each attempt uses its own
+    # object names, so attempts neither overwrite nor delete each other's objects.
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
     archived_ids = (segment.first_id for segment in unit.segments if segment.first_id is not None)
     first_id = next(archived_ids, None) or new_first_id(unit.ingest_order)
@@ -108,7 +108,8 @@ def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
 def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEncoded:
     """Return the result of a unit that could not be encoded.
 
-    If the unit ran on another machine, the message names the machine, because its network and its AWS role may differ.
+    If the unit ran on another machine, the message names that machine. Its network and AWS role may differ from the
+    driver's.
     """
     if all(isinstance(segment.location, LocalFile) for segment in unit.segments):
         return NotEncoded(failed.failure, unit.stream)
@@ -127,9 +128,9 @@ def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEnco
 
 
 def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
-    """Return the plan's columns with the types for decoding: key columns of floats are read exactly.
+    """Return the plan's columns with the types for decoding. Floats in key columns are read exactly.
 
-    Otherwise, different numbers in a key could become equal floats, and their records would replace each other.
+    Without exact reading, two different key values could become the same float. Their records would replace each other.
     """
     key = plan.dedup.key if plan.dedup is not None else ()
     return tuple(
@@ -143,17 +144,17 @@ def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
 class KeyGuard:
     """Rejects records in which the connector or the source changed a value that deduplication needs.
 
-    - Key: if keys were nulled, or became equal by truncation, their rows would replace each other. A null that the
-      source sent as null is a valid key.
-    - Cursor: without it, the record would count as older than all others of its key. A truncated cursor, such as a time
-      with nanoseconds, is accepted, because truncation keeps the order of cursors or makes them equal.
-    - Time of deletion: without it, a record that deletes a row would instead replace the row with nulls.
+    - Key: if the connector nulled two keys, or truncated them to the same value, their rows would replace each other. A
+      null that the source sent as null is a valid key.
+    - Cursor: a record without a cursor would count as older than all other records of its key. The guard accepts a
+      truncated cursor, such as a time with nanoseconds, because truncation never reverses the order of two cursors.
+    - Time of deletion: without this time, a record that deletes a row would instead replace the row with nulls.
     """
 
     def __init__(self, key: Sequence[str], may_be_truncated: Sequence[str]) -> None:
-        """Guard the values of these fields. `may_be_truncated` are fields whose truncation is accepted.
+        """Guard the fields in `key` and `may_be_truncated`. Only the latter may be truncated.
 
-        Fields are named as in `ValueChange.field`.
+        Both contain field names in the form of `ValueChange.field`.
         """
         self._key = pa.array(key, pa.string())
         self._all = pa.array([*key, *may_be_truncated], pa.string())
@@ -169,9 +170,9 @@ class KeyGuard:
         return cls([fields[name] for name in dedup.key], may_be_truncated)
 
     def refuse(self, decoded: Decoded) -> Decoded:
-        """Return the records that are not rejected.
+        """Return the block without the rejected records.
 
-        Their `rejected` lines include the lines of the rejected records.
+        `Decoded.rejected` of the result also contains the lines of these records.
         """
         if decoded.changes is None:
             return decoded

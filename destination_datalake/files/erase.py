@@ -1,10 +1,10 @@
-"""The erasure job on executors: rewrite objects in S3 without certain rows or lines.
+"""The erasure job on executors: rewrite objects in S3 without the rows or lines that contain certain IDs.
 
-An object is replaced atomically, and only if it has not changed since it was read. Remaining lines keep their bytes and
-their order. Parquet files keep their columns, row groups, field IDs, compression and metadata. Memory is bounded by one
-row group, plus one byte per row of a Parquet file.
+The job replaces an object atomically, and only if the object has not changed since the job read it. The remaining lines
+keep their bytes and their order. Parquet files keep their columns, row groups, field IDs, compression and metadata. A
+task needs memory for at most one row group, plus one byte per row of a Parquet file.
 
-In the archive, an erased line becomes an empty line, because row IDs depend on line numbers.
+In the archive, an erased line becomes an empty line. The other lines keep their line numbers, on which row IDs depend.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 Content = Literal["archive", "rejects", "rows"]
 """The content of an object. "archive": RECORD lines as received. "rejects": dead letters (rejected records). "rows":
-table rows as Parquet or JSON lines, which may be gzipped."""
+table rows as Parquet or (optionally gzipped) JSON Lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,13 @@ class StoredObject:
 class EraseTask:
     """A task that searches objects in S3 for rows or lines that contain one of the `ids` in a column.
 
-    `columns` are the present and former names of this column. `Field.path` is the column's path in a record's data or
-    in a row. With `write`, the task rewrites objects with matching rows or lines without them; it never rewrites
-    noncurrent versions.
+    `columns` contains the column under its present and former names. `Field.path` is the column's path in a record's
+    data or in a row. If `write` is set, the task rewrites each object that contains matching rows or lines, and leaves
+    these out. The task never rewrites noncurrent versions.
 
-    A group consists of one object. In the rejects, it consists of all objects that one attempt at a unit wrote, because
-    the lines of one record may be in several of them.
+    Each item of `groups` contains the objects that must be searched together. For rejects, a group consists of all
+    objects that one attempt to encode a unit (one task's part of a batch) wrote, because these objects may share the
+    lines of a record. For other content, a group is a single object.
     """
 
     groups: tuple[tuple[StoredObject, ...], ...]
@@ -96,9 +97,9 @@ class EraseTask:
 class Erased:
     """The result for one object. `found` is the number of matching rows or lines.
 
-    `was_written` means that these rows or lines were erased. `was_removed` means that the object, a data file without
-    other rows, was deleted. `is_gone` means that another writer has deleted or replaced the object, so that its group
-    must be searched again.
+    If `was_written` is set, the task has erased these rows or lines. If `was_removed` is set, the task has deleted the
+    object: a data file that contained only matching rows. If `is_gone` is set, another writer has deleted or replaced
+    an object of the group, so the caller must search the group again.
     """
 
     object: StoredObject
@@ -110,7 +111,7 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class NotErased(Failed):
-    """The result for an object whose group could not be searched or rewritten.
+    """The result for each object of a group that the task could not search or rewrite.
 
     `failure` contains the message for the user.
     """
@@ -124,7 +125,7 @@ EraseResult = Erased | NotErased
 def erase(tasks: Iterable[EraseTask]) -> Iterator[EraseResult]:
     """Search the objects of each task, and rewrite them if the task has `write` set. Yield one result per object.
 
-    If a group of objects fails, yields a NotErased for each of its objects, and continues with the next group.
+    If a group fails, yields a NotErased for each object of the group, and continues with the next group.
     """
     for task in tasks:
         for group in task.groups:
@@ -172,11 +173,12 @@ def _is_gone(error: Exception, stored: StoredObject, s3: S3Client) -> bool:
 # --- Lines ----------------------------------------------------------------------------------------------------------
 
 Find = Callable[[bytes], "NDArray[np.bool_]"]
-"""A function that returns a mask of the lines to erase. Its argument contains whole lines, none of which is blank."""
+"""A function that returns a mask: for each line of its argument, whether to erase the line. The argument consists of
+whole lines, none of which is blank."""
 
 
 def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find) -> Erased:
-    """Count the lines of an object that `find` selects. With `task.write`, rewrite the object without them."""
+    """Count the lines of an object that `find` selects. If `task.write` is set, rewrite the object without them."""
     pieces = _pieces(stored, s3)
     first = next(pieces, b"")
     is_gzip = first.startswith(b"\x1f\x8b")
@@ -193,7 +195,8 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
                 output.write(kept)
         if upload is None or output is None:
             return Erased(stored, found)
-        # Objects that become empty are kept in the archive, whose index references them, and among the rejects.
+        # Objects of the archive and of the rejects are kept even if they become empty. The archive's index references
+        # its objects.
         is_removed = found > 0 and task.content == "rows" and not has_other_lines
         if not found or is_removed:
             upload.abort()
@@ -210,7 +213,7 @@ def _remove(stored: StoredObject, found: int, s3: S3Client) -> Erased:
 
 
 def _upload_over(stored: StoredObject, s3: S3Client) -> Upload:
-    """Return an upload that replaces the object, and keeps the object's metadata.
+    """Return an upload that replaces the object's content but keeps its metadata.
 
     The upload fails if the object has changed since it was read.
     """
@@ -233,7 +236,8 @@ def _read(stored: StoredObject, s3: S3Client, start: int, end: int) -> bytes:
 def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, int]:
     """Return the text without the lines that `find` selects, and the number of these lines.
 
-    With `keeps_numbers`, an empty line replaces each of these lines, so that the other lines keep their numbers.
+    If `keeps_numbers` is set, an empty line replaces each selected line, so that the other lines keep their line
+    numbers.
     """
     lines = text.removesuffix(b"\n").split(b"\n")
     has_text = np.fromiter((bool(line.strip()) for line in lines), np.bool_, len(lines))
@@ -243,7 +247,7 @@ def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, in
     if not dead.any():
         return text, 0
     kept = [b"" if is_dead else line for line, is_dead in zip(lines, dead, strict=True) if keeps_numbers or not is_dead]
-    # Only the last line may lack a newline, and none is added to it.
+    # Only the last line may lack a newline. This function does not add one.
     ends_with_newline = text.endswith(b"\n") or dead[-1]
     return b"\n".join([*kept, b""] if ends_with_newline else kept), int(np.count_nonzero(dead))
 
@@ -266,8 +270,9 @@ _REJECT = msgspec.json.Decoder(_RejectLine)
 def _erase_rejects(group: Sequence[StoredObject], task: EraseTask, s3: S3Client) -> list[Erased]:
     """Rewrite the reject objects of a group without the lines of matching records.
 
-    A record can have several reject lines, only one of which contains the record's text. This line identifies the other
-    lines, so it is erased last. An interrupted erasure can therefore be repeated.
+    A record can have several reject lines, only one of which contains the record's text. The line with the text is
+    needed to find the other lines, so this function erases it last. The user can therefore repeat an interrupted
+    erasure.
     """
     dead = _DeadRecords(task)
     for stored in group:
@@ -295,8 +300,8 @@ def _reload(stored: StoredObject, s3: S3Client) -> StoredObject:
 class _DeadRecords:
     """Finds the reject lines to erase from the objects of a group.
 
-    First, `collect` stores the sequence numbers of the records that contain an ID. Then, `lines` and
-    `lines_without_text` return masks of all lines with these sequence numbers.
+    Call `collect` for all objects first: it stores the sequence numbers of the records that contain an ID. Afterwards,
+    `lines` and `lines_without_text` find the lines with these sequence numbers.
     """
 
     def __init__(self, task: EraseTask) -> None:
@@ -340,7 +345,7 @@ class _DeadRecords:
         return matches
 
     def _record(self, reject: _RejectLine) -> bytes:
-        """Return the record of a reject line as a RECORD line, or an empty text if the line contains no searched value.
+        """Return the record of a reject line as a RECORD line, or empty bytes if the line contains no value to search.
 
         If the reject contains only the value of the searched column, the returned record contains only this value.
         """
@@ -361,7 +366,7 @@ _PARQUET_MAGIC = b"PAR1"
 
 
 def _erase_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
-    """Search a data file of a table for matching rows. With `task.write`, rewrite the file without them."""
+    """Search a data file of a table for matching rows. If `task.write` is set, rewrite the file without them."""
     start = _read(stored, s3, 0, min(len(_PARQUET_MAGIC), stored.size)) if stored.size else b""
     if start == _PARQUET_MAGIC:
         return _erase_parquet_rows(stored, task, s3)
@@ -369,9 +374,9 @@ def _erase_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
 
 
 class _RowSearch:
-    """Finds matching rows in JSON lines.
+    """Finds matching rows in JSON Lines files.
 
-    Ignores the case of keys, as readers do, because writers may spell keys differently.
+    Ignores the case of keys, because writers may spell a key in different ways, and query engines ignore its case too.
     """
 
     def __init__(self, task: EraseTask) -> None:
@@ -382,7 +387,7 @@ class _RowSearch:
         self._steps = re.compile(b'"(' + b"|".join(steps) + b')"', re.IGNORECASE)
 
     def match_lines(self, lines: bytes) -> NDArray[np.bool_]:
-        """Return a mask of the matching lines. Raises UnsupportedFile if the text is not JSON lines."""
+        """Return a mask of the matching lines. Raises UnsupportedFile if the text is not in the JSON Lines format."""
         if lines.lstrip()[:1] != b"{":
             raise UnsupportedFile("is neither Parquet nor JSON lines")
         keys = {step.decode() for step in set(self._steps.findall(lines))}
@@ -396,14 +401,14 @@ class _RowSearch:
 
 
 def _spellings(column: Field, keys: Iterable[str]) -> Iterator[Field]:
-    """Yield the column with each spelling of its path that the `keys` allow. Letter case is ignored."""
+    """Yield the column with each spelling of its path that can be built from `keys`, ignoring case."""
     spellings_of_steps = [[key for key in keys if key.lower() == step.lower()] for step in column.path]
     for *parents, source in product(*spellings_of_steps):
         yield replace(column, source=source, parents=tuple(parents))
 
 
 def _as_record(data: bytes) -> bytes:
-    """Return a RECORD line with this row as the record's data."""
+    """Return a RECORD line whose data is `data`, the JSON text of a row."""
     return b'{"type":"RECORD","record":{"stream":"","emitted_at":0,"data":%b}}' % data
 
 
@@ -436,7 +441,7 @@ def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:
 
 
 def _path_in(schema: pa.Schema, path: Sequence[str]) -> Sequence[str] | None:
-    """Return a column's path as spelled in a file's schema, or None if the file lacks the column.
+    """Return a column's path as the file's schema spells it, or None if the file lacks the column.
 
     Names are case-insensitive.
     """

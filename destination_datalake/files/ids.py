@@ -1,4 +1,4 @@
-"""Sets of IDs that erasure jobs search for: as plain values, or as salted hashes."""
+"""Sets of IDs that erasure jobs search for. A set contains either the IDs or their salted hashes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _Task = TypeVar("_Task", bound="DataclassInstance")
 _Result = TypeVar("_Result")
 
 _MAX_RANGES = 64
-"""Maximum number of value ranges that are compared with the statistics of files and row groups. Up to 64 IDs get a
-range each; with more IDs, each range covers several IDs."""
+"""Maximum number of value ranges that a search compares with the statistics of files and row groups. Each of up to 64
+IDs gets its own range. If there are more IDs, each range covers several of them."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class Ids:
     keys: pa.Array[Any] = field(repr=False)
     ranges: tuple[KeyBounds, ...] = field(repr=False)
     matched: BitMap = field(default_factory=BitMap, repr=False, compare=False)
-    """The positions in `keys` of the IDs that have been matched so far, in this process and in the jobs that `search`
-    ran."""
+    """The IDs that this process or the jobs of `search` have found so far, as positions in `keys`."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -53,7 +52,7 @@ class Ids:
 
     @classmethod
     def of(cls, values: pa.Array[Any]) -> Self:
-        """Return the set of these values, which must not contain nulls."""
+        """Return the set of these IDs. The array must not contain nulls."""
         distinct = one_array(cast("Any", pc.unique(values)))
         return cls(values.type, canonical_keys(distinct), ranges_of(distinct) if len(distinct) else ())
 
@@ -65,7 +64,8 @@ class Ids:
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
         """Return a mask of the values that are in the set, and add the matching IDs to `matched`.
 
-        The values may have a narrower type from which `type` was promoted. Raises TypeError for nested values.
+        The values may have a narrower type than `type`, if the column was promoted later. Raises TypeError for nested
+        values.
         """
         column = one_array(values)
         is_id = np.zeros(len(column), np.bool_)
@@ -73,21 +73,21 @@ class Ids:
             return is_id
         rows = np.flatnonzero(mask(column.is_valid()))
         keys: Any = canonical_keys(column.drop_null())
-        # A dict is used because Arrow's `index_in` would build a hash table of all IDs for every batch.
+        # Use a dict, because Arrow's `index_in` would build a hash table of all IDs for every batch.
         positions = np.fromiter((self._rows.get(key, -1) for key in keys.to_pylist()), np.int64, len(keys))
         is_id[rows] = positions >= 0
         self.matched.update(positions[positions >= 0].astype(np.uint32))
         return is_id
 
     def matched_texts(self) -> set[str]:
-        """Return the IDs that have been matched so far, as texts."""
+        """Return the IDs that have been matched so far, as strings."""
         keys: Any = self.keys.take(pa.array(self.matched, pa.int64()))
         return {key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in keys.to_pylist()}
 
     def may_be_in(self, group: pq.RowGroupMetaData, column: str | None) -> bool:
         """Return whether a row group may contain an ID in `column`, according to the statistics of the row group.
 
-        `column` is None if the file lacks the column. The result is then False.
+        If the file lacks the column, `column` is None and the result is False.
         """
         return column is not None and may_have_keys(group, [column], [(bounds,) for bounds in self.ranges])
 
@@ -98,11 +98,11 @@ def search(
     ids: Ids,
     tasks: Sequence[_Task],
 ) -> list[Any]:
-    """Run a job whose tasks search for `ids`. Return its results, and add the IDs that matched to `ids.matched`.
+    """Run a job whose tasks search for `ids`. Return the job's results, and add the IDs that matched to `ids.matched`.
 
-    `run` is a function that runs `work` on tasks in Spark. The tasks do not contain the IDs: Spark sends the IDs once,
-    as an argument of `work`. Spark keeps several copies of each task in the driver's memory, so many IDs in each task
-    would exhaust the memory.
+    `run` is a function that runs `work` on tasks in Spark. Spark sends the IDs once, as an argument of `work`, not in
+    each task. Spark keeps several copies of each task in the driver's memory, so tasks that contain many IDs would
+    exhaust this memory.
     """
     results = []
     for result in run(partial(with_ids, work, ids), tasks):
@@ -141,11 +141,11 @@ NO_IDS = Ids(pa.null(), pa.nulls(0), ())
 
 
 def canonical_keys(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Return values as 64-bit integers or binary values, which are equal if and only if the original values are equal.
+    """Return each value as a 64-bit integer or bytes. Results are equal if and only if the original values are equal.
 
     Null stays null. -0.0 equals 0.0, and NaN equals NaN. The canonical value does not change when a column is promoted
-    (Iceberg spec: Schema Evolution; int to long, float to double, decimals with more digits). 64-bit integers and texts
-    are not copied. Raises TypeError for nested columns.
+    (Iceberg spec: Schema Evolution; int to long, float to double, decimals with more digits). Does not copy 64-bit
+    integers and strings. Raises TypeError for nested columns.
     """
     types, type_ = pa.types, column.type
     if types.is_integer(type_) or types.is_boolean(type_) or types.is_null(type_):
@@ -191,11 +191,11 @@ _DIGEST = np.dtype("S32")
 
 @dataclass(frozen=True, slots=True)
 class HashedIds:
-    """A set of IDs as salted hashes: HMAC-SHA256 of the canonical value. Each erasure request has its own salt.
+    """A set of IDs as salted hashes: the HMAC-SHA256 of each canonical ID. Each erasure request has its own salt.
 
-    Anyone with the hashes and the salt can check whether a given value is an ID. The hashes do not reveal the IDs,
-    unless the possible values are few enough to try them all. `digests` contains the hashes, 32 bytes each, sorted and
-    concatenated.
+    Anyone who has the hashes and the salt can check whether a given value is one of the IDs. The hashes do not reveal
+    the IDs, unless a column has so few possible values that someone can try them all. `digests` contains the hashes, 32
+    bytes each, sorted and concatenated.
     """
 
     salt: bytes
@@ -203,7 +203,7 @@ class HashedIds:
 
     @classmethod
     def of(cls, digests: bytes, salt: bytes) -> Self:
-        """Return the set of these hashes. `digests` are concatenated results of `digests_of` with the same salt."""
+        """Return the set of these hashes. `digests` contains the concatenated results of `digests_of` for this salt."""
         return cls(salt, np.unique(np.frombuffer(digests, _DIGEST)).tobytes())
 
     def __len__(self) -> int:
@@ -237,7 +237,7 @@ def new_salt() -> bytes:
 def digests_of(values: pa.Array[Any], salt: bytes) -> Sequence[bytes]:
     """Return the salted hash of each value, 32 bytes long. The values must not contain nulls.
 
-    A value keeps its hash when its column is promoted. A number and its text have different hashes.
+    A value keeps its hash when its column is promoted. A number and a string of its digits have different hashes.
     """
     canonical = canonical_keys(values)
     keys: list[Any] = canonical.to_pylist()

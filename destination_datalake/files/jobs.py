@@ -1,7 +1,7 @@
 """Code that all jobs on executors share.
 
-A task that fails does not raise an error. It returns a result with a message for the user, so that other tasks
-continue.
+A task that fails does not raise an error, which would stop the job. Instead, it returns a result that contains a
+message for the user.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The texts of the message for a task that fails.
+    """The parts of the message that the user gets if a task fails.
 
-    `headline` states which action failed, without a full stop. `aws.errors.explain` describes `doing` and `resource`.
-    `remedy` replaces the whole message if the user must correct the task's input; otherwise it is None. `access` is the
-    task's access to AWS.
+    `headline` states which action failed, without a full stop. `aws.errors.explain` documents `doing` and `resource`.
+    `access` is the task's access to AWS. If the user must correct the task's input, `remedy` is the whole message, with
+    the instructions; otherwise, it is None.
     """
 
     headline: str
@@ -45,7 +45,7 @@ class Problem:
     remedy: str | None = None
 
     def failed(self, error: Exception) -> Failed:
-        """Return the result of a task that raised `error`. Its message explains the error to the user."""
+        """Return the result of a task that raised `error`. The result's message explains the error to the user."""
         if isinstance(error, ConnectorError):
             return Failed(replace(error.failure, message=f"{self.headline}: {error.failure.message}"))
         trace = "\n".join([trace_of(error), *getattr(error, "__notes__", ())])
@@ -70,7 +70,7 @@ _SESSION_ENDED = (
 def distribute(items: Sequence[_Item], tasks: int) -> list[tuple[_Item, ...]]:
     """Distribute items among at most `tasks` tasks.
 
-    Each task gets at least one item, and sizes differ by at most one.
+    Each task gets at least one item. The numbers of items per task differ by at most one.
     """
     return [tuple(items[number::tasks]) for number in range(min(tasks, len(items)))]
 
@@ -78,7 +78,7 @@ def distribute(items: Sequence[_Item], tasks: int) -> list[tuple[_Item, ...]]:
 def attempt(work: Callable[[], _Result], problem: Problem | Callable[[Exception], Problem]) -> _Result | Failed:
     """Return the result of `work`. If `work` raises an error, return a Failed with a message for the user instead.
 
-    `problem` contains the texts of the message, or is a function that returns them for the error.
+    `problem` contains the parts of the message, or is a function that returns them for an error.
     """
     import pyarrow as pa  # A slow import. `check` and `iam-policy` import this module, but do not need Arrow.
 

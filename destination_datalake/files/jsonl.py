@@ -1,7 +1,7 @@
-"""Write files of JSON lines. DuckDB, a C++ library, converts Arrow data to text.
+"""Write JSON Lines files. DuckDB, a C++ library, converts Arrow data to text.
 
-Python converts rows for which DuckDB would exceed its memory limit, and decimals that DuckDB would write as invalid
-JSON.
+Python converts rows for which DuckDB would exceed its memory limit. It also converts decimals that DuckDB would write
+as invalid JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 MEMORY_LIMIT_MB = 256
-"""DuckDB's memory limit in MB. A single value of 22 MB exceeds the limit, and so do 2,000 rows of 1,000 columns."""
+"""DuckDB's memory limit in MB. A single value of 22 MB exceeds this limit. A query of 2,000 rows with 1,000 columns
+exceeds it, too."""
 
 MAX_ROWS = 1 << 20
 """Maximum number of rows per query. Blocks of decoded records never contain more rows."""
@@ -32,7 +33,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class JsonLinesFileWriter:
-    """Writes a file of JSON lines, optionally gzipped. Each row becomes one line."""
+    """Writes a JSON Lines file, optionally gzipped. Each row becomes one line."""
 
     metadata_bytes = 0
 
@@ -58,9 +59,9 @@ class JsonLinesFileWriter:
 
 
 class JsonLinesEncoder:
-    """Encodes rows of one schema as JSON lines.
+    """Encodes rows of one schema as lines of JSON.
 
-    Timestamps are written in UTC, without a time zone, because Hive's JSON SerDes expect this form.
+    Writes timestamps in UTC, without a time zone, because Hive's JSON SerDes expect this form.
     """
 
     def __init__(self, schema: pa.Schema, memory_limit_mb: int = MEMORY_LIMIT_MB) -> None:
@@ -73,7 +74,8 @@ class JsonLinesEncoder:
             "memory_limit": f"{memory_limit_mb}MB",
         }
         self._duckdb: DuckDBPyConnection = duckdb.connect(config=limits)
-        # Columns get aliases, because names are case-insensitive in SQL and may collide with tables or functions.
+        # Columns get aliases, because SQL ignores the case of names, and a column's name may also be that of a table or
+        # function.
         self._aliases = [f"c{position}" for position in range(len(schema))]
         members = (f"{_literal(name)}, {alias}" for name, alias in zip(schema.names, self._aliases, strict=True))
         self._query = f"SELECT json_object({', '.join(members)})::VARCHAR || chr(10) FROM records"
@@ -82,11 +84,11 @@ class JsonLinesEncoder:
         self._max_rows = MAX_ROWS
 
     def encode(self, table: pa.Table) -> Iterator[memoryview | bytes]:
-        """Yield the rows as JSON lines, each of which ends with a newline.
+        """Yield the rows as lines of JSON, each of which ends with a newline.
 
         A yielded piece contains any number of lines.
         """
-        # Rows differ in size, so later rows may need less memory than the rows for which the maximum was halved.
+        # Rows differ in size. Later rows may need less memory than those for which this method halved the maximum.
         self._max_rows = min(2 * self._max_rows, MAX_ROWS)
         zoneless = table.cast(self._schema)
         start = 0
@@ -122,9 +124,9 @@ class JsonLinesEncoder:
 
 
 def _without_offsets(table: pa.Table) -> pa.Table:
-    """Copy the nested columns that are slices, because DuckDB 2.0 rejects nested structs with an offset.
+    """Copy nested columns that are slices of longer arrays, because DuckDB 2.0 rejects nested structs with an offset.
 
-    Returns the table with these copies. Other columns are not copied.
+    Returns the table with these copies. Does not copy other columns.
     """
     columns: list[Any] = table.columns
     for position, column in enumerate(columns):
@@ -146,7 +148,7 @@ def _has_offset(array: pa.Array[Any]) -> bool:
 def _encode_row_by_row(zoneless: pa.Table) -> bytes:
     """Encode rows in Python, which needs less memory than DuckDB but is slower.
 
-    Dates and times are first cast to text, because Python's types have smaller ranges than Arrow's.
+    Casts dates and times to strings first, because Python's types have smaller ranges than Arrow's.
     """
     return _ENCODER.encode_lines(zoneless.cast(with_leaf_types(zoneless.schema, _as_text)).to_pylist())
 
@@ -157,10 +159,10 @@ def _literal(text: str) -> str:
 
 
 def _for_duckdb(leaf: pa.Field[Any]) -> pa.DataType:
-    """Return the type to which values are cast, so that DuckDB writes them as valid JSON.
+    """Return the type to which the encoder casts values, so that DuckDB writes them as valid JSON.
 
-    Time zones are dropped. Decimals without digits before the point get one more digit, because DuckDB would write them
-    as `.5`.
+    Drops time zones. A decimal type without digits before the point gets one more digit, because DuckDB would write
+    such values as `.5`.
     """
     type_: pa.DataType = leaf.type
     if isinstance(type_, pa.TimestampType):
@@ -171,7 +173,7 @@ def _for_duckdb(leaf: pa.Field[Any]) -> pa.DataType:
 
 
 def _holds_widest_fraction(type_: pa.DataType) -> bool:
-    """Return whether the type contains a decimal with 38 digits, all of which are after the point."""
+    """Return whether the type is or contains a decimal with 38 digits, all of which are after the point."""
     if pa.types.is_nested(type_):
         return any(_holds_widest_fraction(type_.field(i).type) for i in range(type_.num_fields))
     return isinstance(type_, pa.Decimal128Type) and type_.scale == _MAX_DIGITS

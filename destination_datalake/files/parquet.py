@@ -30,14 +30,14 @@ def field_id(field: pa.Field[Any]) -> int | None:
 
 
 def has_field_ids(schema: pa.Schema) -> bool:
-    """Return whether any column has a field ID. Files without field IDs were written by other programs."""
+    """Return whether any column has a field ID. If a file has none, another program wrote it."""
     return any(field_id(field) is not None for field in schema)
 
 
 def columns_by_id(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
     """Return a schema of the top-level columns with these field IDs, in the order of the IDs.
 
-    Raises KeyError if one is missing.
+    Raises KeyError if the schema has no column with one of these IDs.
     """
     by_id = {field_id(field): field for field in schema}
     return pa.schema([by_id[id_] for id_ in ids])
@@ -46,7 +46,7 @@ def columns_by_id(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
 def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
     """Return the schema with field IDs at every level. `ids` maps dotted paths ("items.element.price") to field IDs.
 
-    The paths are unambiguous, because names contain no dots (see `schema.names`). Raises KeyError if a field has no ID
+    Paths are unambiguous, because names do not contain dots (see `schema.names`). Raises KeyError if a field has no ID
     in `ids`.
     """
     return pa.schema([_numbered(field, field.name, ids) for field in schema])
@@ -87,44 +87,44 @@ def _with_leaf_types(field: pa.Field[Any], change: Callable[[pa.Field[Any]], pa.
 
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Arrow bytes per row group. The rows of a row group are buffered in memory. The size is large enough for fast reads,
-and small enough for memory."""
+"""Arrow bytes per row group. The writer buffers the rows of a row group in memory. Larger row groups would take too
+much memory, and smaller ones would be slower to read."""
 
 _SAMPLE_ROWS = 4096
 _DICTIONARY_BELOW = 0.5
 """A column is dictionary-encoded if fewer than this share of the values in a sample are distinct."""
 
 _FIRST_SAMPLE = pa.array(np.sort(np.random.default_rng(0).choice(_SAMPLE_ROWS, 256, replace=False)), pa.int64())
-"""The positions of random rows in the sample. These rows suffice to judge most columns. They are random because values
-may be periodic."""
+"""The positions of random rows in the sample. For most columns, these rows are enough to choose the encoding. They are
+random because the values of a column may repeat at regular intervals."""
 
 _DISTINCT_ABOVE = 0.98
 """If more than this share of the values in the random rows are distinct, the column is not dictionary-encoded."""
 
 _LARGE_BYTES = 16 * 1024 * 1024
-"""Maximum size of a column's sample. A larger sample is not examined, because counting distinct values would copy
-it."""
+"""Maximum size of a column's sample in bytes. A writer does not examine a larger sample, because it would have to copy
+the sample to count distinct values."""
 
 CHUNK_METADATA_BYTES = 1024
 """Memory that Arrow uses for the metadata and statistics of one column chunk (a column in one row group), until the
 file is closed."""
 
 _HUGE_VALUE_BYTES = 1024 * 1024
-"""Maximum average size of a column's values. Larger values are written without statistics, because Arrow copies values
-several times for them."""
+"""Maximum average size of a column's values in bytes. The writer computes no statistics for columns with larger values,
+because Arrow would copy these values several times."""
 
 
 class ParquetFileWriter:
     """Writes a Parquet file whose row groups contain about ROW_GROUP_BYTES of Arrow data.
 
-    Call either `write` or `write_row_group` for all rows, then `close`.
+    Call either `write` or `write_row_group` for all rows, but not both. Then call `close`.
     """
 
     def __init__(self, codec: str, schema: pa.Schema, upload: Upload, repetitive: list[str] | None = None) -> None:
         """Write to `upload`. `codec` is a value of the option `format.compression_codec`.
 
-        `repetitive` contains the paths of the columns to dictionary-encode. If it is None, the first row group
-        determines them.
+        `repetitive` contains the paths of the columns to dictionary-encode. If `repetitive` is None, the writer chooses
+        these columns by the first row group.
         """
         self._compression = "none" if codec == "UNCOMPRESSED" else codec.lower()
         self._schema = schema
@@ -184,7 +184,7 @@ class ParquetFileWriter:
 
 
 def footer_of(closed: pq.ParquetWriter) -> bytes:
-    """Return the footer of a closed file as the bytes of a Parquet file without rows."""
+    """Return the footer of a closed file, as the bytes of a valid Parquet file without rows."""
     footer = io.BytesIO()
     closed.writer.metadata.write_metadata_file(footer)
     return footer.getvalue()
@@ -193,7 +193,7 @@ def footer_of(closed: pq.ParquetWriter) -> bytes:
 def repetitive_columns(table: pa.Table) -> list[str]:
     """Return the paths of the columns to dictionary-encode: nested columns, and columns with few distinct values.
 
-    Only the first rows of the table are examined.
+    Examines only the first rows of the table.
     """
     sample = table.slice(0, _SAMPLE_ROWS)
     repetitive = []
@@ -222,9 +222,9 @@ def _distinct_share(column: pa.ChunkedArray[Any]) -> float:
 
 
 def _bounded_columns(table: pa.Table) -> bool | list[str]:
-    """Return the paths of the columns to write with statistics, which are the columns without huge values.
+    """Return the paths of the columns to write with statistics: all except those with huge values.
 
-    Returns True if this applies to all columns.
+    Returns True if no column has huge values.
     """
     huge = {name for name in table.column_names if table.column(name).nbytes > _HUGE_VALUE_BYTES * table.num_rows}
     if not huge:
@@ -266,9 +266,10 @@ _DELETES_GROUP_ROWS = 1024 * 1024
 
 
 def write_position_deletes(path: str, positions: NDArray[np.int64], upload: Upload) -> bytes:
-    """Write a position delete file that deletes these rows of one data file. Return the footer.
+    """Write a position delete file that deletes rows of one data file. Return the footer of the new file.
 
-    `path` must equal the data file's path in the table's metadata. `positions` must ascend.
+    `path` must equal the data file's path in the table's metadata. `positions` are the positions of the rows in the
+    data file, in ascending order.
     """
     writer = pq.ParquetWriter(
         cast("IO[Any]", upload),

@@ -37,7 +37,7 @@ class Deduplication:
     key: tuple[str, ...]
     """The primary key. Only the latest row of each key is kept."""
     cursor: str | None = None
-    """The row with the highest cursor is the latest row. If None, the row with the latest extraction time is."""
+    """The row with the highest value in this column is the latest row. If None, the extraction time decides instead."""
     deleted_at: str | None = None
     """If the latest row of a key has a value in this column, the key is deleted. If None, keys are never deleted."""
 
@@ -47,9 +47,9 @@ KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
 
 
 class IngestOrder(NamedTuple):
-    """The position of a unit's records in the order of arrival. Row IDs (`_airbyte_raw_id`) ascend in this order.
+    """The position of a unit's records in the order of arrival of all records.
 
-    A unit is the part of a batch that one task encodes.
+    Row IDs (`_airbyte_raw_id`) ascend in this order. A unit is the part of a batch that one task encodes.
     """
 
     milliseconds: int
@@ -59,8 +59,8 @@ class IngestOrder(NamedTuple):
 
 
 COUNTED_DIGITS = 8
-"""The number of hexadecimal digits at the end of a row ID. They contain the number of the row's line in its unit (see
-`row_ids`)."""
+"""The number of hexadecimal digits at the end of a row ID that contain a line number: the number of the row's line in
+its unit (see `row_ids`)."""
 
 FIRST = IngestOrder(0, 0)
 """The ingest order of a unit whose position in the order of arrival does not matter."""
@@ -70,15 +70,15 @@ FIRST = IngestOrder(0, 0)
 class FilePlan:
     """Describes how executors write the records of one stream as data files of the stream's table.
 
-    In a partitioned table, each file contains rows of one partition, and is stored in the partition's folder under
-    `folder`.
+    In a partitioned table, each file contains rows of only one partition. The executor stores the file in the
+    partition's folder under `folder`.
     """
 
     format: FileFormat
     codec: str
     """A value of the option `format.compression_codec`."""
     columns: tuple[Field, ...]
-    """The stream's columns as in the table, without metadata columns."""
+    """The stream's columns with their names and types in the table, without metadata columns."""
     field_ids: Mapping[str, int]
     """Maps the dotted path of a column to its Iceberg field ID. Empty for tables whose readers find columns by name."""
     folder: str
@@ -92,17 +92,18 @@ class FilePlan:
     partitioning: Partitioning | None = None
     sort_order: SortOrder | None = None
     metadata: tuple[Field, ...] = METADATA_COLUMNS
-    """The metadata columns as in the table. The extraction time may be an integer: milliseconds since 1970-01-01
-    UTC."""
+    """The metadata columns with their types in the table. The extraction time may be an integer: milliseconds since
+    1970-01-01 UTC."""
     spool_folder: str | None = None
     """A folder on a disk that the executors and the driver share, or None if they share no disk. Small files stay in
     this folder until they are published, so that tasks with many small files do not wait for S3."""
     vended_access: AwsAccess | None = None
-    """The access to AWS for these files, if the catalog issues credentials for this table. None means the access of the
-    task."""
+    """The access to AWS for these files, if the catalog issues credentials for this table. If None, the task's own
+    access is used."""
     dedup: Deduplication | None = None
-    """The columns for deduplication, or None if rows are not deduplicated. If set, a record is rejected if its key
-    cannot be stored as sent, or if its cursor or deletion time is lost. A truncated cursor or deletion time is kept."""
+    """The columns for deduplication, or None if rows are not deduplicated. If set, executors reject a record if they
+    cannot store its key as sent, or if its cursor or deletion time became null. They accept a truncated cursor or
+    deletion time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +117,15 @@ class WrittenFile:
     footer: bytes = field(default=b"", repr=False, compare=False)
     """The footer of a Parquet file, so that the driver need not read it. Empty for other formats."""
     pending_upload: PendingUpload | None = field(default=None, repr=False, compare=False)
-    """If set, the file is invisible until this upload is published, so abandoned attempts of a task leave no visible
-    files."""
+    """If set, the file is invisible until the driver publishes this upload. Abandoned attempts of a task therefore
+    leave no visible files."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A data file of a batch.
 
-    Its `columns` can have wider types than the columns of the plan, if the values require it.
+    If values need wider types, `columns` has wider types than the columns of the plan.
 
     `WrittenFile` describes the other fields.
     """
@@ -136,12 +137,13 @@ class DataFile:
     footer: bytes = field(repr=False)
     pending_upload: Pending | None
     with_nulls: frozenset[str] = frozenset()
-    """The names of the top-level columns that contain nulls. They are recorded here because footers do not always count
-    nulls."""
+    """The names of the top-level columns that contain nulls. This field is needed because footers do not always contain
+    null counts."""
     partition: tuple[PartitionValue, ...] = ()
     """The partition values of all rows in the file, one for each field of `FilePlan.partitioning`."""
     spec_id: int = 0
-    """The `Partitioning.spec_id` of the plan. The table's spec may have changed when the file is committed."""
+    """The `Partitioning.spec_id` of the plan. Another writer may change the table's spec before the file is
+    committed."""
     is_sorted: bool = False
     """Whether all rows of the file are sorted by `FilePlan.sort_order`."""
 
@@ -150,7 +152,7 @@ class DataFile:
 class RewriteTask:
     """A task that copies a Parquet file with wider types for some columns.
 
-    The copy keeps all field IDs, and omits the rows that `position_deletes` remove.
+    The copy keeps all field IDs. It omits the rows that `position_deletes` remove.
     """
 
     source: str
@@ -159,18 +161,18 @@ class RewriteTask:
     """The S3 URI of the copy."""
     columns: Mapping[str, ColumnType]
     """Maps the names of top-level columns to their new types. Names are case-insensitive, and columns that the file
-    lacks are ignored. The new type of a nested column applies to the nested fields that the file has."""
+    lacks are ignored. If the new type is a nested type, only its fields that the file has are used."""
     access: AwsAccess
     to_double: frozenset[int] = frozenset()
-    """The Iceberg field IDs, at any depth, of floats that become doubles. If it is set, a file without such floats is
-    not copied."""
+    """The Iceberg field IDs, at any depth, of floats that become doubles. If this set is not empty, the task does not
+    copy a file that has none of these floats."""
     position_deletes: tuple[SourceFile, ...] = ()
     """The position delete files that may apply to the file (see `SourceFile`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten(WrittenFile):
-    """The file that replaces `source`. If `source` need not be rewritten, this is `source` itself."""
+    """The file that replaces `source`. If no rewrite of `source` is needed, this is `source` itself."""
 
     source: str = ""
 
@@ -187,12 +189,13 @@ class SourceFile:
     size: int
     rows: int
     required_ids: frozenset[int] = frozenset()
-    """The field IDs of columns that the file must contain. If a file lacks one, readers take the column's values from
-    the file's partition (Iceberg spec: Column Projection), which the connector does not support."""
+    """The field IDs of columns that the file must contain. If a file lacks such a column, query engines take the
+    column's values from the file's partition (Iceberg spec: Column Projection). The connector does not support this."""
     position_deletes: tuple[SourceFile, ...] = ()
     """The position delete files that may apply to this file (Iceberg spec: Position Delete Files)."""
     etag: str | None = None
-    """The expected ETag of the object. A read fails if another object has replaced it. None accepts any object."""
+    """The expected ETag of the object. A read fails if the object at this URI has another ETag. If None, a read accepts
+    any object."""
     version: str | None = None
     """The ID of a noncurrent version of the object, in a bucket with versioning. None means the current version."""
 
@@ -205,7 +208,8 @@ UNKNOWN = -1
 class ExpectedColumnStats:
     """The statistics of one column of one file in the table's metadata. Unknown statistics are None.
 
-    The bounds are values that Arrow can order: numbers, bytes for texts, days for dates, and microseconds for times.
+    The bounds are values that Arrow can order. Numbers stay numbers, strings are UTF-8 bytes, dates are days, and times
+    are microseconds.
     """
 
     column: str
@@ -216,10 +220,10 @@ class ExpectedColumnStats:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPartition:
-    """The partition of one file: a value for each of the `fields`. Fields with the transform void are not verified.
+    """The partition of one file: a value for each of the `fields`.
 
-    In a Hive table, which has `folders`, the values are texts in the catalog. Rows may be null in any partition of the
-    fields named in `nullable`.
+    The verification skips fields with the transform void. For a Hive table, `folders` is set, and the values are
+    strings as in the catalog. For the fields named in `nullable`, rows with null are valid in any partition.
     """
 
     fields: tuple[PartitionField, ...]
@@ -230,21 +234,22 @@ class ExpectedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFileStats:
-    """The statistics of one file in the table's metadata, with which the verification compares the file."""
+    """The statistics of one file, from the table's metadata. The verification compares the file with them."""
 
     source: SourceFile
     """The file. If its row count is not known, `source.rows` is UNKNOWN."""
     kind: str
     """"parquet" or "jsonl". For other kinds, only the size of the file is verified."""
     schema: pa.Schema | None
-    """The table's columns, with field IDs if these identify columns. If None, the file may have any columns."""
+    """The table's columns. They have field IDs if readers find columns by ID. If None, the file may have any
+    columns."""
     columns: tuple[ExpectedColumnStats, ...] = ()
     group: str = ""
-    """The row counts of all files with the same group are summed."""
+    """The name of a group of files. The driver adds up the row counts of all files in a group."""
     partition: ExpectedPartition | None = None
-    """The partition of the file, with which its rows are compared."""
+    """The partition of the file. The verification compares the partition of each row with it."""
     listed: bool = False
-    """Whether the file is known only from a listing of its folder. No metadata references such a file, so another
+    """Whether the file is known only from a listing of its folder. Because no metadata references such a file, another
     writer may delete it at any time."""
 
 
@@ -258,13 +263,13 @@ class VerifiedFile:
     size: int
     problems: tuple[str, ...] = ()
     was_deleted: bool = False
-    """Whether the file was known only from a listing, and was deleted before it could be read. This is not a
-    problem."""
+    """Whether another writer deleted the file before it was read, and the file was known only from a listing. This does
+    not count as a problem."""
     by_duckdb: bool = False
     """Whether DuckDB, the second reader, has also read the file."""
     started: int | None = None
     """The start of the sync that wrote the rows, according to their IDs (see `row_ids`), in milliseconds since 1970.
-    None if the name of the file does not contain its batch, or if the rows have no such IDs."""
+    None if the name of the file does not contain the number of its batch, or if the rows have no IDs of this form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +277,7 @@ class CompactTask:
     """A task that writes the rows of `sources`, in this order, to one new Parquet file."""
 
     name: str
-    """The start of the new file's name. A random token of the attempt follows it."""
+    """The start of the new file's name. Each attempt of the task appends a random token."""
     sources: tuple[SourceFile, ...]
     schema: pa.Schema
     """The schema of the table, with the field IDs that identify columns at every level."""
@@ -281,7 +286,7 @@ class CompactTask:
     codec: str
     """A value of the option `format.compression_codec`."""
     sort_order: SortOrder | None
-    """If set, the rows are sorted in this order."""
+    """If set, the task sorts the rows in this order."""
     access: AwsAccess
 
 
@@ -300,18 +305,19 @@ class Compacted(WrittenFile):
     name: str = ""
     """The name of the task."""
     sources: tuple[str, ...] = ()
-    """The URIs of the task's sources whose rows the file contains: all except the `skipped` ones."""
+    """The URIs of the source files whose rows the new file contains: all of the task's sources except the `skipped`
+    ones."""
     skipped: tuple[SkippedFile, ...] = ()
     is_sorted: bool = False
     deleted: int = 0
-    """The number of rows of these sources that were omitted because of position deletes."""
+    """The number of rows of these sources that the task omitted because of position deletes."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotCompacted:
-    """The result of a compaction task that wrote no file, because there was nothing to compact.
+    """The result of a compaction task that had nothing to compact, and so wrote no file.
 
-    Besides the `skipped` files, the task had at most one file, and this file had no position delete files.
+    Apart from the `skipped` files, the task had at most one file, to which no position deletes applied.
     """
 
     skipped: tuple[SkippedFile, ...]
@@ -321,16 +327,19 @@ CompactResult = Compacted | NotCompacted | Failed
 
 
 class OpenFilter(Protocol):
-    """An open line filter on an executor. It omits lines from a unit, and counts them as rejects with this `reason`."""
+    """An open line filter on an executor. It omits lines from a unit. They count as rejects with this `reason`."""
 
     reason: str
 
     def apply(self, content: Content, /) -> Content:
-        """Return the content with an empty line in place of each omitted line. Pass the contents of a unit in order."""
+        """Return the content with an empty line in place of each omitted line.
+
+        Call this method for all contents of a unit, in order.
+        """
 
 
 class LineFilter(Protocol):
-    """A rule that omits lines from a unit. The rule is a small value that the driver sends to the executors."""
+    """A rule that omits lines from a unit. The rule is a small value, which the driver sends to the executors."""
 
     def open(self, columns: Sequence[Field], s3: S3Client, /) -> OpenFilter | None:
         """Return the filter for a unit of a stream with these columns, or None if the rule omits none of its lines.
@@ -341,10 +350,13 @@ class LineFilter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnitLines:
-    """The lines of one unit, in order, as stored in one object. A unit is the part of a batch that one task encodes."""
+    """The description of an object that contains all lines of one unit, in order.
+
+    A unit is the part of a batch that one task encodes.
+    """
 
     name: str
-    """The key of the object, below the folder of the sink that stored it."""
+    """The key of the object, relative to the folder of the sink that stored the object."""
     lines: int
     bytes: int
     """The size of the lines before compression."""
@@ -361,7 +373,7 @@ class UnitLines:
 class LineFile:
     """An object with the lines of a unit, which a line sink has written.
 
-    It is invisible until its upload is published.
+    The object is invisible until the driver publishes its upload.
     """
 
     uri: str
@@ -370,7 +382,7 @@ class LineFile:
 
 
 class OpenSink(Protocol):
-    """An open line sink on an executor. It stores the lines of a unit while they are encoded."""
+    """An open line sink on an executor. It stores the lines of a unit while the task encodes them."""
 
     def write(self, lines: bytes | bytearray | memoryview, /) -> None:
         """Append whole lines, as received from the source. Omitted lines are empty. Raises ObjectFailed."""
@@ -385,7 +397,7 @@ class OpenSink(Protocol):
 class LineSink(Protocol):
     """A second destination for the lines of a unit, besides the table. An example is the archive.
 
-    The sink is a small value that the driver sends to the executors.
+    The sink is a small value, which the driver sends to the executors.
     """
 
     def open(
@@ -404,21 +416,21 @@ class LineSink(Protocol):
 
 
 MIN_TASK_BYTES = 16 * 1024 * 1024
-"""Minimum size of the records per task, in bytes. More, smaller tasks would create smaller files without saving
-time."""
+"""Minimum size of the records per task, in bytes. Smaller tasks would create smaller files without saving time."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeUnit:
-    """Segments (files of record lines) of one stream that a task reads in order and writes as data files.
+    """A list of segments (files of record lines) of one stream. One task reads them in order and writes data files.
 
-    A batch that is not split into units yet is a single EncodeUnit. The lines pass through the `filters` in order. The
-    remaining lines are stored by the `sinks`, and are decoded.
+    Before the driver splits a batch into units, the batch is a single EncodeUnit. The lines pass through the `filters`
+    in order. The `sinks` store the remaining lines, and the task decodes them.
     """
 
     stream: StreamId
     name: str
-    """The start of the names of data files and rejects. Each attempt adds a token of its own."""
+    """The start of the names of data files and of objects with rejects. Each attempt to encode the unit appends its own
+    token."""
     segments: tuple[StagedSegment, ...]
     plan: FilePlan
     rejects: RejectLocation
@@ -426,7 +438,7 @@ class EncodeUnit:
     filters: tuple[LineFilter, ...] = ()
     sinks: tuple[LineSink, ...] = ()
     expected_yield: float | None = None
-    """The expected size of the data files in one partition, per byte of segments. None if it is unknown."""
+    """The expected size of the data files in one partition, per byte of segments. None if this ratio is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,18 +458,18 @@ class Encoded:
     counts: RejectCounts
     """The numbers of rejects."""
     rejects: tuple[RejectFile, ...]
-    """The stored rejects. They are invisible until they are published."""
+    """The objects with the rejects. They are invisible until the driver publishes them."""
     undeclared: tuple[str, ...] = ()
     """The paths of fields in the unit's first records that the stream's schema does not declare."""
     line_files: tuple[LineFile, ...] = ()
-    """The objects that the line sinks have written."""
+    """The objects that the `sinks` of the unit have written."""
     left_out: int = 0
-    """The number of lines that were already empty in the segments."""
+    """The number of lines that the source of a segment had already omitted (see `Content.left_out`)."""
 
     def pending(self) -> list[Pending | None]:
         """Return the pending uploads of the data files and of the line sinks' objects.
 
-        Files without one are returned as None.
+        The list contains None for each file that has no pending upload.
         """
         return [*(file.pending_upload for file in self.files), *(file.pending_upload for file in self.line_files)]
 
@@ -473,9 +485,9 @@ UnitResult = Encoded | NotEncoded
 
 
 def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: AwsAccess) -> list[EncodeTask]:
-    """Split the batches into units, and distribute these among at most `parallelism` tasks of similar size.
+    """Split batches into units, and distribute the units among at most `parallelism` tasks of similar size.
 
-    Segments are not split and stay in order. The share of a task is at least MIN_TASK_BYTES.
+    Does not split segments, and keeps their order. The share of a task is at least MIN_TASK_BYTES.
     """
     total = sum(segment.bytes for batch in batches for segment in batch.segments)
     share = max(MIN_TASK_BYTES, -(-total // max(parallelism, 1)))

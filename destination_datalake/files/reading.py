@@ -1,8 +1,9 @@
-"""Read Parquet files in S3 by byte ranges, one row group at a time, and read their position deletes.
+"""Read Parquet files in S3 by byte ranges, one row group at a time, and read the files' position deletes.
 
 A Parquet file ends with its footer, which contains the schema and, for each row group, the byte range and statistics of
-each column. A reader therefore reads the end of the file first, and then requests only the columns and row groups that
-it needs. Position deletes are the positions of deleted rows of a data file (Iceberg spec: Position Delete Files).
+each column. This module therefore reads the end of a file first, and then requests only the columns and row groups that
+the caller needs. Position deletes are the positions of deleted rows of a data file (Iceberg spec: Position Delete
+Files).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _Batch = TypeVar("_Batch")
 
 
 class UnsupportedFile(Exception):
-    """Raised if a file cannot be read with the table's columns.
+    """Raised if the connector cannot read a file with the table's columns.
 
     The message is a clause about the file, such as "has …".
     """
@@ -47,7 +48,7 @@ class UnsupportedFile(Exception):
 
 @contextmanager
 def naming_file(uri: str) -> Iterator[None]:
-    """Set the `uri` of an UnsupportedFile that is raised in the body."""
+    """Set the `uri` of an UnsupportedFile that the body raises."""
     try:
         yield
     except UnsupportedFile as error:
@@ -57,9 +58,9 @@ def naming_file(uri: str) -> Iterator[None]:
 
 @contextmanager
 def parquet_errors(message: str = "cannot be read as Parquet") -> Iterator[None]:
-    """Convert Arrow's errors in the body to UnsupportedFile with this message.
+    """Convert Arrow's errors from the body to UnsupportedFile with this message.
 
-    Errors that are caused by exhausted memory or a full disk are not converted.
+    Does not convert errors from exhausted memory or a full disk.
     """
     try:
         yield
@@ -73,35 +74,35 @@ _MAX_WHOLE_BYTES = 8 * 1024 * 1024
 """Maximum size of a file that is read as a whole with one request."""
 
 _FOOTER_BYTES = 256 * 1024
-"""Number of bytes at the end of a larger file that are read first. Footers are rarely larger."""
+"""Number of bytes to read first from the end of a file that exceeds _MAX_WHOLE_BYTES. Footers are rarely larger."""
 
 _MAX_GROUP_BYTES = 48 * 1024 * 1024
-"""Maximum stored size of the columns of a row group that are read into memory at once. Larger ones are read in
-pieces."""
+"""Maximum stored size, in bytes, of the requested columns of a row group that is read into memory at once. Larger row
+groups are read in pieces."""
 
 _PIECE_BYTES = 1024 * 1024
 
 _MAX_GAP_BYTES = 512 * 1024
-"""Maximum number of unneeded bytes between two columns that are read with one request. Reading these bytes is faster
-than a second request."""
+"""Maximum number of unneeded bytes between two columns that one request reads. Reading these bytes is faster than
+sending a second request."""
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS = 8192
 _BATCH_VALUES = 2**22
-"""Limits of a decoded batch. Its size in bytes is only estimated from the stored size, which is too low for
-dictionaries, and for nulls of wide tables. The other two limits apply then."""
+"""Limits of a decoded batch. The size in bytes is estimated from the stored size. The estimate is too low for
+dictionaries and for the nulls of wide tables. In these cases, the other two limits apply."""
 
 
 _MAX_AHEAD_BYTES = 16 * 1024 * 1024
 _MAX_AHEAD_FILES = 8
-"""Limits of the files that are opened ahead. Opening files ahead saves time, because S3 takes longer to respond than a
-small file takes to decode."""
+"""Limits of the files that are opened ahead. Opening files ahead saves time, because waiting for a response from S3
+takes longer than decoding a small file."""
 
 
 def open_files(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:
     """Yield the opened files in order, while up to eight further files are opened in the background.
 
-    Opening reads small files completely, and the end of others. Raises AWS errors.
+    Opening a small file reads the whole file. Opening a larger file reads only its end. Raises AWS errors.
     """
     waiting: deque[tuple[int, Future[StoredFile]]] = deque()
     with ThreadPoolExecutor(_MAX_AHEAD_FILES, "ahead") as pool:
@@ -114,7 +115,7 @@ def open_files(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFi
 
 
 def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open a Parquet file. The columns in `dictionaries` are decoded as Arrow dictionaries. Raises Arrow's errors."""
+    """Open a Parquet file. Arrow decodes the columns in `dictionaries` as dictionaries. Raises Arrow's errors."""
     whole = stored.whole()
     return pq.ParquetFile(
         pa.PythonFile(stored, mode="r") if whole is None else pa.BufferReader(whole),
@@ -122,7 +123,7 @@ def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.Par
         pre_buffer=False,
         buffer_size=_PIECE_BYTES if whole is None else 0,
         coerce_int96_timestamp_unit="us",
-        # Checksums are verified, because a corrupted value must not be copied to a new file with a valid checksum.
+        # Verify checksums, because a job must not copy a corrupted value to a new file with a valid checksum.
         page_checksum_verification=True,
     )
 
@@ -140,13 +141,14 @@ class RowGroup:
 class OpenedFile:
     """A Parquet file whose footer has been read.
 
-    Its methods read rows by row group, and only the columns that are needed.
+    The methods read rows one row group at a time, and request only the columns that they need from S3.
     """
 
     def __init__(self, stored: StoredFile) -> None:
-        """Read the footer. Raises AWS errors.
+        """Read the footer.
 
-        Raises UnsupportedFile if the file is not Parquet, or if its row count differs from the table's metadata.
+        Raises UnsupportedFile if the file is not Parquet, or if its row count differs from the row count in the table's
+        metadata. Raises AWS errors.
         """
         self._stored = stored
         with parquet_errors():
@@ -175,10 +177,10 @@ class OpenedFile:
         return Projection(self.schema, target, self._stored.source.required_ids)
 
     def rows(self, target: pa.Schema, deleted: NDArray[np.bool_] | None = None) -> Iterator[pa.Table]:
-        """Yield the rows that are not marked in the mask `deleted`, in order, with the columns of `target`.
+        """Yield the rows that the mask `deleted` does not select, in order, with the columns of `target`.
 
-        `target` has field IDs at every level. Raises AWS errors. Raises UnsupportedFile before the first row, or later
-        if a value does not fit its column.
+        `target` has field IDs at every level. Raises AWS errors. Raises UnsupportedFile before the first row if the
+        schemas do not match, or at any row whose value does not fit its column.
         """
         project, groups = self.projection(target), self.groups
         if deleted is not None:
@@ -198,7 +200,7 @@ class OpenedFile:
         return self._batches(groups, project.columns, project)
 
     def values(self, path: Sequence[str], groups: Sequence[RowGroup]) -> Iterator[tuple[int, pa.Array[Any]]]:
-        """Yield the values of one column in these row groups, in batches like `read`.
+        """Yield the values of one column in these row groups, in batches. `read` describes the pairs and the errors.
 
         `path` is the column's name, preceded by the names of enclosing structs.
         """
@@ -227,7 +229,7 @@ class OpenedFile:
                     first += batch.num_rows
 
     def read_group(self, group: RowGroup) -> pa.Table:
-        """Return all columns of a row group, in the types of the file. Raises Arrow's errors and AWS errors."""
+        """Return all columns of a row group, with the types in the file. Raises Arrow's errors and AWS errors."""
         self._stored.load(byte_ranges(group.metadata, self.schema.names))
         return self.parquet.read_row_group(group.number, use_threads=False)
 
@@ -240,7 +242,7 @@ def _batch_rows(group: pq.RowGroupMetaData) -> int:
 def byte_ranges(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tuple[int, int]]:
     """Return the byte ranges of these columns in a row group, as pairs of start and end.
 
-    Ranges with a small gap between them are merged.
+    If the gap between two ranges is small, they are merged.
     """
     ranges = []
     names = set(columns)
@@ -268,13 +270,13 @@ def _initial_bytes(source: SourceFile) -> int:
 class StoredFile(io.RawIOBase):
     """A read-only file object for an object in S3.
 
-    Keeps some byte ranges in memory, and reads other bytes on demand.
+    Keeps some byte ranges of the object in memory, and reads all other bytes from S3 on demand.
     """
 
     def __init__(self, source: SourceFile, s3: S3Client, content: bytes | None = None) -> None:
         """Read the end of the object, or a small object as a whole. Raises AWS errors.
 
-        If `content` is given, it is used as the whole object, and nothing is read.
+        If `content` is given, it is the content of the whole object, and no request is sent.
         """
         super().__init__()
         self._pool: ThreadPoolExecutor | None = None
@@ -289,15 +291,15 @@ class StoredFile(io.RawIOBase):
         self._ahead: tuple[list[tuple[int, int]], Future[list[tuple[int, bytes]]]] | None = None
 
     def whole(self) -> bytes | None:
-        """Return the content of the object, or None if only a part of it is in memory."""
+        """Return the content of the object, or None if only a part of the content is in memory."""
         start, content = self._tail
         return None if start else content
 
     def load(self, parts: Sequence[tuple[int, int]], ahead: Sequence[tuple[int, int]] = ()) -> None:
-        """Read byte ranges of the object into memory, and drop the ranges that were read before.
+        """Read byte ranges of the object into memory, in place of the ranges from the previous call.
 
-        Ranges that are too large in total are read later, on demand. The ranges `ahead` are requested in the
-        background, for the next call. Raises AWS errors.
+        If the ranges are too large in total, their bytes are read later, on demand. The ranges in `ahead` are requested
+        in the background, for the next call. Raises AWS errors.
         """
         self._loaded = []  # Free memory before the next ranges are read.
         missing, following = self._missing(parts), self._missing(ahead)
@@ -317,7 +319,7 @@ class StoredFile(io.RawIOBase):
         super().close()
 
     def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the ranges that are not in memory. If they are too large in total to load, return no ranges."""
+        """Return those of the ranges that are not in memory, or no ranges if they are too large in total to load."""
         missing = [(start, end) for start, end in parts if start < self._tail[0]]
         return missing if sum(end - start for start, end in missing) <= _MAX_GROUP_BYTES else []
 
@@ -363,7 +365,7 @@ _POSITIONS_AT_A_TIME = 65_536
 
 
 def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
-    """Return a mask of the rows that a file's position deletes remove, or None if they remove no rows.
+    """Return a mask of the rows that a file's position deletes remove, or None if no row is removed.
 
     Raises AWS errors, and UnsupportedFile if a position delete file cannot be read.
     """
@@ -379,7 +381,7 @@ def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
 
 
 def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
-    """Yield the deleted positions in a position delete file for the data file at `path`, in batches, in any order."""
+    """Yield the positions that a position delete file deletes from the data file at `path`, in batches in any order."""
     schema = parquet_file(stored).schema_arrow
     path_column, position_column = _column(schema, PATH_ID, "file_path"), _column(schema, POSITION_ID, "pos")
     file = parquet_file(stored, [path_column])
@@ -395,9 +397,9 @@ def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
 
 
 def _column(schema: pa.Schema, id_: int, name: str) -> str:
-    """Return the name of the column with the field ID `id_`. Some writers omit field IDs, so `name` is the fallback.
+    """Return the name of the column with the field ID `id_`. If no column has this ID, return `name`.
 
-    Raises UnsupportedFile if the file has neither.
+    Some writers omit field IDs. Raises UnsupportedFile if the schema has no column with this ID or this name.
     """
     for field in schema:
         if field_id(field) == id_:
@@ -432,15 +434,16 @@ def _is_path(paths: pa.Array[Any], path: str) -> pa.BooleanArray:
 
 # --- Projection to the table's columns --------------------------------------------------------------------------------
 #
-# Columns and nested fields are found by field ID (Iceberg spec: Column Projection): they may have been renamed, moved,
-# promoted, dropped or added since the file was written. Values never change; a file whose values would have to change
-# is unsupported.
+# Readers find columns and nested fields by field ID (Iceberg spec: Column Projection), because the table's schema may
+# have changed after the file was written: columns may have been renamed, moved, promoted, dropped or added. A
+# conversion never changes values. A file that would require changed values is unsupported.
 
 
 class Projection:
     """Converts rows of one file to the columns of `target`, an Arrow schema with field IDs at every level.
 
-    Columns that the file lacks become null. Columns with a narrower type in the file are promoted.
+    If the file lacks a column, its values become null. If the file has a narrower type for a column, the values are
+    promoted.
     """
 
     def __init__(self, source: pa.Schema, target: pa.Schema, required_ids: Collection[int] = ()) -> None:
@@ -528,7 +531,7 @@ def _without_offset(array: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _is_promotion(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether a cast from `old` to `new` keeps all values unchanged, if Arrow's cast succeeds."""
+    """Return whether Arrow's cast from `old` to `new`, if it succeeds, keeps all values unchanged."""
     types = pa.types
     if types.is_dictionary(old):
         return _is_promotion(old.value_type, new) or old.value_type.equals(new)

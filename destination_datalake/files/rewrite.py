@@ -1,16 +1,17 @@
 """Two jobs on executors that rewrite Parquet files: `rewrite` widens column types, and `compact` merges small files.
 
-`rewrite` copies a file with wider column types. The file may have been written by another program, such as Spark, Hive
-or pandas. The copy keeps columns, their order, rows, row groups, field IDs, compression and key-value metadata, with
-these exceptions:
+`rewrite` copies a file with wider column types. Another program, such as Spark, Hive or pandas, may have written the
+file. The copy keeps columns, their order, rows, row groups, field IDs, compression and key-value metadata, with these
+exceptions:
 
 - Rows removed by position deletes are omitted.
-- INT96 timestamps become microseconds in UTC, as engines read them. Arrow's default, nanoseconds, overflows in 2262,
-  and Spark cannot read it.
-- Copies of the schema in the metadata are omitted, because they contain the former column types.
+- INT96 timestamps become microseconds in UTC, as engines read them. Nanoseconds, Arrow's default, overflow in the year
+  2262, and Spark cannot read them.
+- Copies of the schema in the key-value metadata are omitted, because they contain the former column types.
 
-`compact` reads files in sequence, in small batches, and uploads the new file in parts while it is encoded. Memory is
-bounded by one row group, plus one byte per row of a file with position deletes. Sorting spills to the local disk.
+`compact` reads files one after the other, in small batches. While it encodes the new file, it uploads the finished
+parts. A task needs memory for at most one row group, plus one byte per row of a file with position deletes. A sort that
+exceeds its memory spills rows to the local disk.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ _MICROSECONDS = pa.timestamp("us", tz="UTC")
 def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | Failed]:
     """Copy the file of each task with wider column types. Yield one result per task.
 
-    A failed task yields a Failed and does not stop the job. The copies are invisible until `publish_rewritten`.
+    If a task fails, yields a Failed for this task and continues with the next one. The copies are invisible until the
+    driver calls `publish_rewritten`.
     """
     for task in tasks:
         yield attempt(partial(_rewrite, task), partial(_problem, task))
@@ -83,7 +85,7 @@ def publish_rewritten(results: Sequence[Rewritten | Failed], access: AwsAccess) 
     """Make all rewritten files visible, and return them. Runs on the driver.
 
     If one of `results` is a Failed, raises RewriteFailed, and no file becomes visible. If a request to S3 fails, raises
-    its error, and some files may already be visible. In both cases no pending upload remains.
+    the error of the request. Some files may then be visible already. In both cases, no pending upload remains.
     """
     s3 = access.client("s3")
     rewritten = [result for result in results if isinstance(result, Rewritten)]
@@ -130,9 +132,9 @@ def _rewrite(task: RewriteTask) -> Rewritten:
 def copy_rows(
     file: OpenedFile, schema: pa.Schema, deleted: NDArray[np.bool_] | None, upload: Upload
 ) -> pq.ParquetWriter:
-    """Copy the rows that are not marked in the mask `deleted` to `upload`, with the column types of `schema`.
+    """Copy the rows that the mask `deleted` does not select to `upload`, with the column types of `schema`.
 
-    Returns the closed writer. Row groups without remaining rows are omitted. Memory is bounded by one row group.
+    Returns the closed writer. Omits row groups without remaining rows. Needs memory for at most one row group.
     """
     with writer_like(file.parquet, schema, upload) as writer:
         for group in file.all_groups:
@@ -167,7 +169,7 @@ def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.Pa
 
 
 def _widened(old: pq.ParquetFile, task: RewriteTask) -> pa.Schema:
-    """Return the schema of the file with the task's new column types. Names are case-insensitive, as in catalogs."""
+    """Return the schema of the file with the task's new column types. Ignores the case of names, as catalogs do."""
     int96 = iter([old.schema.column(index).physical_type == "INT96" for index in range(len(old.schema))])
     wanted = {name.lower(): type_ for name, type_ in task.columns.items()}
     widened = [_wider_field(field, wanted.get(field.name.lower()), int96) for field in old.schema_arrow]
@@ -206,7 +208,7 @@ def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool])
 def _metadata(old: Mapping[bytes, bytes], changed: Mapping[str, pa.DataType]) -> dict[bytes, bytes]:
     """Return the key-value metadata for the new file.
 
-    If column types change, copies of the former schema are omitted, and the types in pandas' entry are corrected.
+    If column types change, omits copies of the former schema, and corrects the types in the entry that pandas reads.
     """
     kept = {key: value for key, value in old.items() if not changed or key not in _COPIES_OF_THE_SCHEMA}
     if _PANDAS in kept:
@@ -228,9 +230,9 @@ _MIN_SOURCES = 2
 
 
 def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
-    """Write one new file with the rows of each task's source files. Yield one result per task.
+    """For each task, write the rows of its source files to one new file. Yield one result per task.
 
-    A failed task yields a Failed and does not stop the job.
+    If a task fails, yields a Failed for this task and continues with the next one.
     """
     for task in tasks:
         headline = f"Cannot compact files under {task.folder}"
@@ -239,9 +241,9 @@ def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
 
 
 def _compact(task: CompactTask) -> Compacted | NotCompacted:
-    """Write the rows of all source files that are supported.
+    """Write the rows of all supported source files to one new file.
 
-    If a file turns out to be unsupported after some of its rows were written, start again without this file.
+    If an error shows that a file is unsupported after some of its rows were written, starts again without this file.
     """
     s3 = task.access.client("s3")
     skipped: dict[str, SkippedFile] = {}
@@ -253,7 +255,7 @@ def _compact(task: CompactTask) -> Compacted | NotCompacted:
 
 
 def _write_compacted(task: CompactTask, skipped: dict[str, SkippedFile], s3: S3Client) -> Compacted | NotCompacted:
-    # Spark may retry a task whose first attempt still runs, so each attempt has its own file name.
+    # Spark may retry a task while the first attempt is still running, so each attempt uses its own file name.
     upload = Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.parquet", deferred=False)
     sources = [source for source in task.sources if source.uri not in skipped]
     with rollback_on_error(upload.abort):
@@ -306,7 +308,7 @@ def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:
 
 
 class _FailedMidway(Exception):
-    """Raised if a file turns out to be unsupported after some of its rows were written to the new file."""
+    """Raised if an error shows that a file is unsupported after some of its rows were written to the new file."""
 
     def __init__(self, file: SkippedFile) -> None:
         super().__init__(file.reason)

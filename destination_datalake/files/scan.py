@@ -1,4 +1,4 @@
-"""Search data files for rows, on executors: by row ID (for replay), or by the value of a column (for erasure).
+"""Two jobs on executors that search data files for rows: by row ID (for replays) or by a column's value (for erasures).
 
 The jobs read only the searched column. They return line numbers or row positions, but never the rows.
 """
@@ -64,11 +64,11 @@ _NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16, dtype=np.
 
 @dataclass(frozen=True, slots=True)
 class RowIdTask:
-    """A task that searches Parquet and JSON lines files for the rows of some units.
+    """A task that searches Parquet and JSON Lines files for the rows of some units.
 
-    A unit is the part of a batch that one task encodes. `units` are row IDs without their last eight digits, which
-    contain the number of a line in the unit. The extension of a file determines its format. Rows that position deletes
-    remove are skipped.
+    A unit is the part of a batch that one task encodes. `units` contains the row IDs of the units, without the last
+    eight digits, which are the number of a line in the unit. The extension of a file determines its format. The task
+    skips rows that position deletes remove.
     """
 
     sources: tuple[SourceFile, ...]
@@ -78,9 +78,10 @@ class RowIdTask:
 
 @dataclass(frozen=True, slots=True)
 class RowIdMatches:
-    """The rows that a `RowIdTask` found: their line numbers, by unit.
+    """The rows that a `RowIdTask` found.
 
-    `rows` is the number of all live rows in the task's files.
+    `lines` maps each unit to the line numbers of its rows. `rows` is the number of all rows in the task's files,
+    without deleted rows.
     """
 
     lines: Mapping[str, RowSet]
@@ -89,21 +90,25 @@ class RowIdMatches:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """The line numbers of a table's rows, by unit. `rows` is the number of all live rows of the table."""
+    """The rows of a table that were found by row ID.
+
+    `lines` maps each unit (one task's part of a batch) to the line numbers of its rows. `rows` is the number of all
+    rows of the table, without deleted rows.
+    """
 
     lines: Mapping[str, BitMap]
     rows: int = 0
 
     @property
     def unknown(self) -> int:
-        """The number of rows that belong to none of the units, or whose row ID equals another row's."""
+        """The number of rows that belong to none of the units, or that have the same row ID as another row."""
         return self.rows - sum(map(len, self.lines.values()))
 
 
 def find_by_row_id(tasks: Iterable[RowIdTask]) -> Iterator[RowIdMatches | Failed]:
     """Search the files of each task for the rows of its units. Yield one result per task.
 
-    A failed task yields a Failed and does not stop the job.
+    If a task fails, yields a Failed for this task and continues with the next one.
     """
     for task in tasks:
         uri = task.sources[0].uri
@@ -158,9 +163,9 @@ def _rows_of_units(task: RowIdTask) -> RowIdMatches:
 
 
 def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[Mapping[int, BitMap], int]:
-    """Search a JSON lines file. Return the line numbers of the matching rows by unit, and the number of all rows.
+    """Search a JSON Lines file. Return the line numbers of the matching rows by unit, and the number of all rows.
 
-    The file is read with a single request, because another object may replace it between two requests. Raises
+    Reads the file with a single request, because another object could replace the file between two requests. Raises
     ConfigError if the file cannot be read.
     """
     address, lines, rows = S3Address.parse(uri), dict[int, BitMap](), 0
@@ -176,7 +181,7 @@ def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[
 
 
 def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> None:
-    """Add the line numbers of the row IDs that belong to one of the units to `lines`.
+    """Find the row IDs that belong to one of the units, and add their line numbers to `lines`.
 
     A row ID ends with its line number.
     """
@@ -197,7 +202,7 @@ def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> Non
 # --- Rows by the value of a column ------------------------------------------------------------------------------------
 
 _MAX_RAW_IDS = 10_000
-"""Maximum number of row IDs per file that are sent to the driver. They take 160 kB."""
+"""Maximum number of row IDs per file that a task returns to the driver. This many IDs take 160 kB."""
 
 _NO_FIELD_IDS = (
     "contains columns without field IDs. Another program wrote this file. Rewrite the table's files with that program "
@@ -222,11 +227,11 @@ class ColumnValueTask:
 
 @dataclass(frozen=True, slots=True)
 class FileMatches:
-    """The matching rows of one file, including rows that position deletes already hide.
+    """The matching rows of one file, including rows that position deletes have already removed.
 
-    `unsuitable` explains why the file cannot be rewritten without these rows, as a clause about the file, or is None.
-    `raw_ids` contains the row IDs of the matching rows, 16 bytes each. It is None if a row has no such ID, or if too
-    many rows match.
+    If no rewrite of the file without these rows is possible, `unsuitable` is the reason, as a clause about the file.
+    Otherwise, it is None. `raw_ids` contains the row IDs of the matching rows, 16 bytes each. It is None if one of
+    these rows has no valid ID, or if too many rows match.
     """
 
     rows: RowSet
@@ -239,8 +244,8 @@ class FileMatches:
 class ColumnMatches:
     """The files that contain matching rows, by URI.
 
-    `missing` files do not exist, and `unreadable` files are not valid Parquet. `searched` is the number of files whose
-    values were read. Statistics excluded the other files.
+    `missing` contains the files that do not exist, and `unreadable` those that are not valid Parquet. `searched` is the
+    number of files whose values the tasks read. Statistics excluded the other files.
     """
 
     files: Mapping[str, FileMatches]
@@ -250,9 +255,9 @@ class ColumnMatches:
 
 
 def find_by_column_value(tasks: Iterable[ColumnValueTask]) -> Iterator[ColumnMatches | Failed]:
-    """Search the files of each task for rows with one of the task's IDs. Yield one result per task.
+    """Search the files of each task for rows that contain one of the task's IDs. Yield one result per task.
 
-    A failed task yields a Failed and does not stop the job.
+    If a task fails, yields a Failed for this task and continues with the next one.
     """
     for task in tasks:
         uri = task.sources[0].uri
@@ -313,7 +318,7 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
         else:
             searched += was_read
             if matches.any():
-                # A file that contains no other rows is deleted, not rewritten.
+                # A file that contains only matching rows is deleted, not rewritten.
                 is_suitable = has_field_ids(file.schema) or matches.all()
                 rows = BitMap(np.flatnonzero(matches).astype(np.uint32))
                 reason = None if is_suitable else _NO_FIELD_IDS
@@ -322,9 +327,9 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
 
 
 def _path_in_file(file: OpenedFile, task: ColumnValueTask) -> Sequence[str] | None:
-    """Return the path of the task's column as spelled in the file, or None if the file lacks the column.
+    """Return the path of the task's column as the file spells it, or None if the file lacks the column.
 
-    In a file without field IDs, columns are found by the table's current names (Iceberg spec: Name Mapping). Raises
+    In a file without field IDs, finds the column by its current name in the table (Iceberg spec: Name Mapping). Raises
     UnsupportedFile.
     """
     if not has_field_ids(file.schema):
@@ -348,17 +353,17 @@ def matching_rows(
 ) -> tuple[NDArray[np.bool_], bool]:
     """Search a column of a file for the values in `wanted`.
 
-    Return a mask of the matching rows, and whether values were read.
+    Return a mask of the matching rows, and whether any values were read.
 
-    `path` is the path of the column as spelled in the file. Values are cast to `type_`, the type of the column in the
+    `path` is the path of the column as the file spells it. Values are cast to `type_`, the type of the column in the
     table. Row groups whose statistics exclude all wanted values are skipped. Raises UnsupportedFile and AWS errors.
     """
     matches, name = np.zeros(file.row_count, np.bool_), ".".join(path)
     groups = file.groups
     may_be_in: Callable[[Any, str], bool] | None = getattr(wanted, "may_be_in", None)
     columns = [file.parquet.schema.column(index).path for index in range(len(file.parquet.schema))]
-    # Statistics are used only if one column has this dotted path. Two can have it: a field of a struct, and a column
-    # with a dot in its name. (Bounds of another type than the IDs exclude nothing.)
+    # Use statistics only if a single column has this dotted path. A field of a struct and a column with a dot in its
+    # name can have the same one. (Bounds whose type differs from that of the IDs exclude nothing.)
     if may_be_in is not None and columns.count(name) == 1:
         groups = [group for group in groups if may_be_in(group.metadata, name)]
     for first, values in file.values(path, groups):
