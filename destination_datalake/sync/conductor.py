@@ -87,17 +87,21 @@ def run_sync(
     engine: Engine,
     termination: Termination,
 ) -> int:
-    """Write the records that are read from the file descriptor `stdin` to the lake. Return the exit code.
+    """Read records from the file descriptor `stdin`, and write them to the lake's tables. Return the exit code.
 
     Exit codes:
 
     - 0: every stream is committed and published.
     - 1: a stream or the whole sync failed. A TRACE ERROR reports the cause.
-    - 143: SIGTERM was received before the streams were published. The records read until then are committed, and their
-      states are released, as far as this takes less than TERMINATION_SECONDS.
+    - 143: the process received SIGTERM before the sync published its streams. Within TERMINATION_SECONDS, the sync
+      commits as many of the records read until then as possible, and emits the states that cover these records.
 
-    Raises ConnectorError before reading `stdin` in these cases: the catalog cannot be synced, the sync would abandon
-    tables of another connector, Lake Formation cannot govern the data location, or no disk is available for the buffer.
+    Raises ConnectorError before reading `stdin` in these cases:
+
+    - The connector cannot sync the catalog.
+    - The sync would abandon another connector's tables.
+    - Lake Formation cannot govern the data location.
+    - No disk is available for the buffer.
     """
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
@@ -129,17 +133,17 @@ def run_sync(
             reporting.wait_until_begun()
             exit_code = conductor.run(stdin)
         conductor.report(reporting, exit_code)
-        # All states are written, so a failure of maintenance does not fail the sync.
+        # The sync has written all states, so a failed maintenance step does not fail the sync.
         published = [names[stream] for stream in conductor.published]
         maintain_after_sync(config, published, table_catalog, access, engine, lambda: termination.requested)
         return exit_code
 
 
 def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout) -> Sequence[Stream]:
-    """Return the streams of a configured catalog. Log a warning for option entries that match no stream.
+    """Return the streams of a configured catalog. Log a warning for each per-stream option that matches no stream.
 
-    Raises ConfigError if an entry's name differs from a stream's name only in case and separators. Also raises it if a
-    stream requires deduplication, but the options create Hive tables.
+    Raises ConfigError in two cases: the stream name in an option differs from a stream's name only in case and
+    separators, or a stream requires deduplication but the options create Hive tables.
     """
     streams = parse_catalog(catalog)
     for warning in misnamed_streams(config, [stream.id for stream in streams]):
@@ -153,8 +157,8 @@ def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout
 def _reject_ledger(config: Config, sync: str, access: AwsAccess, table_catalog: TableCatalog) -> RejectLedger:
     """Return the ledger that stores the rejected records and values of this sync.
 
-    If the catalog is Glue, the ledger also creates a table for the rejects. Other catalogs do not support tables of
-    JSON lines.
+    If the table catalog is Glue, the ledger also creates a table through which engines query the rejects. Other
+    catalogs do not support tables of JSON Lines files.
     """
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
     table = None
@@ -166,7 +170,7 @@ def _reject_ledger(config: Config, sync: str, access: AwsAccess, table_catalog: 
 
 
 def _backlog(config: Config, directory: Path, staging: Staging) -> Backlog:
-    """Return an empty backlog that buffers records in `directory`, with the batch size and limits of `config`."""
+    """Return an empty backlog. It buffers records in `directory`, and takes the batch size and limits from `config`."""
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
     buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
     policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
@@ -177,8 +181,9 @@ def _backlog(config: Config, directory: Path, staging: Staging) -> Backlog:
 def _explaining_full_disk() -> Iterator[None]:
     """Convert a DiskFailed raised by the `with` block to a ConnectorError.
 
-    If the cause is a lack of memory, threads or file descriptors, the error is transient, because a retry may succeed.
-    In all other cases, such as a full disk, it is a configuration error.
+    If the process or machine lacks memory, threads or file descriptors, the ConnectorError has the failure type
+    `transient_error`, because a retry may succeed. In all other cases, such as a full disk, the failure type is
+    `config_error`.
     """
     try:
         yield
@@ -188,11 +193,11 @@ def _explaining_full_disk() -> Iterator[None]:
 
 
 def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
-    """Read the suppression rules. Records that match a rule contain erased IDs, and are rejected.
+    """Read the suppression rules, which list the IDs of erased persons. The sync rejects records that match a rule.
 
-    Raises ConnectorError if the rules cannot be read. There is one exception: if access is denied and the catalog vends
-    credentials, logs a warning and returns no rules. With vended credentials, the connector itself needs no access to
-    the bucket.
+    Raises ConnectorError if the rules are unreadable, with one exception: if S3 denies access and the table catalog
+    vends credentials, this function logs a warning and returns no rules. With vended credentials, the connector needs
+    no access of its own to the bucket.
     """
     try:
         return read_suppressed(config.uri(DELETIONS_FOLDER), access)
@@ -206,8 +211,8 @@ def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
 def batch_policy(config: Config, max_bytes: int) -> BatchPolicy:
     """Return the policy that determines the size of batches.
 
-    Batches have `batch_size_mb`, or more if files of `target_file_size_mb` require it. `max_bytes` is the maximum size
-    of all records that are queued or being written, in bytes.
+    A batch has a size of `batch_size_mb`, or more if a data file of `target_file_size_mb` requires more records.
+    `max_bytes` is the maximum total size, in bytes, of the records that are queued or being written.
     """
     batch_bytes = config.batch_size_mb * MiB
     if config.batch_size_mb < config.target_file_size_mb:
@@ -218,10 +223,10 @@ def batch_policy(config: Config, max_bytes: int) -> BatchPolicy:
 
 @contextmanager
 def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, access: AwsAccess) -> Iterator[Staging]:
-    """Yield the staging through which the engine's executors read buffered records.
+    """Yield the `Staging` object that makes buffered records readable for the engine's executors.
 
-    Executors on this machine read the files in the buffer's `directory`. For other executors, the records are uploaded
-    to a folder of this sync under `root`, an S3 URI.
+    Executors on this machine read the files in the buffer's `directory`. For executors on other machines, the `Staging`
+    object uploads the records to S3, to this sync's folder under the URI `root`.
     """
     if engine.local:
         yield LocalStaging(directory)
@@ -235,7 +240,7 @@ def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, acce
 
 
 class Conductor:
-    """Runs the stages of one sync. At the end of the input, publishes the tables of all complete streams."""
+    """Runs the stages of one sync. After the end of the input, publishes the tables of all complete streams."""
 
     def __init__(
         self,
@@ -283,7 +288,10 @@ class Conductor:
 
     @property
     def published(self) -> list[StreamId]:
-        """The published streams. Their tables contain every record of the sync. Empty if the sync ended early."""
+        """The streams whose tables this sync published. The list is empty if the sync ended before the input did.
+
+        The table of a published stream contains all records that the sync received for the stream, except rejects.
+        """
         return [stream for stream in self._streams if self._published and not self._outcome.has_failed(stream)]
 
     def report(self, reporting: Reporting, exit_code: int) -> None:
@@ -291,7 +299,7 @@ class Conductor:
         reporting.finish(self._progress(), self._outcome, exit_code, self._stages)
 
     def _read(self, stdin: int) -> None:
-        """Read stdin on the main thread. Stop at its end, or as soon as no further record could be committed."""
+        """Read stdin on the main thread, until stdin ends or the sync cannot commit further records."""
         try:
             for chunk in chunks(stdin, self._termination.descriptor):
                 for step in self._intake.steps(chunk):
@@ -324,9 +332,9 @@ class Conductor:
                 self._finish()
 
     def _finish(self) -> None:
-        """Publish the complete streams, and record the end of the sync.
+        """Publish the complete streams, and record the end of all commits and publications.
 
-        Runs on a job thread, because the main thread must not wait for AWS after SIGTERM.
+        This method runs on a job thread, because the main thread must not wait for AWS after SIGTERM.
         """
         try:
             if not self._outcome.is_stopped:
@@ -341,7 +349,7 @@ class Conductor:
         self._in_flight.finish()
 
     def _publish(self) -> None:
-        """Publish each stream that the source completed and that has not failed. Mark incomplete streams as failed."""
+        """Publish each stream that is complete and has not failed. Mark incomplete streams as failed."""
         for stream in self._streams:
             if (failure := self._landing.preparation_failure(stream)) is not None:
                 self._outcome.fail(stream, failure)

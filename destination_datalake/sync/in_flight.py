@@ -3,8 +3,8 @@
 The threads of a sync communicate through `InFlight`, which has one lock:
 
 - The main thread adds records and states.
-- Job threads take batches, and report their outcomes (`settle`).
-- The releasing thread takes states, and writes them.
+- Job threads take batches, write them to the tables, and report the outcome of each batch (`settle`).
+- The releasing thread takes the states that are due, and writes them to stdout.
 
 No thread calls AWS or writes to stdout while it holds the lock.
 """
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
     from destination_datalake.termination import Termination
 
 _POLL_SECONDS = 0.2
-"""The interval, in seconds, at which waiting threads check for SIGTERM. The signal handler cannot wake them, because it
-must not use locks."""
+"""The interval, in seconds, at which waiting threads check for SIGTERM. The signal handler cannot wake these threads,
+because a signal handler must not use locks."""
 
 _START_SECONDS = 0.05
 """The interval, in seconds, at which a waiting thread checks whether Spark has started."""
 
 
 class InFlight:
-    """The uncommitted records and unreleased states of one sync, shared by its threads.
+    """The uncommitted records and unreleased states of one sync, which all threads of the sync share.
 
-    Methods whose names end in `_locked` require that the caller holds the lock. All other methods acquire the lock
+    The caller of a method whose name ends in `_locked` must hold the lock. All other methods acquire the lock
     themselves. `outcome` collects the failures.
     """
 
@@ -97,7 +97,7 @@ class InFlight:
     # Reading.
 
     def add_records(self, read: Mapping[StreamId, StreamRecords]) -> None:
-        """Buffer records, and count them. Records of failed streams are only counted. Raises DiskFailed."""
+        """Count the records, and buffer those of streams that have not failed. Raises DiskFailed."""
         with self._changed:
             due = False
             for stream, records in read.items():
@@ -114,7 +114,7 @@ class InFlight:
                 self._changed.notify_all()
 
     def add_state(self, state: State) -> None:
-        """Hold a state until all records received before it are committed. Raises DiskFailed."""
+        """Hold a state until the sync has committed all earlier records that the state covers. Raises DiskFailed."""
         with self._changed:
             self._ledger.hold(state)
             self._notify_of_states_locked()
@@ -122,8 +122,8 @@ class InFlight:
     def wait_for_room(self) -> bool:
         """Block the reader while the backlog is full, or while Spark has enough queued records.
 
-        Returns True if reading can continue. Returns False if no further record could be committed and acknowledged.
-        Also returns after SIGTERM.
+        Returns False if the sync could commit or acknowledge no further record, and True if reading can continue. After
+        SIGTERM, stops waiting.
         """
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
@@ -135,27 +135,27 @@ class InFlight:
             return not self._is_pointless_locked()
 
     def end_input(self) -> None:
-        """Record the end of the input. From now on, buffered records are due regardless of size and age."""
+        """Record the end of the input. From now on, all buffered records are due, regardless of their size and age."""
         with self._changed:
             self._input_ended = True
             self._state_due.notify()
             self._changed.notify_all()
 
     def free_file(self, segment: Segment) -> None:
-        """Keep the file of an uploaded or discarded segment for later segments.
+        """Keep the file of an uploaded or discarded segment for reuse. After the end of the input, delete the file.
 
-        After the end of the input, deletes the file instead.
+        A segment is a file of record lines.
         """
         with self._freeing_files():
             self._buffer.free_file(segment)
 
     def free_space(self) -> None:
-        """Delete spare files and the reserved space, so that Spark can process the buffer of a full disk."""
+        """Delete the spare files and the reserved file. Spark then has space to process the buffer of a full disk."""
         with self._changed:
             self._backlog.free_space()
 
     def stop(self, failure: Failure) -> None:
-        """Mark the whole sync as failed. Reading stops, but buffered records are still committed."""
+        """Mark the whole sync as failed. The main thread then stops reading; job threads commit buffered records."""
         with self._changed:
             self._outcome.stop(failure)
             self._changed.notify_all()
@@ -169,10 +169,10 @@ class InFlight:
     # Landing.
 
     def next_batches(self) -> list[Batch] | None:
-        """Wait until batches are due. Return the batches of the next Spark job.
+        """Wait until batches are due. Return the batches of the next Spark job, or None if no batch can follow.
 
-        Returns None if no batch can follow: the input has ended, and either no batch is left or Spark has failed. The
-        caller must call `end_job` after the job.
+        No batch can follow if the input has ended, and either no batch is left or Spark has failed. The caller must
+        call `end_job` after the job.
         """
         with self._changed:
             while True:
@@ -196,7 +196,10 @@ class InFlight:
                 self._changed.wait(seconds)
 
     def end_job(self, batches: Sequence[Batch] = (), *, engine_failed: bool) -> None:
-        """Record that the job with these batches has ended. `batches` is the result of `next_batches`."""
+        """Record that the job with these batches has ended. `batches` is the list that `next_batches` returned.
+
+        `engine_failed` states whether Spark can run no more jobs.
+        """
         with self._changed:
             self._engine_failed |= engine_failed
             self._jobs_running -= 1
@@ -212,7 +215,8 @@ class InFlight:
     def settle(self, outcome: BatchOutcome) -> None:
         """Record the outcome of a batch, and release its records from the buffer.
 
-        After a commit, states that waited for these records may become due. A failed batch fails its stream.
+        If the batch was committed, states that waited for its records may become due. If the batch failed, its stream
+        fails too.
         """
         batch = outcome.batch
         with self._freeing_files():
@@ -238,10 +242,10 @@ class InFlight:
 
     @contextmanager
     def _freeing_files(self) -> Iterator[None]:
-        """Hold the lock during the `with` block, which makes files spare. Then notify all waiting threads.
+        """Hold the lock during the `with` block, which adds spare files. Then notify all waiting threads.
 
-        After the end of the input, spare files are useless. They are deleted after releasing the lock, because the
-        kernel takes time to free their pages.
+        After the end of the input, no segment reuses a spare file, so this method deletes all spare files. It first
+        releases the lock, because the kernel takes time to free the pages of a deleted file.
         """
         with self._changed:
             yield
@@ -251,7 +255,7 @@ class InFlight:
             path.unlink(missing_ok=True)
 
     def _due_batches_locked(self, slots: int | None) -> list[Batch]:
-        """Return the due batches whose records a state can still acknowledge. Discard all other due batches."""
+        """Return the due batches whose records a state can still acknowledge. Discard the other due batches."""
         while True:
             try:
                 batches = self._backlog.next_batches(
@@ -280,8 +284,8 @@ class InFlight:
     def next_state(self) -> DueState | None:
         """Wait for the next due state, and return it. Return the same state until `release_state` is called.
 
-        Returns None once the input has ended, `finish` was called, and no state is due. The input can outlast `finish`:
-        if jobs fail, they end before the input does.
+        Returns None when three conditions hold: the input has ended, `finish` was called, and no state is due. `finish`
+        can come before the end of the input, because failed jobs end early.
         """
         with self._state_due:
             while (state := self._ledger.due()) is None and not (self._finished and self._input_ended):
@@ -298,7 +302,8 @@ class InFlight:
     def fail_states(self, failure: Failure) -> None:
         """Mark the whole sync as failed, because states can no longer be written."""
         with self._changed:
-            # Mark the sync as failed first: `_states_failed` ends `wait_until_finished`, and then the outcome is read.
+            # Mark the sync as failed first: `_states_failed` ends `wait_until_finished`, whose caller then reads the
+            # outcome.
             self.stop(failure)
             self._states_failed = True
 
@@ -309,7 +314,7 @@ class InFlight:
     # The end.
 
     def fail_uncommitted(self) -> None:
-        """Fail each stream with a record that is neither committed nor rejected. Call this after all jobs ended."""
+        """Fail each stream that has a record neither committed nor rejected. Call this method after all jobs ended."""
         with self._changed:
             for stream in self._progress:
                 received, committed = self._ledger.received(stream), self._ledger.committed(stream)
@@ -324,14 +329,17 @@ class InFlight:
                 self._outcome.fail(stream, failure)
 
     def finish(self) -> None:
-        """Record that all commits and publications have ended. States that are already due are still written."""
+        """Record that all commits and publications have ended. The releasing thread still writes the due states."""
         with self._changed:
             self._finished = True
             self._state_due.notify()
             self._changed.notify_all()
 
     def wait_until_finished(self, patience: float) -> None:
-        """Wait until `finish` was called and all due states are written. After SIGTERM, wait up to `patience` s."""
+        """Wait until `finish` was called, and until all due states are written or writing has failed.
+
+        After SIGTERM, waits for at most `patience` seconds.
+        """
         deadline: float | None = None
         with self._changed:
             while not (self._finished and (self._states_failed or self._ledger.due() is None)):
@@ -370,8 +378,8 @@ def _tasks(batches: Sequence[Batch]) -> int:
 def release_states(in_flight: InFlight, out: Stdout) -> None:
     """Write due states to stdout, in order, until the sync ends. Only one thread may run this function.
 
-    This thread does nothing else, so records can be committed while stdout blocks. At the first state that cannot be
-    written, the sync fails, and no later state is written.
+    The thread does nothing else, so job threads can commit records while stdout blocks. If the function cannot write a
+    state, the sync fails, and the function writes no later state.
     """
     try:
         while (state := in_flight.next_state()) is not None:

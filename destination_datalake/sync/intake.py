@@ -24,22 +24,25 @@ _IGNORED = frozenset({"LOG", "CONTROL", "SPEC", "CONNECTION_STATUS", "CATALOG", 
 
 
 class UnexpectedMessage(Exception):
-    """Raised for a message that does not fit this sync, such as a record of an unknown stream. Does not quote it."""
+    """Raised for a message that does not fit this sync, such as a record of an unknown stream.
+
+    The text of the exception does not quote the message.
+    """
 
 
 @dataclass(slots=True)
 class StreamRecords:
     """Record lines of one stream.
 
-    `pieces` contains the bytes of the lines, and `count` the number of lines. A piece may be a view of the chunk that
-    was read, and is only valid as long as this chunk.
+    `pieces` contains the bytes of the lines, and `count` is the number of lines. A piece may be a view of the chunk of
+    input that contains the lines. Such a piece is only valid as long as the chunk.
     """
 
     pieces: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
 
     def add(self, records: Records) -> None:
-        """Append the lines of `records`, which follow those added before."""
+        """Append the lines of `records`. In the input, these lines come after all lines that were added earlier."""
         self.pieces.append(records.lines)
         self.count += records.count
 
@@ -48,7 +51,7 @@ _REPORT_ERROR = "Report this error to the maintainers of the source."
 
 
 class Intake:
-    """Parses the input of one sync, chunk by chunk. Calls `warn` once for each unknown message type."""
+    """Parses the input of one sync, chunk by chunk. Calls `warn` with a text once for each unknown message type."""
 
     def __init__(self, streams: Iterable[StreamId], statuses: Statuses, warn: Callable[[str], None]) -> None:
         self._finder = StreamFinder(streams)
@@ -61,8 +64,8 @@ class Intake:
     def steps(self, chunk: bytes | memoryview) -> Iterator[Mapping[StreamId, StreamRecords] | State]:
         """Yield the records and states of a chunk, in order.
 
-        Yields all records between two states as one mapping, from stream to records. At the first invalid line, yields
-        the messages before it, and then raises MalformedLine or UnexpectedMessage.
+        Combines all records between two states in one mapping, from each stream to its records. At the first invalid
+        line, yields the messages before this line, and then raises MalformedLine or UnexpectedMessage.
         """
         read: defaultdict[StreamId, StreamRecords] = defaultdict(StreamRecords)
         try:
@@ -103,7 +106,7 @@ class Intake:
     def _state_in(self, message: Message) -> State | None:
         """Return the state that a message contains, or None if the message is not a STATE.
 
-        The state's stream is identified as in the catalog, even if the message omits the namespace.
+        The state names its stream as the catalog does, even if the message omits the namespace.
         """
         if message.type == "TRACE":
             self._read_trace(message)
@@ -149,10 +152,10 @@ class _TraceMessage(msgspec.Struct):
 
 
 class Statuses:
-    """The final status of each stream, as reported by the source.
+    """The final status of each stream.
 
-    A platform that sets generation IDs in the catalog reports COMPLETE for every stream of a successful source. Other
-    platforms report no status. Their streams count as complete at the end of the input.
+    If the platform sets generation IDs in the catalog, a successful source reports COMPLETE for every stream. On other
+    platforms, the source reports no status, and each stream counts as complete at the end of the input.
     """
 
     def __init__(self, streams: Iterable[Stream]) -> None:
@@ -161,10 +164,10 @@ class Statuses:
         self._final: dict[StreamId, str] = {}
 
     def read_trace(self, line: bytes) -> None:
-        """Read a TRACE line. Only COMPLETE and INCOMPLETE statuses of streams in the catalog have an effect.
+        """Read a TRACE line. Only the status COMPLETE or INCOMPLETE of a stream in the catalog has an effect.
 
-        Ignores a line that is nested too deeply to be a status. Raises AmbiguousStream if several streams match, and
-        msgspec.DecodeError if the line violates the protocol.
+        Ignores lines that are nested too deeply for a status message. Raises AmbiguousStream if the line matches
+        several streams, and msgspec.DecodeError if the line violates the protocol.
         """
         try:
             status = decode(line, _TraceMessage).trace.stream_status
@@ -182,6 +185,6 @@ class Statuses:
         self._final[stream] = status.status
 
     def is_complete(self, stream: StreamId) -> bool:
-        """Return whether the source has sent all records of the stream. Only valid at the end of the input."""
+        """Return whether the source has sent all records of the stream. Call this method after the end of the input."""
         final = self._final.get(stream)
         return final == "COMPLETE" or (final is None and not self._expected[stream])

@@ -57,8 +57,8 @@ MAX_COMMITS = 16
 """Maximum number of tables that are prepared, committed to or published concurrently."""
 
 MAX_TASKS = 32
-"""Maximum number of concurrent tasks that are used. With more tasks, each would have too few records for a file of the
-target size, because stdin is read too slowly."""
+"""Maximum number of concurrent tasks that a sync uses. The sync reads stdin too slowly to supply more tasks with enough
+records for files of the target size."""
 
 MAX_ENCODINGS = 5
 """Maximum number of attempts to encode and commit a batch. Another attempt is needed if another writer has changed the
@@ -66,11 +66,11 @@ table."""
 
 
 TableFilters: TypeAlias = Mapping[str, Sequence[LineFilter]]
-"""The filters that exclude suppressed records, by the table's name as "database.table"."""
+"""Maps the name of each table ("database.table") to the filters that exclude records with erased IDs."""
 
 
 class Executors(Protocol):
-    """The interface through which batches are encoded on Spark. Its methods may raise SparkFailed."""
+    """The interface to Spark for encoding batches and rewriting data files. Its methods may raise SparkFailed."""
 
     @property
     def error(self) -> SparkFailed | None:
@@ -204,9 +204,9 @@ class Encoding:
 class Landing:
     """Encodes batches on Spark and commits them to the tables. Reports the outcome of each batch to `settle`.
 
-    The constructor starts to prepare all tables, while Spark starts and records are read. Before each commit,
-    `can_acknowledge(batch)` is called. If it returns False, no state message can confirm the batch's records any more,
-    and the batch is not committed. `settle` may be called on any thread.
+    The constructor starts to prepare all tables, while Spark starts and the main thread reads records. Before each
+    commit, `Landing` calls `can_acknowledge(batch)`. The result False means that no state message can confirm the
+    batch's records any more; `Landing` then skips the commit. It may call `settle` on any thread.
     """
 
     def __init__(
@@ -266,17 +266,14 @@ class Landing:
             commit.result()
 
     def preparation_failure(self, stream: StreamId) -> Failure | None:
-        """Wait until the stream's table is prepared.
-
-        Returns the failure, or None if the table is ready.
-        """
+        """Wait until the stream's table is prepared. Return the failure, or None if the table is ready."""
         error = self._tables[stream].exception()
         if isinstance(error, TableConflict) and isinstance(filter_error := self._filters.exception(), ConnectorError):
             error = filter_error  # The table seems to be in another bucket only because bucket_name is misspelt.
         return None if error is None else failure_of(error, stream, "prepare the table of")
 
     def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, Failure]:
-        """Publish the tables of these complete streams. Return the failures by stream, without published streams."""
+        """Publish the tables of these complete streams. Return the failure of each stream that was not published."""
         published = {stream: self._commits.submit(self._publish, stream) for stream in streams}
         with self._stages.active("publishing"):
             errors = {stream: future.exception() for stream, future in published.items()}
@@ -324,8 +321,8 @@ class Landing:
             if isinstance(outcome, BatchCommitted):
                 committed = self._committed[batch.stream]
                 committed.add(batch)
-                # Merge only if no earlier batch is uncommitted. A merge forgets the deletions that it has applied. An
-                # older version of a deleted row would reappear if it were committed afterwards.
+                # Merge only if all earlier batches are committed. A merge forgets the deletions that it has applied, so
+                # a deleted row would reappear if a later commit added an older version of the row.
                 if committed.is_contiguous:
                     self._merge_if_due(table, batch.stream)
 
@@ -376,8 +373,8 @@ class Landing:
     def _publish_rejects_and_lines(self, encoded: _EncodedBatch) -> Failure | None:
         """Publish a batch's rejects and archived lines. Return the failure, or None.
 
-        Call this method before the commit of the batch. Then no value is lost without a reject, and the archive
-        contains every row.
+        Call this method before the commit of the batch. The rejects then include every lost value, and the archive
+        contains every committed row.
         """
         doing = "write the rejects of"
         try:

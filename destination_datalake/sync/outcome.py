@@ -41,7 +41,7 @@ class BatchCommitted:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """Outcome: the batch failed, and so does its stream. The table may contain its rows nevertheless."""
+    """Outcome: the batch failed, and its stream fails too. The table may nevertheless contain the batch's rows."""
 
     batch: Batch
     failure: Failure
@@ -137,7 +137,7 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
 
 
 def reading_failed(error: MalformedLine | UnexpectedMessage | InputUnreadable | DiskFailed) -> Failure:
-    """Return the failure for unreadable input. Records before the error are committed as usual."""
+    """Return the failure for unreadable input. The sync still commits the records before the error."""
     match error:
         case MalformedLine():
             message = (
@@ -167,7 +167,7 @@ def seal_failed(error: SealFailed) -> Failure:
 
 
 def states_not_written(error: Exception) -> Failure:
-    """Return the failure of a sync that cannot write states, so that no more records can be acknowledged."""
+    """Return the failure of a sync that cannot write states, and therefore cannot acknowledge more records."""
     match error:
         case StdoutClosedError():
             reason = "The platform closed standard output, or stopped reading it"
