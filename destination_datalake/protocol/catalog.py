@@ -65,7 +65,7 @@ class Stream:
 
     @property
     def overwrite_generation(self) -> int | None:
-        """The generation by which several syncs can continue one overwrite, or None if none identifies it.
+        """The generation ID that identifies an overwrite which several syncs can continue, or None without such an ID.
 
         None if the catalog has no generation IDs. Also None if all IDs are 1 in the sync mode `overwrite`: PyAirbyte
         sends these IDs, and overwrites in every sync.
@@ -220,7 +220,7 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
 
 
 def _key_paths(entry: _ConfiguredStreamMessage) -> Sequence[Sequence[str]]:
-    """Return the paths of the primary key, without empty ones. Its validity is not checked here."""
+    """Return the non-empty paths of the primary key, without checking whether the key is valid."""
     paths = msgspec.convert(entry.primary_key, list[list[str]] | None)
     return [path for path in paths or () if path]
 

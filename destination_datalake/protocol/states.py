@@ -1,4 +1,7 @@
-"""STATE messages: which streams they cover, and when they can be emitted. Their content is not interpreted."""
+"""Determine which streams a STATE message covers, and when a sync can emit the message.
+
+This module does not interpret the content of a state.
+"""
 
 from __future__ import annotations
 
@@ -215,10 +218,9 @@ class StateLedger:
                 self._move_due(self._held[scope])
 
     def fail(self, stream: StreamId) -> None:
-        """Mark a stream as failed, and drop its states.
+        """Mark a stream as failed, and drop its states. Also drop global states that cover its uncommitted records.
 
-        No more of its records will be committed. Global states that cover uncommitted records are therefore dropped
-        too.
+        The sync commits no further records of a failed stream, so these states could never be emitted.
         """
         progress = self._progress[stream]
         progress.failed = True
