@@ -1,4 +1,8 @@
-"""Write the archive of a sync. A batch's lines are published before its commit, which is then recorded in a journal."""
+"""Write the archive of a sync.
+
+For each batch, the sync publishes the batch's lines in the archive, commits the batch to the table, and then records
+the commit in the journal of the table's archive.
+"""
 
 from __future__ import annotations
 
