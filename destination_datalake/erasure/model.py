@@ -200,7 +200,7 @@ class TargetReport(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The report of an erasure, one entry per target in `places`.
+    """The report of an erasure. `places` contains one entry per target (a table or a folder).
 
     `complete` is true if the second search found nothing, and no object has the outcome "left" or "kept".
     """
@@ -286,7 +286,7 @@ def target_report(
 
     `objects` are the erased objects or, in a dry run, the found objects. `afterwards` are the objects that the second
     search found, or None in a dry run. `found_earlier` maps each object that any attempt found to its number of rows.
-    An object that only `found_earlier` contains was removed by an unfinished attempt or by another writer.
+    If only `found_earlier` contains an object, an unfinished attempt or another writer removed the object.
     """
     by_uri = {object_.uri: object_ for object_ in objects}
     for object_ in afterwards or ():
