@@ -212,7 +212,7 @@ def _reported(
 
 @dataclass(slots=True)
 class _Changes:
-    """The changes that the newest syncs made to a table. `add` the report lines about the table, newest first."""
+    """The changes that the newest syncs made to a table. Pass the table's report lines to `add`, newest first."""
 
     overwrites: bool = False
     widens: bool = False
