@@ -1,7 +1,7 @@
 """The console entry point: parse the command line, and run the command.
 
-Modules are imported only by the commands that need them. `--help` and `spec` load neither Spark nor AWS clients nor the
-CDK (Airbyte's connector development kit).
+Each command imports only the modules that it needs. `--help` and `spec` load neither Spark nor AWS clients nor the CDK
+(Airbyte's connector development kit).
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ _USER_COMMANDS = {
     "report": ("reports.command", "run_report"),
     "verify": ("verify.command", "run_verify"),
 }
-"""Commands for users, which Airbyte does not run. Each maps to a module and the name of its function that runs the
+"""Maps each command that users run, and Airbyte does not, to a module and to the function in the module that runs the
 command."""
 
 
 def run() -> int:
     """Run the command in `sys.argv`. Return its exit code: 0 on success, 1 on failure, 143 after SIGTERM.
 
-    The commands `check` and `write` end the process directly instead. Raises SystemExit with code 141 if the reader of
-    stdout closes the pipe. If the command line is invalid, prints the usage on stderr and raises SystemExit with code
-    2.
+    After the commands `check` and `write`, this function does not return, but ends the process with their exit code.
+    Raises SystemExit with code 141 if the reader of stdout closes the pipe. If the command line is invalid, prints the
+    usage on stderr and raises SystemExit with code 2.
     """
     closed = _closed_descriptors()
     if 1 in closed:
@@ -94,14 +94,14 @@ def run() -> int:
         # These commands write plain text, not protocol messages.
         sys.excepthook = _print_masked
         module, function = _USER_COMMANDS[command]
-        # As in `write`, Spark starts while the command's modules are imported. `delete-rows` starts Spark itself, with
-        # encryption of local files.
+        # As in `write`, Spark starts while this thread imports the command's modules. `delete-rows` starts Spark
+        # itself, because it encrypts Spark's local files.
         config = _spark_config_path(options) if command in ("replay", "verify") else None
         spark = [_early_spark(config)] if config is not None else []
         exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options, *spark)
         return exit_code
     parsed = _parser().parse_args(arguments)
-    # Stdout is reserved first, so that only protocol lines reach it.
+    # Reserve stdout before anything else is written, so that stdout contains only protocol messages.
     out = Stdout.claim(mask_secrets)
     route_logging(out)
     _report_uncaught_exceptions(out)
@@ -129,7 +129,7 @@ def run() -> int:
 def _exiting_on_closed_pipe() -> Iterator[None]:
     """Raise SystemExit with code 141 if the reader closes stdout during the `with` block.
 
-    Not used by `write`: a sync that cannot write a state has failed.
+    The command `write` does not use this function, because a sync that cannot write a state has failed.
     """
     try:
         yield
@@ -140,7 +140,8 @@ def _exiting_on_closed_pipe() -> Iterator[None]:
 def _closed_descriptors() -> set[int]:
     """Return which of the descriptors 0, 1 and 2 are closed, and open each of them on /dev/null.
 
-    If they stayed closed, a later file would get one of these descriptors and serve as standard input or output.
+    If a descriptor stayed closed, the next file that the process opens would get this descriptor, and would be used as
+    standard input, standard output or standard error.
     """
     closed = set()
     for descriptor in range(3):
@@ -177,9 +178,10 @@ def _parser() -> Parser:
 
 
 def spec_message() -> bytes:
-    """Return the SPEC message as JSON: the same line that the CDK prints for `DestinationDatalake`.
+    """Return the SPEC message as JSON. The CDK prints the same line for `DestinationDatalake`.
 
-    Reads the packaged `spec.json`, because Airbyte requests the spec often and importing the CDK takes seconds.
+    Reads `spec.json` from the package and does not import the CDK: Airbyte requests the spec often, and the import
+    takes seconds.
     """
     content = pkgutil.get_data("destination_datalake", "spec.json")
     if content is None:
@@ -196,9 +198,9 @@ class _Version(argparse.Action):
 
 
 def _end(code: int, out: Stdout) -> NoReturn:
-    """Exit immediately: do not wait for threads, and do not clean up modules.
+    """Flush the output, and exit immediately: do not wait for threads, and do not clean up modules.
 
-    Threads may still wait for AWS, and Airbyte kills the process 60 seconds after SIGTERM.
+    A thread may still wait for a response of AWS, and Airbyte kills the process 60 seconds after SIGTERM.
     """
     out.flush()
     sys.stderr.flush()
@@ -208,7 +210,7 @@ def _end(code: int, out: Stdout) -> NoReturn:
 def _check(config: str, out: Stdout) -> None:
     """Check the connection, and write a CONNECTION_STATUS message.
 
-    An invalid configuration is reported as FAILED. Raises ConnectorError for all other failures.
+    The status is FAILED if the check finds a problem, or if the configuration is invalid. Raises other ConnectorErrors.
     """
     from destination_datalake.check.connection import answer
     from destination_datalake.write import parse_options, read_options
@@ -227,7 +229,8 @@ def _check(config: str, out: Stdout) -> None:
 def _write(config: str, catalog: str, out: Stdout) -> int:
     """Run a sync. Return its exit code.
 
-    Spark starts while this thread imports the sync's modules. The CDK is not imported, because that takes too long.
+    Spark starts while this thread imports the sync's modules. The sync does not import the CDK, because the import
+    takes too long.
     """
     if sys.stderr.isatty():
         sys.stderr.write("Starting Spark …\n")  # The live display replaces this line after its import.
@@ -271,7 +274,7 @@ def _started_spark(config: str) -> Engine | None:
     try:
         options = json.loads(Path(config).read_bytes())
         if options.get("spark") is None:
-            # Java is started before the option models are imported, which takes 0.2 seconds.
+            # Start Java first, because the import of the option models takes 0.2 seconds.
             return start_local_engine()
         from destination_datalake.config.options import Config
 
@@ -285,11 +288,11 @@ def _print_masked(_type: type[BaseException], error: BaseException, _trace: Trac
 
 
 def _report_uncaught_exceptions(out: Stdout) -> None:
-    """Report uncaught exceptions on stdout: of the main thread as TRACE ERROR, of other threads as logs."""
+    """Report uncaught exceptions on stdout: those of the main thread as TRACE ERROR, those of other threads as LOG."""
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt | StdoutClosedError):
-            # Printed on stderr, because the platform no longer reads stdout.
+            # Print the exception on stderr, because the platform no longer reads stdout.
             sys.__excepthook__(kind, error, trace)
         else:
             report_failure(out, error)

@@ -1,8 +1,8 @@
 """The connector as a class of the Airbyte CDK, for programs that import connectors. Supports `spec` and `check`.
 
-Only this module imports the CDK. The command line (`cli`) prints the same output without the CDK, whose import takes
-longer than a check. The command `write` does not use the CDK either: the CDK's message classes drop fields, reject
-valid messages, and lose digits of numbers.
+Only this module imports the CDK (Airbyte's connector development kit). The command line (`cli`) prints the same output
+without the CDK, because importing the CDK takes longer than a check. The command `write` does not use the CDK either:
+the CDK's message classes drop fields, reject valid messages, and lose digits of numbers.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class DestinationDatalake(Destination):
     def read_config(config_path: str) -> MutableMapping[str, Any]:
         """Return the options in a configuration file, normalised.
 
-        Raises ConfigError with one line per invalid option. The CDK's own validation would report errors in terms of
-        JSON Schema.
+        Raises ConfigError with one line per invalid option. This method replaces the CDK's validation, whose messages
+        users can understand only if they know JSON Schema.
         """
         return read_options(config_path)
 
     def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
-        """Run a command like the CDK, but report errors differently.
+        """Run a command, and yield its messages. Only the handling of ConnectorErrors differs from the CDK's method.
 
-        A check with an invalid configuration yields the status FAILED instead of raising. Other ConnectorErrors are
-        raised as AirbyteTracedException.
+        If a check raises a ConnectorError that Airbyte can show as a status, such as an invalid configuration, yields
+        the status FAILED. Converts all other ConnectorErrors to AirbyteTracedException.
         """
         try:
             yield from super().run_cmd(parsed_args)

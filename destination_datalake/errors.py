@@ -1,6 +1,7 @@
-"""Failures, as the Airbyte protocol reports them, and the exceptions that carry them.
+"""Failures with the fields of the Airbyte protocol, and the exceptions that contain them.
 
-Does not import the CDK, which would delay executors and the `spec` command by seconds.
+This module does not import the CDK (Airbyte's connector development kit). The import would delay executors and the
+`spec` command by seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ def quoted(name: str) -> str:
 
 
 def counted(number: int, noun: str, ending: str = "s") -> str:
-    """Return a number and its noun: `counted(2, "file")` is "2 files", `counted(1, "batch", "es")` is "1 batch"."""
+    """Return a number followed by a noun. The noun is in the plural unless the number is 1.
+
+    `ending` is the plural ending: `counted(2, "file")` is "2 files", and `counted(2, "batch", "es")` is "2 batches".
+    """
     return f"{number:,} {noun}{'' if number == 1 else ending}"
 
 
@@ -51,14 +55,14 @@ class MissingPermission:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure, as reported in a TRACE ERROR (protocol: AirbyteErrorTraceMessage).
+    """The content of a TRACE ERROR message (protocol: AirbyteErrorTraceMessage).
 
-    `message` tells the user the problem, the affected object, the cause and the remedy. `detail` is for the log.
-    `missing` is the denied permission, if a denial caused the failure. `type` indicates the remedy:
+    `message` describes the problem, the affected object, the cause and the remedy to the user. `detail` is for the log.
+    `missing` is the denied permission if AWS denied a request, or else None. `type` says who can correct the failure:
 
-    - config_error: the user changes the configuration.
-    - system_error: the developers change the software.
-    - transient_error: the sync is run again.
+    - config_error: the user, by changing the configuration.
+    - system_error: the developers, by changing the software.
+    - transient_error: nobody needs to; a later sync may succeed.
     """
 
     message: str
@@ -79,14 +83,18 @@ class Failure:
 
     @property
     def error_class(self) -> ErrorClass:
-        """The class of the failure: permissions if one is missing, settings for a config_error, otherwise internal."""
+        """The error's class.
+
+        insufficient_permissions if a permission is missing, invalid_settings for any other config_error, otherwise
+        internal.
+        """
         if self.missing is not None:
             return "insufficient_permissions"
         return "invalid_settings" if self.type == "config_error" else "internal"
 
 
 class ConnectorError(Exception):
-    """Raised for an error with a known cause. `failure` describes it, and `str` returns its message."""
+    """Raised for an error with a known cause. `failure` describes the error. `str` returns the failure's message."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)

@@ -1,6 +1,7 @@
 """Load the native library, which is compiled from `native/*.c` when the connector is installed.
 
-It contains fast versions of Python functions. If it cannot be loaded, callers use the Python functions.
+The library contains fast versions of some Python functions. If the library cannot be loaded, callers use the Python
+functions instead.
 """
 
 from __future__ import annotations

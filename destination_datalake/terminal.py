@@ -1,4 +1,4 @@
-"""Tools for the interactive commands: parse options, read the configuration, start Spark on demand, print tables.
+"""Functions for the interactive commands: parse options, read the configuration, start Spark on demand, print tables.
 
 The commands that Airbyte runs write protocol messages instead (`cli`, `protocol.stdout`).
 """
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
 
 _WIDE = 200
-"""The assumed width of output that is not written to a terminal, in characters."""
+"""The width, in characters, that output is fitted to if stdout is not a terminal."""
 
 _NARROW = 20
-"""The smallest width to which columns of long text are reduced, in characters."""
+"""The smallest width, in characters, to which columns of long text are reduced."""
 
 _UNLIMITED = 1_000_000
 _INDENT = 4
@@ -94,7 +94,8 @@ def number(text: str) -> int:
 def terminable(spark: Engine | None = None) -> Iterator[Termination]:
     """Handle SIGTERM during the `with` block, and yield the handler.
 
-    Afterwards, restores the previous handler. Also stops `spark`, if given, which may still be starting.
+    At the end of the block, restores the previous handler. If `spark` is given, also stops Spark, even if Spark is
+    still starting.
     """
     termination = Termination()
     try:
@@ -109,7 +110,7 @@ def terminable(spark: Engine | None = None) -> Iterator[Termination]:
 def engine_on_demand(config: Config, spark: Engine | None = None) -> Iterator[Callable[[], Engine]]:
     """Yield a function that returns the Spark engine: `spark` if given, otherwise a new engine.
 
-    The first call starts the new engine. The engine is stopped at the end of the `with` block.
+    The first call starts the new engine, and the end of the `with` block stops the new engine. `spark` is not stopped.
     """
     started: list[Engine] = []
 
@@ -254,17 +255,17 @@ def _print_list(rows: Table, console: Console) -> None:
 
 
 def write(line: str) -> None:
-    """Write a line to stdout. Secrets are masked."""
+    """Write a line to stdout, with each secret replaced by `****`."""
     put(sys.stdout, mask_secrets(line))
 
 
 def note(line: str) -> None:
-    """Write a line to stderr. Secrets are masked."""
+    """Write a line to stderr, with each secret replaced by `****`."""
     put(sys.stderr, mask_secrets(line))
 
 
 def put(out: TextIO, line: str) -> None:
-    """Write a line in UTF-8, whatever the locale. Secrets are not masked.
+    """Write a line to `out` in UTF-8, whatever the locale. This function does not mask secrets.
 
     Raises SystemExit with code 141 if the reader, such as `head`, has closed the pipe.
     """
@@ -276,6 +277,9 @@ def put(out: TextIO, line: str) -> None:
 
 
 def leave_pipe(descriptor: int) -> NoReturn:
-    """Raise SystemExit with code 141, after redirecting `descriptor` to /dev/null, where Python flushes the rest."""
+    """Redirect `descriptor` to /dev/null, and raise SystemExit with code 141.
+
+    Python flushes its buffers when it exits. Without the redirection, this flush would fail on the closed pipe.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     raise SystemExit(EXIT_PIPE_CLOSED)

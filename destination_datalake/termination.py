@@ -1,4 +1,4 @@
-"""Handle SIGTERM. A sync then commits the received records, emits their states, and exits with code 143."""
+"""Handle SIGTERM. After SIGTERM, a sync commits the received records, emits their states, and exits with code 143."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Termination:
             return  # The pipe is full of earlier requests.
 
     def on_request(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when termination is requested. If it was already requested, call `callback` now.
+        """Call `callback` when termination is requested. If termination was already requested, call `callback` now.
 
         The callback may run in a signal handler, so it must not use locks or I/O.
         """

@@ -1,7 +1,8 @@
 """Describe unexpected errors, and detect exhausted memory, threads and file descriptors.
 
-Any operation can fail when a resource is exhausted, so every failure is checked for exhaustion first. Otherwise, a
-failed start of Java would be reported as a missing Java, and a failed read as a corrupt file.
+Any operation can fail when a resource is exhausted, so callers check a failure for exhaustion before they look for
+other causes. Otherwise, they would report a failed start of Java as a missing Java, and a failed read as a corrupt
+file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 MiB = 1024 * 1024
 
 REPORT_ERROR = "Report this error, with the log, to the maintainers of the connector."
-"""The remedy of unexpected errors."""
+"""The last sentence of messages about unexpected errors: the advice to the user."""
 
 
 def unforeseen(message: str, error: BaseException) -> Failure:
@@ -36,9 +37,9 @@ def unforeseen(message: str, error: BaseException) -> Failure:
 
 
 def described(error: BaseException) -> str:
-    """Return an error's type and, if the operating system, DuckDB or Arrow wrote it, its text.
+    """Return the type of an error and, if the error is from the operating system, DuckDB or Arrow, its text.
 
-    Values of records are removed from the text.
+    Removes from the text anything that could be a value of a record.
     """
     name, library = type(error).__name__, type(error).__module__.partition(".")[0]
     if isinstance(error, OSError) and error.strerror:
@@ -63,8 +64,8 @@ def trace_of(error: BaseException) -> str:
 
 
 _ABOUT_VALUES = frozenset({"DataError", "IntegrityError"})
-"""DuckDB's errors about invalid values. Their texts are not reported, because they contain the values without quotes.
-"""
+"""DuckDB's errors about invalid values. The connector does not report the texts of these errors, because the texts
+contain the values without quotes."""
 
 _VALUES = (
     re.compile(r"(?<=nput: ).*"),
@@ -75,9 +76,10 @@ _MAX_LENGTH = 300
 
 
 def exhaustion(error: BaseException | None, text: str = "") -> str | None:
-    """Return a message that names the exhausted resource, its limits and the remedy, or None if none is exhausted.
+    """Return a message that names the exhausted resource, its limits and the remedy.
 
-    Searches the types, error numbers and texts of `error` and its causes, and `text`, the output of a process.
+    Returns None if no resource is exhausted. Searches the types, error numbers and texts of `error` and of its causes.
+    Also searches `text`, which may be the output of a process.
     """
     causes = list(_causes(error))
     # Several resources can match. For example, a JVM that fails to create a thread also reports a lack of memory.
@@ -93,10 +95,10 @@ def exhaustion(error: BaseException | None, text: str = "") -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """A resource that can be exhausted: how to recognise its exhaustion, its current limits, and the remedy.
+    """A resource that can be exhausted, such as memory.
 
-    `numbers` are error numbers of the operating system, and `texts` matches error texts. `limits` yields the limits as
-    phrases.
+    The operating system's error numbers in `numbers`, and texts that match `texts`, show that the resource is
+    exhausted. `limits` yields the current limits as phrases. `remedy` is the advice to the user.
     """
 
     name: str
@@ -122,7 +124,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        # Suppressed contexts are skipped: an EAGAIN among them may come from a pipe, not from a lack of threads.
+        # Skip suppressed contexts, because an EAGAIN among them may come from a pipe, not from a lack of threads.
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
@@ -157,9 +159,10 @@ def _process_limit(kind: int, name: str, unit: int, suffix: str) -> Iterator[str
 
 
 def _number(v2: str, v1: str) -> int | None:
-    """Return a limit or count of this process's control group, or None if it does not exist or sets no limit.
+    """Return a limit or count of this process's control group.
 
-    `v2` and `v1` are the names of its files in cgroup versions 2 and 1, relative to /sys/fs/cgroup.
+    Returns None if the number does not exist, or is a limit that the machine's memory cannot reach. `v2` and `v1` name
+    the number's file in cgroup versions 2 and 1, relative to /sys/fs/cgroup.
     """
     for name in (v2, v1):
         with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,7 @@
-"""The command `write`: read the configuration and the catalog, start Spark, and run one sync. Does not use the CDK."""
+"""The command `write`: read the configuration and the catalog, start Spark, and run one sync.
+
+This module does not use the CDK (Airbyte's connector development kit).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def run_write(
     """
     from destination_datalake.sync.conductor import run_sync
 
-    # Imported modules are never freed, so the garbage collector need not scan them again while records are read.
+    # Imported modules are never freed, so exclude them from the scans of the garbage collector during the sync.
     gc.freeze()
     catalog = read_object(catalog_path, "configured catalog")
     config = parse_options(options, _logger)
@@ -50,7 +53,7 @@ def run_write(
 
 
 def read_options(path: str) -> dict[str, Any]:
-    """Read a configuration file, and return its options, normalised. Their secrets are masked in all later output.
+    """Return the options in a configuration file, normalised. All later output masks the secrets among these options.
 
     Raises ConfigError with one line per invalid option.
     """
