@@ -320,7 +320,10 @@ def count_calls(session: Session) -> None:
 
 
 def take_usage() -> Usage:
-    """Return what this process has used since the last call, or since its start. Resets the counts."""
+    """Return this process's usage since the last call, or since the process started. Resets the counts.
+
+    `peak_bytes` is always the maximum since the process started.
+    """
     global _reported_cpu_seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     with _usage_lock:
@@ -362,7 +365,7 @@ class AccessKeys:
     def from_credentials(cls, credentials: Credentials) -> Self:
         """Return the current keys of `credentials`, which `AwsAccess.delegable_credentials` has returned.
 
-        Registers them as secrets. Raises errors of renewing the credentials.
+        Registers the keys as secrets. Raises errors from renewing the credentials.
         """
         frozen = credentials.get_frozen_credentials()
         keys = cls(str(frozen.access_key), str(frozen.secret_key), str(frozen.token))
