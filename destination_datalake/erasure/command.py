@@ -162,8 +162,11 @@ def encrypting(config: Config) -> Config:
     """Return the configuration with Spark's encryption of local files enabled, unless `spark.conf` disables it.
 
     Spark writes the IDs that it broadcasts to local files. If a process is killed, these files remain, but nobody can
-    decrypt them: their key exists only in the memory of Spark's processes.
+    decrypt them: their key exists only in the memory of Spark's processes. A Spark Connect server accepts this property
+    only at its own start, so for `spark.remote`, return the configuration unchanged.
     """
+    if config.spark.is_connect:
+        return config
     conf = {"spark.io.encryption.enabled": "true", **config.spark.conf}
     return config.model_copy(update={"spark": config.spark.model_copy(update={"conf": conf})})
 

@@ -212,7 +212,7 @@ ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order
             {"format": {"format_type": "JSONL"}},
             [APPENDED | {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}],
             [
-                "orders has the destination sync mode append_dedup",
+                "orders uses the destination sync mode append_dedup",
                 "Set table_type to ICEBERG and format_type to Parquet",
             ],
             id="deduplication in a Hive table",
