@@ -90,8 +90,8 @@ def kept_or_on_record(column_type: ColumnType, text: str, floats: Floats) -> Non
 PROMISE = (
     "A `number` becomes the nearest IEEE 754 double, as in JSON parsers. A double that was sent with 17 significant "
     "digits keeps its value. Integers are exact. With `numeric_types: decimal`, numbers are exact too. A number beyond "
-    "the range of a double becomes null, with an entry in `_airbyte_meta.changes` and a reject. A number whose absolute "
-    "value is below the smallest double becomes zero."
+    "the range of a double becomes null, with an entry in `_airbyte_meta.changes` and a reject. A number whose "
+    "absolute value is below the smallest double becomes zero."
 )
 
 _digits = st.integers(0, 10**25).map(str)
