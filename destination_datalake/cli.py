@@ -320,9 +320,9 @@ def _failure(error: BaseException) -> Failure:
     if isinstance(error, ConnectorError):
         return error.failure
     if (exhausted := exhaustion(error)) is not None:
-        return Failure(exhausted, trace_of(error), "transient_error")
+        return Failure(exhausted, described(error), "transient_error")
     message = f"The command failed with an unexpected {described(error)}. {REPORT_ERROR}"
-    return Failure(message, trace_of(error), "system_error")
+    return Failure(message, described(error), "system_error")
 
 
 if __name__ == "__main__":

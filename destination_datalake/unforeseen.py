@@ -39,11 +39,14 @@ def unforeseen(message: str, error: BaseException) -> Failure:
 def described(error: BaseException) -> str:
     """Return the type of an error and, if the error is from the operating system, DuckDB or Arrow, its text.
 
-    Removes from the text anything that could be a value of a record.
+    Removes from the text anything that could be a value of a record. For an error of AWS, returns the type and the code
+    (botocore: `ClientError.response`), because the text may quote a name or value.
     """
     name, library = type(error).__name__, type(error).__module__.partition(".")[0]
     if isinstance(error, OSError) and error.strerror:
         return f"{name} ({error.strerror})"
+    if library == "botocore" and (response := getattr(error, "response", None)) is not None:
+        return f"{name} ({response.get('Error', {}).get('Code', 'no code')})"
     families = {base.__name__ for base in type(error).__mro__}
     if library not in ("duckdb", "_duckdb", "pyarrow") or not families.isdisjoint(_ABOUT_VALUES):
         return name

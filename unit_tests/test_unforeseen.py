@@ -10,6 +10,7 @@ import sys
 import duckdb
 import pyarrow as pa
 import pytest
+from botocore.exceptions import ClientError
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
@@ -137,6 +138,7 @@ except SparkFailed as error:
         ),
         (pa.ArrowInvalid("Integer value 42 not in range"), "ArrowInvalid (Integer value … not in range)"),
         (FileNotFoundError(errno.ENOENT, "No such file", "/Ann"), "FileNotFoundError (No such file)"),
+        (ClientError({"Error": {"Code": "Throttled", "Message": "Ann"}}, "PutObject"), "ClientError (Throttled)"),
         (ValueError("Ann"), "ValueError"),
         (KeyError("Ann"), "KeyError"),
     ],

@@ -128,12 +128,12 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
         case RewriteFailed(failure=failure):
             return failure
         case ConnectorError(failure=failure):
-            return replace(failure, detail=trace)
+            return replace(failure, detail=f"{failure.detail}\n{trace}")
         case TableBusy() | CommitStateUnknown():
             return Failure(str(error), trace, "transient_error")
     if (of_aws := explain(error, doing=doing, resource=f"stream {stream}")) is not None:
         return replace(of_aws, detail=f"{of_aws.detail}\n{trace}")
-    return replace(unforeseen(f"Cannot {doing} stream {stream}", error), detail=trace)
+    return unforeseen(f"Cannot {doing} stream {stream}", error)
 
 
 def reading_failed(error: MalformedLine | UnexpectedMessage | InputUnreadable | DiskFailed) -> Failure:
@@ -184,8 +184,7 @@ def states_not_written(error: Exception) -> Failure:
 def unexpected(doing: str, error: BaseException) -> Failure:
     """Return the sync's failure for an unexpected exception. `doing` is a verb phrase for "Cannot {doing}"."""
     failure = unforeseen(f"Cannot {doing}", error)
-    message = f"{failure.message} The next sync continues from the last released state."
-    return Failure(message, trace_of(error), failure.type)
+    return replace(failure, message=f"{failure.message} The next sync continues from the last released state.")
 
 
 # --- Missing records at the end ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import os
 import pyarrow as pa
 import pytest
 
-from destination_datalake.errors import Failure, MissingPermission
+from destination_datalake.errors import ConnectorError, Failure, MissingPermission
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.sync.outcome import SyncOutcome, failure_of, unexpected
@@ -70,6 +70,17 @@ def test_a_failure_contains_the_stack_and_no_text_that_may_quote_a_record() -> N
         assert "alice" not in f"{failed.message}{failed.detail}"
         assert "test_outcome.py" in failed.detail
         assert "ArrowInvalid" in failed.detail
+
+
+def test_a_failure_that_an_error_carries_keeps_its_detail_before_the_stack() -> None:
+    try:
+        raise ConnectorError(Failure("Cannot write.", "AccessDenied: no access", "config_error"))
+    except ConnectorError as error:
+        failed = failure_of(error, A, "commit to")
+
+    assert failed.message == "Cannot write."
+    assert failed.detail.startswith("AccessDenied: no access\n")
+    assert "test_outcome.py" in failed.detail
 
 
 def test_the_first_failure_of_a_stream_and_of_the_sync_is_reported() -> None:
