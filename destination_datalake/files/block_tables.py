@@ -91,6 +91,11 @@ def new_first_id(ingest_order: IngestOrder) -> bytes:
     return bytes(octets)
 
 
+def parse_ingest_order(row_id: str) -> IngestOrder:
+    """Return the unit's position in the order of arrival from a row ID or its first digits (see `new_first_id`)."""
+    return IngestOrder(int(row_id[:8] + row_id[9:13], 16), int(row_id[15:18], 16))
+
+
 def _constant(value: int | None, rows: int) -> pa.Array[Any]:
     return pa.nulls(rows, pa.int64()) if value is None else pa.array(np.full(rows, value, np.int64))
 

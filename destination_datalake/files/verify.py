@@ -27,6 +27,7 @@ from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import MAX_MEMBER_BYTES, S3Address, is_missing
+from destination_datalake.files.block_tables import parse_ingest_order
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import field_id, has_field_ids
 from destination_datalake.files.plan import (
@@ -143,10 +144,10 @@ def _start_of_sync(uri: str, units: Set[str]) -> tuple[int | None, tuple[str, ..
     match = _NAME.fullmatch(uri.rpartition("/")[2])
     if match is None or not units:
         return None, ()
-    if {int(unit[15:18], 16) for unit in units} != {int(match["part"])} or len(units) > 1:
+    order = parse_ingest_order(next(iter(units)))
+    if len(units) > 1 or order.part != int(match["part"]):
         return None, ("contains row IDs of a different batch than its name, so the file was replaced",)
-    [unit] = units
-    return int(unit[:8] + unit[9:13], 16) - int(match["batch"]), ()
+    return order.milliseconds - int(match["batch"]), ()
 
 
 def _add_units(ids: Any, units: set[str]) -> None:

@@ -122,7 +122,7 @@ class SyncStarts:
     def add(self, file: VerifiedFile) -> None:
         """Count a file for the sync in its name. Skip files whose start is unknown."""
         if file.started is not None:
-            run = file.uri.rpartition("/")[2].partition("-")[0]
+            run = run_of(file.uri)
             self._starts.setdefault(run, Counter())[file.started] += 1
             self._uris.setdefault((run, file.started), file.uri)
 
@@ -143,6 +143,11 @@ class SyncStarts:
                 if start != most or not first <= start <= last:
                     problem = f"contains row IDs that do not belong to run {run} in its name, so the file was replaced"
                     yield Finding(self._uris[run, start], problem)
+
+
+def run_of(uri: str) -> str:
+    """Return the ID of the sync that wrote a file, with which the file's name begins (see `EncodeUnit.name`)."""
+    return uri.rpartition("/")[2].partition("-")[0]
 
 
 def total(results: Iterable[VerifiedFile], into: dict[str, Total]) -> None:

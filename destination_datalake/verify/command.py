@@ -35,6 +35,7 @@ from destination_datalake.tables.verification import (
     SyncStarts,
     Total,
     VerifiedTable,
+    run_of,
     total,
     unreadable,
 )
@@ -267,8 +268,7 @@ def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
         report = _REPORT.decode(content)
         rows: Counter[str] = Counter()
         for object_ in (object_ for target in report.places for object_ in target.objects):
-            run = object_.uri.rpartition("/")[2].partition("-")[0]  # File names begin with the run ID.
-            rows[run] += max(0, object_.rows_removed)
+            rows[run_of(object_.uri)] += max(0, object_.rows_removed)
         yield _Erasure(request.tables.keys(), finished, rows)
 
 

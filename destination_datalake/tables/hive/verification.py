@@ -26,7 +26,7 @@ from destination_datalake.tables.hive.content import PendingOverwrite, folders_i
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.partitions import RegisteredPartitions, StalePartitions
 from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
-from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable
+from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable, run_of
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -94,7 +94,7 @@ class VerifiedHive(VerifiedTable):
                 if self._folders.is_created_by_connector(folder) and not name.endswith(_ENDINGS[kind]):
                     self.problems.append(Finding(uri, "is not a data file of the table, but engines read it as one"))
                     continue
-                run = name.partition("-")[0]
+                run = run_of(uri)
                 group = run if run in self._runs else _UNREPORTED_GROUP
                 if group == _UNREPORTED_GROUP:
                     self._newest_unreported = max(self._newest_unreported, listed["LastModified"])

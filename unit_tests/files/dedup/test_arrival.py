@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment
-from destination_datalake.files.block_tables import new_first_id, row_ids
+from destination_datalake.files.block_tables import new_first_id, parse_ingest_order, row_ids
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import (
     MIN_TASK_BYTES,
@@ -126,6 +126,7 @@ def test_raw_ids_are_uuids_of_version_7_with_batch_part_and_line(milliseconds: i
     assert str(id_) == text
     assert (id_.version, id_.variant) == (7, uuid.RFC_4122)
     assert (id_.int >> 80, id_.int >> 64 & 0xFFF, id_.int & 0xFFFFFFFF) == (milliseconds, part, place)
+    assert parse_ingest_order(text) == IngestOrder(milliseconds, part)
 
 
 def test_attempts_at_a_unit_have_raw_ids_of_their_own() -> None:
