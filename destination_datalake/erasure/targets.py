@@ -235,7 +235,7 @@ class TargetVersions(Objects):
                 yield _Hit(result.object, -1, f"a noncurrent version that cannot be read: {message}", message)
             elif result.found:
                 yield _Hit(result.object, result.found)
-        for stored, is_readable in [*self._origin.revealing(self._versions())]:
+        for stored, is_readable in self._origin.revealing(self._versions()):
             if is_readable:
                 yield _Hit(stored, -1, "a noncurrent version of metadata that contains an ID")
             else:

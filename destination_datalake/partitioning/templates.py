@@ -115,8 +115,8 @@ def _check_root(root: str) -> None:
             "must contain {database} or {namespace}, and {table} or {stream}, because every table requires its own "
             "folder. Use for example {database}/{table}/{year}/{month}/{day}"
         )
-    placed, misplaced = ([name for name in names if (name in NAMES) is known] for known in (True, False))
-    if misplaced:
+    if misplaced := [name for name in names if name not in NAMES]:
+        placed = [name for name in names if name in NAMES]
         raise InvalidTemplate(
             f"contains {{{misplaced[0]}}} in or before the folder with {{{placed[-1]}}}, so a table would have several "
             "folders. Place the folders with dates and partition keys after the folders with names"
