@@ -110,7 +110,7 @@ def instructions(dockerfile: str) -> Iterator[tuple[str, str]]:
 
 
 def _filled_in(text: str, known: Mapping[str, str]) -> str:
-    return re.sub(r"\$\{(\w+)\}", lambda found: known[found[1]], text)
+    return re.sub(r"\$\{(\w+)\}", lambda variable: known[variable[1]], text)
 
 
 def _bootstrap(base: Path) -> None:
@@ -152,12 +152,12 @@ def _copy(words: Sequence[str], stage: Stage, stages: Mapping[str, Stage]) -> No
     inside = target if target.startswith("/") else os.path.join(stage.workdir, target)  # noqa: PTH118
     place = stage.root / inside.lstrip("/")
     for name in names:
-        found = source / name.lstrip("/")
-        if found.is_dir():
+        path = source / name.lstrip("/")
+        if path.is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "*.so") if source == PROJECT else None
-            shutil.copytree(found, place, symlinks=True, dirs_exist_ok=True, ignore=ignored)
+            shutil.copytree(path, place, symlinks=True, dirs_exist_ok=True, ignore=ignored)
         else:
-            shutil.copy2(found, place)
+            shutil.copy2(path, place)
 
 
 def _inherited() -> Mapping[str, str]:

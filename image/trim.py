@@ -24,10 +24,10 @@ def trim(packages: Path) -> int:
     """Remove what the list names; return its size in bytes. Raises SystemExit for a pattern that matches nothing."""
     freed = 0
     for pattern in patterns():
-        found = sorted(packages.glob(pattern))
-        if not found:
+        matches = sorted(packages.glob(pattern))
+        if not matches:
             raise SystemExit(f"{LIST}: no file matches {pattern}")
-        for path in found:
+        for path in matches:
             # Other matches may have been in a folder that was just removed.
             if path.is_dir():
                 freed += sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -57,4 +57,4 @@ def test_syncs_continue_a_table_from_the_snapshot_that_it_was_rolled_back_to(
     orders.sync(4, LATER)
     assert orders.names() == orders.mode.after_fourth
     problems = Verifying(launch, tmp_path).problems(orders.warehouse.config(), "--stream", "orders")
-    assert ["was rolled back by another writer" in problem["what"] for problem in problems] == [True], problems
+    assert ["was rolled back by another writer" in problem["description"] for problem in problems] == [True], problems

@@ -59,9 +59,9 @@ def _metadata(count: int) -> Sequence[pa.Array[Any]]:
     ids = _texts(np.concatenate([np.tile(prefix, (count, 1)), counters], axis=1))
     extracted = (np.arange(count) + FIRST_EMITTED_AT) * 1000 - DAY
     no_changes = pa.array([[]], pa.list_(arrow_type(CHANGE))).take(np.zeros(count, np.int64))
-    ones = pa.array(np.ones(count, np.int64))
-    meta = pa.StructArray.from_arrays([ones, no_changes], ["sync_id", "changes"])
-    return [ids, pa.array(extracted, pa.timestamp("us", tz="UTC")), meta, ones]
+    sync_ids = pa.array(np.ones(count, np.int64))
+    meta = pa.StructArray.from_arrays([sync_ids, no_changes], ["sync_id", "changes"])
+    return [ids, pa.array(extracted, pa.timestamp("us", tz="UTC")), meta, sync_ids]
 
 
 def _texts(characters: NDArray[np.uint8]) -> pa.StringArray:

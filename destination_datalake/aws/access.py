@@ -92,8 +92,10 @@ def mask_secrets(text: str) -> str:
 
 
 def _mask_url(match: re.Match[str]) -> str:
-    scheme, rest = match.groups()
-    _, at, address = rest.rpartition("@")  # Passwords that are not percent-encoded may contain `/`, `?`, `#` and `@`.
+    scheme, remainder = match.groups()
+    _, at, address = remainder.rpartition(
+        "@"
+    )  # Passwords that are not percent-encoded may contain `/`, `?`, `#` and `@`.
     user = _MASK if at else ""
     return scheme + user + at + _QUERY.sub(lambda query: _PARAMETER.sub(rf"\g<1>\g<2>{_MASK}", query[0]), address)
 

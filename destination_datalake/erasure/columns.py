@@ -52,7 +52,7 @@ class TableColumns:
         return bool(self.present or self.archived)
 
     @classmethod
-    def of(cls, table: TableName, request: Request) -> TableColumns:
+    def load(cls, table: TableName, request: Request) -> TableColumns:
         """Read the columns of a table from the catalog and the archive.
 
         Raises AWS errors, and ConfigError if an archived stream configuration is not valid.
@@ -111,7 +111,7 @@ def redirected_columns(table: TableName, request: Request) -> list[str]:
     If the request's column is a nested field, returns the paths of the corresponding nested fields. Raises AWS errors.
     """
     first, *nested = request.column.split(".")
-    columns = TableColumns.of(table, request).present
+    columns = TableColumns.load(table, request).present
     return [
         ".".join((column.name, *nested))
         for column in columns

@@ -59,7 +59,7 @@ class IdsFile:
         Raises ConfigError if the type cannot represent an ID exactly, or if it cannot have IDs. `column` is for the
         message.
         """
-        return Ids.of(pa.concat_arrays([pa.array([], type_), *self._typed(type_, column)]))
+        return Ids.from_array(pa.concat_arrays([pa.array([], type_), *self._typed(type_, column)]))
 
     def representable(self, type_: pa.DataType, column: str) -> Ids:
         """Return the IDs that the Arrow type `type_` can represent exactly, as values of this type.
@@ -73,7 +73,7 @@ class IdsFile:
             is_exact = _all_exact(parse, texts, type_)
             blocks = [texts] if is_exact else [texts.slice(index, 1) for index in range(len(texts))]
             values += [parse(block, type_)[0] for block in blocks if _all_exact(parse, block, type_)]
-        return Ids.of(pa.concat_arrays(values))
+        return Ids.from_array(pa.concat_arrays(values))
 
     def values(self, type_: pa.DataType, column: str) -> list[Any]:
         """Return the IDs as Python values, which need much more memory than Arrow values.

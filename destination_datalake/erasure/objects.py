@@ -58,7 +58,7 @@ class _Search:
             self.failed.append(result)
             return
         self.was_replaced |= result.is_gone
-        if result.found:
+        if result.matches:
             self.hits.add(result.object)
 
 
@@ -136,8 +136,8 @@ class Objects(ErasureTarget):
             search.add(result)
             if isinstance(result, NotErased):
                 yield ErasedObject(result.object.uri, -1, reason=f"cannot be read: {result.failure.message}")
-            elif result.found:
-                yield ErasedObject(result.object.uri, result.found)
+            elif result.matches:
+                yield ErasedObject(result.object.uri, result.matches)
         self._search = search
         yield from self.metadata()
 
@@ -260,8 +260,8 @@ class Objects(ErasureTarget):
 def _as_erased(result: Erased) -> ErasedObject:
     uri = result.object.uri
     if result.was_removed:
-        return ErasedObject(uri, result.found, result.found, "removed")
-    return ErasedObject(uri, result.found, result.found, "rewritten", (uri,))
+        return ErasedObject(uri, result.matches, result.matches, "removed")
+    return ErasedObject(uri, result.matches, result.matches, "rewritten", (uri,))
 
 
 def _as_left(result: NotErased) -> ErasedObject:

@@ -96,7 +96,7 @@ class HiveTarget(Objects):
 
     def columns(self) -> tuple[Field, ...]:
         """Return the column with its path in the table's rows, or an empty tuple if the table lacks the column."""
-        column = TableColumns.of(self.table, self.request).in_table(self.request.column)
+        column = TableColumns.load(self.table, self.request).in_table(self.request.column)
         return () if column is None else (column,)
 
     @property
@@ -108,9 +108,9 @@ class HiveTarget(Objects):
         """
         if (table_input := self._glue_table.find()) is not None:
             return outermost(self._folders(table_input))
-        former = _folders_after_drop(self.table, self.request)
-        separate = self._separate(former)
-        if skipped := former.difference(separate):
+        dropped = _folders_after_drop(self.table, self.request)
+        separate = self._separate(dropped)
+        if skipped := dropped.difference(separate):
             self.stats.note(
                 f"{self.name}: The table was dropped, and its folders {', '.join(sorted(skipped))} were skipped, "
                 "because another table uses them."

@@ -74,7 +74,7 @@ class _Records(Objects):
 
     def columns(self) -> tuple[Field, ...]:
         """Return the record fields that supply, or supplied in earlier syncs, the values of the column."""
-        fields = TableColumns.of(self.table, self.request).in_records(self.request.column)
+        fields = TableColumns.load(self.table, self.request).in_records(self.request.column)
         return with_zone_of(self.request.types.get(self.table), fields)
 
 
@@ -233,8 +233,8 @@ class TargetVersions(Objects):
             if isinstance(result, NotErased):
                 message = result.failure.message
                 yield _Hit(result.object, -1, f"a noncurrent version that cannot be read: {message}", message)
-            elif result.found:
-                yield _Hit(result.object, result.found)
+            elif result.matches:
+                yield _Hit(result.object, result.matches)
         for stored, is_readable in self._origin.revealing(self._versions()):
             if is_readable:
                 yield _Hit(stored, -1, "a noncurrent version of metadata that contains an ID")
@@ -686,7 +686,7 @@ def erasure_targets(request: Request, tables: Sequence[TableName]) -> Sequence[E
     for table in tables:
         entry = request.catalog.find(table)
         has_iceberg = request.config.table_type == "ICEBERG" if entry is None else is_iceberg(entry)
-        if entry is None and not TableColumns.of(table, request).are_known:
+        if entry is None and not TableColumns.load(table, request).are_known:
             folders = unused_folders(request.catalog, table.database, table_folders(request.config, table))
             archive, rejects = Archive(request, table), Rejects(request, table)
             days = {group[0].uri.rpartition("/")[0] for group in archive.groups()}

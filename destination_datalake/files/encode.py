@@ -65,7 +65,7 @@ def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     archived_ids = (segment.first_id for segment in unit.segments if segment.first_id is not None)
     first_id = next(archived_ids, None) or new_first_id(unit.ingest_order)
     filters = [opened for rule in unit.filters if (opened := rule.open(plan.columns, s3)) is not None]
-    guard = KeyGuard.of(plan)
+    guard = KeyGuard.from_plan(plan)
     is_plain = plan.partitioning is None and plan.sort_order is None
     writer = RollingFileWriter if is_plain else PartitionedFileWriter
     s3_of_files = s3 if plan.vended_access is None else plan.vended_access.client("s3")
@@ -160,7 +160,7 @@ class KeyGuard:
         self._all = pa.array([*key, *may_be_truncated], pa.string())
 
     @classmethod
-    def of(cls, plan: FilePlan) -> Self | None:
+    def from_plan(cls, plan: FilePlan) -> Self | None:
         """Return the guard for a plan, or None if the plan does not deduplicate rows."""
         dedup = plan.dedup
         if dedup is None:

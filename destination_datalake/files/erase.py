@@ -95,7 +95,7 @@ class EraseTask:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The result for one object. `found` is the number of matching rows or lines.
+    """The result for one object. `matches` is the number of matching rows or lines.
 
     If `was_written` is set, the task has erased these rows or lines. If `was_removed` is set, the task has deleted the
     object: a data file that contained only matching rows. If `is_gone` is set, another writer has deleted or replaced
@@ -103,7 +103,7 @@ class Erased:
     """
 
     object: StoredObject
-    found: int
+    matches: int
     was_written: bool = False
     was_removed: bool = False
     is_gone: bool = False
@@ -185,31 +185,31 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
     content = chain([first], pieces)
     upload = _upload_over(stored, s3) if task.write and stored.version is None else None
     output = GzipUpload(upload, MEMBER_BYTES) if upload is not None and is_gzip else upload
-    found, has_other_lines = 0, False
+    matches, has_other_lines = 0, False
     with rollback_on_error(*([] if upload is None else [upload.abort])):
         for lines in whole_lines(inflated(content) if is_gzip else content):
             kept, count = _without(lines, find, keeps_numbers=task.content == "archive")
-            found += count
+            matches += count
             has_other_lines |= bool(kept.strip())
             if output is not None:
                 output.write(kept)
         if upload is None or output is None:
-            return Erased(stored, found)
+            return Erased(stored, matches)
         # Objects of the archive and of the rejects are kept even if they become empty. The archive's index references
         # its objects.
-        is_removed = found > 0 and task.content == "rows" and not has_other_lines
-        if not found or is_removed:
+        is_removed = matches > 0 and task.content == "rows" and not has_other_lines
+        if not matches or is_removed:
             upload.abort()
-            return _remove(stored, found, s3) if is_removed else Erased(stored, 0)
+            return _remove(stored, matches, s3) if is_removed else Erased(stored, 0)
         output.close()
-    return Erased(stored, found, was_written=True)
+    return Erased(stored, matches, was_written=True)
 
 
-def _remove(stored: StoredObject, found: int, s3: S3Client) -> Erased:
+def _remove(stored: StoredObject, matches: int, s3: S3Client) -> Erased:
     """Delete an object that contains only matching rows, if the object has not changed since it was read."""
     address = S3Address.parse(stored.uri)
     s3.delete_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
-    return Erased(stored, found, was_written=True, was_removed=True)
+    return Erased(stored, matches, was_written=True, was_removed=True)
 
 
 def _upload_over(stored: StoredObject, s3: S3Client) -> Upload:
@@ -286,7 +286,7 @@ def _erase_rejects(group: Sequence[StoredObject], task: EraseTask, s3: S3Client)
     for first in first_passes:
         stored = _reload(first.object, s3) if first.was_written else first.object
         last = _erase_lines(stored, task, s3, dead.lines)
-        results.append(Erased(first.object, first.found + last.found, first.was_written or last.was_written))
+        results.append(Erased(first.object, first.matches + last.matches, first.was_written or last.was_written))
     return results
 
 
@@ -418,16 +418,16 @@ def _erase_parquet_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> 
     with StoredFile(source, s3) as content:
         file = OpenedFile(content)
         dead = _dead_rows(file, task)
-        found = int(np.count_nonzero(dead))
-        if not found or not task.write or stored.version is not None:
-            return Erased(stored, found)
+        matches = int(np.count_nonzero(dead))
+        if not matches or not task.write or stored.version is not None:
+            return Erased(stored, matches)
         if dead.all():
-            return _remove(stored, found, s3)
+            return _remove(stored, matches, s3)
         upload = _upload_over(stored, s3)
         with rollback_on_error(upload.abort):
             copy_rows(file, file.schema, dead, upload)
             upload.close()
-    return Erased(stored, found, was_written=True)
+    return Erased(stored, matches, was_written=True)
 
 
 def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:

@@ -51,7 +51,7 @@ class Ids:
         return Ids, (self.type, self.keys, self.ranges)
 
     @classmethod
-    def of(cls, values: pa.Array[Any]) -> Self:
+    def from_array(cls, values: pa.Array[Any]) -> Self:
         """Return the set of these IDs. The array must not contain nulls."""
         distinct = one_array(cast("Any", pc.unique(values)))
         return cls(values.type, canonical_keys(distinct), ranges_of(distinct) if len(distinct) else ())
@@ -121,7 +121,7 @@ def with_ids(
     Yield the results of `work`, then the positions of the IDs that matched.
     """
     yield from work(replace(task, ids=ids) for task in tasks)
-    yield RowSet.of(ids.matched)
+    yield RowSet.from_bitmap(ids.matched)
 
 
 def ranges_of(values: pa.Array[Any]) -> tuple[KeyBounds, ...]:
@@ -202,7 +202,7 @@ class HashedIds:
     digests: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, digests: bytes, salt: bytes) -> Self:
+    def from_digests(cls, digests: bytes, salt: bytes) -> Self:
         """Return the set of these hashes. `digests` contains the concatenated results of `digests_of` for this salt."""
         return cls(salt, np.unique(np.frombuffer(digests, _DIGEST)).tobytes())
 

@@ -247,7 +247,7 @@ def _leaves(type_: pa.DataType) -> list[str]:
     )
     paths = []
     for name, child in children:
-        paths += [f"{name}.{rest}" for rest in _leaves(child)] if pa.types.is_nested(child) else [name]
+        paths += [f"{name}.{path}" for path in _leaves(child)] if pa.types.is_nested(child) else [name]
     return paths
 
 

@@ -322,7 +322,7 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
                 is_suitable = has_field_ids(file.schema) or matches.all()
                 rows = BitMap(np.flatnonzero(matches).astype(np.uint32))
                 reason = None if is_suitable else _NO_FIELD_IDS
-                files[source.uri] = FileMatches(RowSet.of(rows), len(rows), reason, _raw_ids(file, rows))
+                files[source.uri] = FileMatches(RowSet.from_bitmap(rows), len(rows), reason, _raw_ids(file, rows))
     return ColumnMatches(files, tuple(missing), tuple(unreadable), searched)
 
 

@@ -80,7 +80,7 @@ class SuppressionRule:
                         "suppressed. Restore the object from a copy. To end the suppression instead, delete the "
                         "folder of this erasure request."
                     )
-                ids = HashedIds.of(content, self.salt)
+                ids = HashedIds.from_digests(content, self.salt)
         _recent[self.uri] = ids
         while len(_recent) > _MAX_RECENT:
             del _recent[next(iter(_recent))]

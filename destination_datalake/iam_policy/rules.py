@@ -166,7 +166,7 @@ Condition: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
 class Need(Enum):
     """The commands of the connector that need an action."""
 
-    BOTH = "syncs, `check`"
+    SYNC_AND_CHECK = "syncs, `check`"
     SYNC = "syncs"
     CHECK = "`check`"
     OPTIONAL = "`check`; optional"

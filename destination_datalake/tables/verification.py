@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A contradiction in a table. `where` is usually the URI of an object, and `what` is a clause about it."""
+    """A contradiction in a table. `location` is usually the URI of an object. `description` is a clause about it."""
 
-    where: str
-    what: str
+    location: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -313,7 +313,7 @@ def verify_table(
         if not changed:
             break
         # Files are immutable, so only files with problems must be read again.
-        suspects = {finding.where for finding in result.problems}
+        suspects = {finding.location for finding in result.problems}
     return first
 
 
@@ -361,7 +361,9 @@ def _show(results: Sequence[TableResult]) -> None:
         counts = (f"{result.files:,}", f"{result.rows:,}", f"{result.bytes / 1e6:,.1f}", f"{len(result.problems):,}")
         summary.add_row(terminal.text(result.table), terminal.coloured(outcome), *counts)
         for finding in result.problems[:_MAX_SHOWN]:
-            problems.add_row(terminal.text(result.table), terminal.text(finding.where), terminal.text(finding.what))
+            problems.add_row(
+                terminal.text(result.table), terminal.text(finding.location), terminal.text(finding.description)
+            )
     terminal.write_table(summary)
     if problems.row_count:
         terminal.write_table(problems)

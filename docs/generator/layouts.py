@@ -75,7 +75,7 @@ class Example:
     folders: PartitionFolders | None
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], stream: StreamId = PURCHASES) -> Example:
+    def from_options(cls, options: Mapping[str, Any], stream: StreamId = PURCHASES) -> Example:
         """Return the table of a stream whose cursor is `bought_at`."""
         config = Config.parse({**_OPTIONS, **options})
         naming = TableNaming.from_config(config)
@@ -109,7 +109,7 @@ def tree(name: str) -> str:
     options = TREES[name]
     paths = []
     for stream in _ROWS:
-        example = Example.of(options, stream)
+        example = Example.from_options(options, stream)
         # Contents of the layout `hive`, and all that replace others, are in folders of their own.
         content = "generation-0-…/" if "path_layout" not in options else ""
         paths += [f"{example.root}/{content}{folder}/….parquet" for folder in example.partitions(stream)]
@@ -141,7 +141,9 @@ def units() -> str:
         for partitioning, partition in preset.partitions.items():
             if not partition:
                 continue
-            example = Example.of({"path_layout": name, "partitioning": partitioning, "partition_source": "cursor"})
+            example = Example.from_options(
+                {"path_layout": name, "partitioning": partitioning, "partition_source": "cursor"}
+            )
             assert example.folders is not None
             texts = example.folders.texts([None] * len(example.folders.keys))
             nulls = NULL_PARTITION if {*texts} == {NULL_PARTITION} else example.folders.folder([None] * len(texts))
@@ -155,7 +157,7 @@ def hive_keys() -> str:
     """Return the partition keys of the layout `hive`."""
     rows = []
     for partitioning in (units for units, parts in PARTS.items() if parts):
-        example = Example.of({"partitioning": partitioning})
+        example = Example.from_options({"partitioning": partitioning})
         assert example.folders is not None
         keys = ", ".join(f"`{key.name}` {glue_type(key.type)}" for key in example.folders.keys)
         rows.append([code(partitioning), keys, code(example.partitions(PURCHASES)[0])])
@@ -185,9 +187,9 @@ def projections() -> str:
     """Return the parameters of partition projection for each kind of key."""
     rows = []
     for kind, partitioning, values in _PROJECTIONS:
-        folders = Example.of({"partitioning": partitioning, "catalog_partitions": "projection"}).folders
+        folders = Example.from_options({"partitioning": partitioning, "catalog_partitions": "projection"}).folders
         rows.append([kind, _parameters(folders, values)])
-    keyed = Example.of({"streams": _PARTITION_BY, "catalog_partitions": "projection"}).folders
+    keyed = Example.from_options({"streams": _PARTITION_BY, "catalog_partitions": "projection"}).folders
     rows.append(["values of a column", _parameters(keyed, [["DE"], ["FR"]])])
     many = [[f"{number:05}"] for number in range(50_000)]
     rows.append(["more values than fit into 256 KiB", _parameters(keyed, many)])

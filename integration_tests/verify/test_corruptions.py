@@ -140,20 +140,20 @@ def without_rows(lake: Lake, key: str) -> str:
 
 
 def other_file(lake: Lake, key: str) -> str:
-    [other] = {*lake.data_files(lake.database, "orders")} - {key}
-    return other
+    [other_key] = {*lake.data_files(lake.database, "orders")} - {key}
+    return other_key
 
 
 def with_rows_of_the_other_file(lake: Lake, key: str) -> str:
     """The other sync's file in its place, of the same size: zeros are between the rows and the footer."""
-    content, other = read(lake, key), read(lake, other_file(lake, key))
-    missing = len(content) - len(other)
+    content, replacement = read(lake, key), read(lake, other_file(lake, key))
+    missing = len(content) - len(replacement)
     if key.endswith(".jsonl"):
         assert missing == 0
-        return put(lake, key, other)
+        return put(lake, key, replacement)
     assert missing >= 0
-    footer = len(other) - 8 - int.from_bytes(other[-8:-4], "little")
-    return put(lake, key, other[:footer] + bytes(missing) + other[footer:])
+    footer = len(replacement) - 8 - int.from_bytes(replacement[-8:-4], "little")
+    return put(lake, key, replacement[:footer] + bytes(missing) + replacement[footer:])
 
 
 def rolled_back(lake: Lake, _: str) -> str:
@@ -335,8 +335,8 @@ def test_what_is_broken_of_an_iceberg_table_is_found(
     where = corrupt(lake, first)
 
     problems = verifying.problems(config)
-    assert any(re.search(description, problem["what"]) for problem in problems), problems
-    assert all(where in problem["where"] + problem["what"] for problem in problems), problems
+    assert any(re.search(description, problem["description"]) for problem in problems), problems
+    assert all(where in problem["location"] + problem["description"] for problem in problems), problems
 
 
 def ids_in(lake: Lake, key: str) -> list[int]:
@@ -358,11 +358,11 @@ def test_what_is_broken_of_a_hive_table_is_found(
     where = corrupt(lake, last_file(lake))
 
     problems = verifying.problems(config)
-    matches = [problem for problem in problems if re.search(description, problem["what"])]
+    matches = [problem for problem in problems if re.search(description, problem["description"])]
     # What is broken may be missed in the report besides.
-    assert all(problem in matches or "report records" in problem["what"] for problem in problems), problems
+    assert all(problem in matches or "report records" in problem["description"] for problem in problems), problems
     assert matches, problems
-    assert where in matches[0]["where"] or "report records" in matches[0]["what"]
+    assert where in matches[0]["location"] or "report records" in matches[0]["description"]
     assert "secret" not in str(problems)
 
 
@@ -381,7 +381,7 @@ def test_partitions_and_objects_that_do_not_agree_are_found(
     )
     lake.glue.delete_partition(**name, PartitionValues=partition["Values"])
 
-    problems = {problem["where"]: problem["what"] for problem in verifying.problems(config)}
+    problems = {problem["location"]: problem["description"] for problem in verifying.problems(config)}
 
     assert problems == {
         empty: "is registered as a partition but contains no objects",
@@ -436,7 +436,7 @@ def test_the_loss_of_an_overwrite_is_found_although_another_sync_followed(
     delete(lake, overwrite)
 
     [problem] = verifying.problems(warehouse.config())
-    assert re.search("contains 0 files with 0 rows of run .* records 1 files with 1 rows", problem["what"])
+    assert re.search("contains 0 files with 0 rows of run .* records 1 files with 1 rows", problem["description"])
 
 
 def test_all_other_tables_are_reported_if_one_is_broken(lake: Lake, platform: Platform, verifying: Verifying) -> None:

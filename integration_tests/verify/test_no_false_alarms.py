@@ -75,10 +75,13 @@ def test_erased_rows_are_no_alarm_and_other_missing_rows_are(
     [remaining_key] = lake.data_files(lake.database, "orders")
     lake.s3.delete_object(Bucket=lake.bucket, Key=remaining_key)
     [problem] = verifying.problems(warehouse.config())
-    assert "does not exist" in problem["what"] or "3 rows. At most 1 of these rows were erased later" in problem["what"]
+    assert (
+        "does not exist" in problem["description"]
+        or "3 rows. At most 1 of these rows were erased later" in problem["description"]
+    )
     lake.s3.put_object(Bucket=lake.bucket, Key="lake/_deletions/broken/request.json", Body=b"{")
     code, _, notes = verifying.run(warehouse.config(), "--all")
-    assert (code, "the ledger of erasures" in notes) == (int("does not exist" in problem["what"]), True)
+    assert (code, "the ledger of erasures" in notes) == (int("does not exist" in problem["description"]), True)
 
 
 @pytest.mark.slow

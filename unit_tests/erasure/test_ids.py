@@ -184,11 +184,11 @@ def test_a_row_group_between_two_ids_is_left_out(
 def test_hashes_with_a_salt_tell_who_is_left_out_and_are_no_ids(file: IdsFile) -> None:
     file.path.write_bytes(b"17\n18\n")
     salt = new_salt()
-    hashed = HashedIds.of(b"".join(file.digests(pa.int32(), "user_id", salt)), salt)
+    hashed = HashedIds.from_digests(b"".join(file.digests(pa.int32(), "user_id", salt)), salt)
 
     assert len(hashed) == 2
     assert hashed.contains(pa.array([18, 19, None, 17], pa.int64())).tolist() == [True, False, False, True]
     assert hashed.contains(pa.array(["17", "18"])).tolist() == [False, False]
     assert not HashedIds(new_salt(), hashed.digests).contains(pa.array([17])).any()
     assert digests_of(pa.array([17]), salt) != digests_of(pa.array([17]), new_salt())
-    assert not HashedIds.of(b"", salt).contains(pa.array([17])).any()
+    assert not HashedIds.from_digests(b"", salt).contains(pa.array([17])).any()

@@ -162,18 +162,20 @@ def test_rows_of_lines_beside_erased_ones_have_the_ids_that_they_had(
     assert isinstance(before, ArchivedLines)
     gone = StoredObject(before.uri, before.etag, before.size)
     column = Field("id", "id", Int32())
-    task = EraseTask(((gone,),), "archive", (column,), cloud.access, write=True, ids=Values.of(Int32(), *erased))
+    task = EraseTask(
+        ((gone,),), "archive", (column,), cloud.access, write=True, ids=Values.from_values(Int32(), *erased)
+    )
     [result] = erase([task])
     assert isinstance(result, Erased), result
     # The record that is refused for its time is found by its id as well.
-    assert result.found == sum(json.loads(line)["record"]["data"].get("id") in erased for line in lines)
+    assert result.matches == sum(json.loads(line)["record"]["data"].get("id") in erased for line in lines)
 
     replay = replayed(cloud, file)
 
     assert isinstance(first, Encoded)
     assert table(cloud, replay) == [row for row in table(cloud, first) if row["id"] not in erased]
-    assert replay.left_out == result.found
-    assert replay.counts.records == len(lines) - result.found
+    assert replay.left_out == result.matches
+    assert replay.counts.records == len(lines) - result.matches
     partial_replay = replayed(cloud, file, line_numbers=range(0, len(lines), 2))
     every_other = [row for row in table(cloud, replay) if int(row["_airbyte_raw_id"][-8:], 16) % 2 == 0]
     assert table(cloud, partial_replay) == every_other

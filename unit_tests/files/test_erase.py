@@ -23,7 +23,7 @@ from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.records.test_search import Values, line
 
 USER = Field("user_id", "user_id", Int64())
-SEVEN = Values.of(Int64(), 7)
+SEVEN = Values.from_values(Int64(), 7)
 
 
 def put(cloud: Cloud, key: str, body: bytes, **metadata: str) -> StoredObject:
@@ -50,7 +50,7 @@ def run(
 
 def counts(results: Sequence[EraseResult]) -> list[int]:
     assert all(isinstance(result, Erased) for result in results), results
-    return [result.found for result in results if isinstance(result, Erased)]
+    return [result.matches for result in results if isinstance(result, Erased)]
 
 
 # --- Lines of the archive -------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_erased_lines_are_not_found_again_and_other_ids_still_are(cloud: Cloud) 
     rewritten = stored(cloud, "a")
     assert run(cloud, "archive", [rewritten]) == [Erased(rewritten, 0)]
     assert cloud.objects() == once
-    assert counts(run(cloud, "archive", [rewritten], chosen=Values.of(Int64(), 2))) == [1]
+    assert counts(run(cloud, "archive", [rewritten], chosen=Values.from_values(Int64(), 2))) == [1]
     assert gzip.decompress(cloud.objects()["a"]) == b"\n" + LINES[1] + b"\n\n\n"
 
 
@@ -153,7 +153,7 @@ def test_what_cannot_be_read_fails_by_name_and_stops_no_other(cloud: Cloud, body
     assert failed.object == damaged
     assert f"whether s3://{BUCKET}/a contains rows" in failed.failure.message
     assert isinstance(done, Erased)
-    assert (done.found, cloud.objects()["a"], cloud.unfinished_uploads()) == (3, body, [])
+    assert (done.matches, cloud.objects()["a"], cloud.unfinished_uploads()) == (3, body, [])
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
@@ -380,7 +380,7 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_deleted(cloud: Cloud)
 @pytest.mark.parametrize(
     ("values", "column", "chosen", "count"),
     [
-        (pa.array(["7", "x"]), Field("v", "v", String()), Values.of(String(), "7"), 1),
+        (pa.array(["7", "x"]), Field("v", "v", String()), Values.from_values(String(), "7"), 1),
         (pa.array([7, 8], pa.int8()), Field("v", "v", Int64()), SEVEN, 1),
         (pa.array(["7", "8"]), Field("v", "v", Int64()), SEVEN, 1),
         (pa.array([{"id": 7}, None, {"id": None}]), Field("v", "Id", Int64(), ("V",)), SEVEN, 1),
@@ -425,7 +425,7 @@ def test_a_file_that_cannot_be_searched_fails_by_name(cloud: Cloud, body: bytes)
     ids=lambda parameter: str(parameter.type) if isinstance(parameter, pa.Array) else "",
 )
 def test_statistics_of_another_type_exclude_no_rows(cloud: Cloud, values: pa.Array[Any], type_: ColumnType) -> None:
-    ids = Ids.of(pa.array([7] if type_ == Int64() else ["7"]))
+    ids = Ids.from_array(pa.array([7] if type_ == Int64() else ["7"]))
     body = put(cloud, "a", parquet(pa.table({"user_id": values}), row_group_size=1))
 
     assert counts(run(cloud, "rows", [body], column=Field("user_id", "user_id", type_), chosen=ids, write=False)) == [1]
@@ -437,7 +437,7 @@ def test_statistics_of_ambiguous_columns_exclude_no_rows(cloud: Cloud, source: s
     column = Field(source, source, Int64(), () if source == "user.id" else ("user",))
     body = put(cloud, "a", parquet(table, row_group_size=1))
 
-    assert counts(run(cloud, "rows", [body], column=column, chosen=Ids.of(pa.array([7])), write=False)) == [1]
+    assert counts(run(cloud, "rows", [body], column=column, chosen=Ids.from_array(pa.array([7])), write=False)) == [1]
 
 
 def test_a_large_file_is_read_by_row_groups_and_written_in_parts(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:

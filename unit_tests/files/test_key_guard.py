@@ -99,7 +99,7 @@ def test_a_record_is_refused_if_its_key_was_changed_or_its_cursor_lost(kind: str
 
 
 def refusals(block: bytes) -> list[tuple[bytes, str, str]]:
-    keys = KeyGuard.of(plan())
+    keys = KeyGuard.from_plan(plan())
     assert keys is not None
     refused = [reject for decoded in BlockDecoder(READ).decode(block) for reject in keys.refuse(decoded).rejected]
     return [(reject.line, reject.reason, reject.message) for reject in refused]
@@ -141,7 +141,7 @@ def test_different_numbers_are_different_keys_or_rejects(type_: ColumnType, text
     lines = [b'{"type":"RECORD","record":{"stream":"s","data":{"n":%b},"emitted_at":1}}' % t.encode() for t in texts]
 
     # When they are read
-    keys = KeyGuard.of(given_plan)
+    keys = KeyGuard.from_plan(given_plan)
     assert keys is not None
     parts = [*map(keys.refuse, BlockDecoder(columns_to_read(given_plan)).decode(b"\n".join([*lines, b""])))]
 
@@ -159,11 +159,11 @@ def test_different_numbers_are_different_keys_or_rejects(type_: ColumnType, text
 
 
 def test_without_deduplication_nothing_is_guarded() -> None:
-    assert KeyGuard.of(plan(None)) is None
+    assert KeyGuard.from_plan(plan(None)) is None
 
 
 def test_without_a_cursor_only_keys_are_guarded() -> None:
-    keys = KeyGuard.of(plan(Deduplication(("id",))))
+    keys = KeyGuard.from_plan(plan(Deduplication(("id",))))
     assert keys is not None
 
     [decoded] = BlockDecoder(READ).decode(REFUSED["a cursor is nulled"] + REFUSED["a key is cut"])
@@ -176,7 +176,7 @@ def test_without_a_cursor_only_keys_are_guarded() -> None:
 @given(kinds=st.lists(st.sampled_from([*KEPT, *REFUSED]), max_size=30))
 def test_rejected_records_do_not_change_other_rows(kinds: list[str]) -> None:
     """Values, times, changes, lines and places."""
-    keys = KeyGuard.of(plan())
+    keys = KeyGuard.from_plan(plan())
     assert keys is not None
     lines = [{**KEPT, **REFUSED}[kind] for kind in kinds]
     kept = [number for number, kind in enumerate(kinds) if kind in KEPT]

@@ -190,7 +190,7 @@ def test_tasks_share_the_files(cloud: Cloud, files: int, tasks: int, sizes: Sequ
 
 
 def test_what_all_tasks_have_found_is_one() -> None:
-    first, second = RowSet.of(BitMap((1, 5))), RowSet.of(BitMap((0, 5)))
+    first, second = RowSet.from_bitmap(BitMap((1, 5))), RowSet.from_bitmap(BitMap((0, 5)))
 
     assert merge_row_ids([]) == TableRows({})
     assert merge_row_ids([RowIdMatches({"a": first}, 3), RowIdMatches({"b": first, "a": second}, 4)]) == TableRows(

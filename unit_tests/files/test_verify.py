@@ -262,17 +262,17 @@ def test_rows_of_syncs_without_the_source_of_a_key_belong_to_its_null_partition(
 ) -> None:
     by = PartitionField("c_key", ("c",), Identity())
     folders = PartitionFolders.hive([PartitionKey(by, Int32(), Int32())])
-    found = {}
+    results = {}
     for column in ("_airbyte_raw_id", "id"):
         content, _ = written(
             cloud, format, "UNCOMPRESSED" if format == "jsonl" else "SNAPPY", pa.table({column: ["a"]})
         )
         for value in ("8", NULL_PARTITION):
             expected = ExpectedPartition((by,), (value,), folders)
-            found[column, value] = verified(cloud, f"file.{format}", content, expected, None).problems
+            results[column, value] = verified(cloud, f"file.{format}", content, expected, None).problems
 
-    assert found.pop(("_airbyte_raw_id", "8")) == WRONG
-    assert {*found.values()} == {()}
+    assert results.pop(("_airbyte_raw_id", "8")) == WRONG
+    assert {*results.values()} == {()}
 
 
 def test_lines_without_the_key_or_with_values_of_another_type_are_no_alarm(cloud: Cloud) -> None:

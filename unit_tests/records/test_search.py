@@ -41,7 +41,7 @@ class Values:
     values: Any
 
     @classmethod
-    def of(cls, type_: ColumnType, *values: Any) -> Values:
+    def from_values(cls, type_: ColumnType, *values: Any) -> Values:
         return cls(pa.array(values, arrow_type(widest(type_))))
 
     def contains(self, values: Any, /) -> Any:
@@ -91,7 +91,7 @@ def test_a_value_is_found_in_every_form_that_its_column_takes(
     texts = [*sent, *elsewhere]
     lines = [line(f'{{"{USER}":{text}}}') for text in texts]
 
-    answer = matches(Field(USER, USER, type_), Values.of(type_, chosen), lines)
+    answer = matches(Field(USER, USER, type_), Values.from_values(type_, chosen), lines)
 
     assert dict(zip(texts, answer, strict=True)) == dict.fromkeys(sent, True) | dict.fromkeys(elsewhere, False)
 
@@ -103,7 +103,7 @@ def test_of_equal_keys_the_last_counts_and_escaped_ones_are_the_same() -> None:
         line('{"user\\u005fid":7}'),
         line('{"other":7}'),
     ]
-    assert matches(Field(USER, USER, Int64()), Values.of(Int64(), 7), lines) == [True, False, True, False]
+    assert matches(Field(USER, USER, Int64()), Values.from_values(Int64(), 7), lines) == [True, False, True, False]
 
 
 def test_a_field_of_an_object_is_found_by_its_path() -> None:
@@ -111,12 +111,12 @@ def test_a_field_of_an_object_is_found_by_its_path() -> None:
         line(text) for text in ('{"user":{"id":7}}', '{"id":7}', '{"user":{"id":8}}', '{"user":7}', '{"user":null}')
     ]
     column = Field("user_id", "id", Int64(), ("user",))
-    assert matches(column, Values.of(Int64(), 7), lines) == [True, False, False, False, False]
+    assert matches(column, Values.from_values(Int64(), 7), lines) == [True, False, False, False, False]
 
 
 def test_one_column_may_have_come_under_several_keys() -> None:
     text = b"".join(line(data) + b"\n" for data in ('{"userId":7}', '{"user_id":7}', '{"user_id":8}'))
-    search = RecordSearch((Field(USER, "userId", Int64()), Field(USER, USER, Int64())), Values.of(Int64(), 7))
+    search = RecordSearch((Field(USER, "userId", Int64()), Field(USER, USER, Int64())), Values.from_values(Int64(), 7))
     assert search.match_lines(text).tolist() == [True, True, False]
 
 
@@ -140,18 +140,18 @@ UNREADABLE = (
 def test_a_line_that_is_no_row_is_found_all_the_same(number: int) -> None:
     odd = UNREADABLE[number]
     lines = [line('{"user_id":1}'), odd, line('{"user_id":7}'), odd.replace(b"7", b"9")]
-    assert matches(Field(USER, USER, Int64()), Values.of(Int64(), 7), lines) == [False, True, True, False]
+    assert matches(Field(USER, USER, Int64()), Values.from_values(Int64(), 7), lines) == [False, True, True, False]
 
 
 def test_of_a_line_whose_data_can_be_read_the_other_values_do_not_count() -> None:
     lines = [line('{"user_id":1,"amount":7}', "1e30"), line('{"user":null,"amount":7}', "1e30")]
-    assert matches(Field(USER, USER, Int64()), Values.of(Int64(), 7), lines) == [False, False]
-    assert matches(Field(USER, "id", Int64(), ("user",)), Values.of(Int64(), 7), lines) == [False, False]
+    assert matches(Field(USER, USER, Int64()), Values.from_values(Int64(), 7), lines) == [False, False]
+    assert matches(Field(USER, "id", Int64(), ("user",)), Values.from_values(Int64(), 7), lines) == [False, False]
 
 
 def test_many_lines_are_looked_at_by_their_numbers() -> None:
     lines = [line(f'{{"user_id":{number if number % 3 else json.dumps(str(number))}}}') for number in range(5000)]
-    answer = matches(Field(USER, USER, Int64()), Values.of(Int64(), *range(0, 5000, 7)), lines)
+    answer = matches(Field(USER, USER, Int64()), Values.from_values(Int64(), *range(0, 5000, 7)), lines)
     assert np.flatnonzero(answer).tolist() == [*range(0, 5000, 7)]
 
 
@@ -203,4 +203,4 @@ def json_is_valid(text: str) -> bool:
 @pytest.mark.parametrize("type_", [Decimal(20, 2), Timestamp(zoned=True), Json()])
 def test_nothing_is_found_of_no_values(type_: ColumnType) -> None:
     lines = [line('{"user_id":1}'), line("{}"), line('{"user_id":{"a":1}}')]
-    assert matches(Field(USER, USER, type_), Values.of(type_), lines) == [False, False, False]
+    assert matches(Field(USER, USER, type_), Values.from_values(type_), lines) == [False, False, False]

@@ -91,7 +91,7 @@ def test_a_file_that_is_missing_is_found_although_the_table_changes(shop: Shop) 
 
     result = verified(shop, engine)
 
-    assert [(problem.where, problem.what) for problem in result.problems] == [
+    assert [(problem.location, problem.description) for problem in result.problems] == [
         (f"s3://{BUCKET}/{first}", "does not exist")
     ]
     assert engine.jobs == [2, 1], "only what was wrong is read again"
@@ -106,7 +106,7 @@ def test_rows_of_an_overwrite_that_is_not_published_are_verified(shop: Shop) -> 
 
     delete(shop, pending)
 
-    assert [problem.where for problem in verified(shop).problems] == [f"s3://{BUCKET}/{pending}"]
+    assert [problem.location for problem in verified(shop).problems] == [f"s3://{BUCKET}/{pending}"]
 
 
 def test_a_summary_that_counts_other_rows_than_its_manifests_is_found(shop: Shop) -> None:
@@ -120,7 +120,7 @@ def test_a_summary_that_counts_other_rows_than_its_manifests_is_found(shop: Shop
 
     [problem] = verified(shop).problems
 
-    assert problem.what == "contains 1 rows, but its summary records 7"
+    assert problem.description == "contains 1 rows, but its summary records 7"
 
 
 def test_a_table_whose_metadata_is_gone_is_a_problem_and_no_crash(shop: Shop) -> None:
@@ -131,8 +131,8 @@ def test_a_table_whose_metadata_is_gone_is_a_problem_and_no_crash(shop: Shop) ->
 
     [problem] = verified(shop).problems
 
-    assert problem.what.startswith("cannot be loaded: ")
-    assert location in problem.what
+    assert problem.description.startswith("cannot be loaded: ")
+    assert location in problem.description
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "http://169.254.169.254/latest"])
@@ -149,9 +149,9 @@ def test_command_reports_metadata_outside_s3_as_a_problem(
     out, errors = capsysbinary.readouterr()
     [table] = json.loads(out)["tables"]
     [problem] = table["problems"]
-    assert (code, table["table"], problem["where"]) == (1, str(shop.name()), location)
-    assert f"'{location}', which is not an S3 address." in problem["what"]
-    assert "Correct the table's metadata_location" in problem["what"]
+    assert (code, table["table"], problem["location"]) == (1, str(shop.name()), location)
+    assert f"'{location}', which is not an S3 address." in problem["description"]
+    assert "Correct the table's metadata_location" in problem["description"]
     assert b"Traceback" not in errors
 
 
@@ -185,7 +185,7 @@ def test_metadata_that_cannot_be_read_is_a_problem_that_names_the_object(
     problems = verified(shop).problems
 
     assert problems
-    assert all(broken in problem.where + problem.what for problem in problems), problems
+    assert all(broken in problem.location + problem.description for problem in problems), problems
 
 
 def test_a_metadata_location_that_was_set_back_is_found_and_expired_snapshots_are_a_note(shop: Shop) -> None:
@@ -215,10 +215,12 @@ def test_a_metadata_location_that_was_set_back_is_found_and_expired_snapshots_ar
     [problem] = [
         problem
         for problem in verified(shop, reported=reports).problems
-        if "does not belong to the table" not in problem.what
+        if "does not belong to the table" not in problem.description
     ]
-    assert problem.where == older["Parameters"]["metadata_location"]
-    assert problem.what.startswith(f"lacks snapshot {current.snapshot_id} of run new, so another program has set the ")
+    assert problem.location == older["Parameters"]["metadata_location"]
+    assert problem.description.startswith(
+        f"lacks snapshot {current.snapshot_id} of run new, so another program has set the "
+    )
 
 
 def test_a_file_whose_rows_are_of_another_partition_than_its_manifest_says_is_found(cloud: Cloud) -> None:
@@ -232,8 +234,8 @@ def test_a_file_whose_rows_are_of_another_partition_than_its_manifest_says_is_fo
 
     [problem] = verified(shop).problems
 
-    assert problem.where == file.uri
-    assert problem.what == "contains rows whose value of partition key id differs from its manifest"
+    assert problem.location == file.uri
+    assert problem.description == "contains rows whose value of partition key id differs from its manifest"
 
 
 def changed_manifest(shop: Shop, change: Callable[[dict[str, Any]], object]) -> None:
@@ -271,7 +273,7 @@ def test_counts_that_were_changed_in_a_manifest_are_found(shop: Shop, member: st
 
     changed_manifest(shop, lambda file: increment(file[member], id_))
 
-    assert [problem.what for problem in verified(shop).problems] == [expected]
+    assert [problem.description for problem in verified(shop).problems] == [expected]
 
 
 def test_members_of_objects_with_values_of_two_fields_are_a_note(shop: Shop) -> None:
@@ -312,13 +314,13 @@ def test_files_with_rows_of_another_sync_or_batch_are_found(starts: Mapping[str,
         start = int((STARTED.timestamp() + seconds) * 1000)
         sync_starts.add(VerifiedFile(f"s3://lake/{name}", name[0], 1, 1, started=start))
 
-    assert [finding.where.rpartition("/")[2] for finding in sync_starts.problems(reports)] == deviating
+    assert [finding.location.rpartition("/")[2] for finding in sync_starts.problems(reports)] == deviating
 
 
 def of_events(cloud: Cloud) -> list[str]:
     executors = lambda: cast("Any", Executors())  # noqa: E731
     result = verify_table(events.NAME, ungoverned(cloud.access), (), executors, lists_folder=True)
-    return [problem.what for problem in result.problems]
+    return [problem.description for problem in result.problems]
 
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])

@@ -82,7 +82,7 @@ class RowSet:
     content: bytes
 
     @classmethod
-    def of(cls, rows: BitMap) -> Self:
+    def from_bitmap(cls, rows: BitMap) -> Self:
         """Return the set of the positions in `rows`. Compresses `rows` in place."""
         rows.run_optimize()
         return cls(rows.serialize())
@@ -108,7 +108,7 @@ def add_rows(rows_by_file: dict[int, BitMap], files: NDArray[np.int32], position
 
 def row_sets(rows_by_file: Mapping[int, BitMap]) -> dict[int, RowSet]:
     """Return the non-empty bitmaps as row sets, ordered by file number."""
-    return {number: RowSet.of(rows) for number, rows in sorted(rows_by_file.items()) if rows}
+    return {number: RowSet.from_bitmap(rows) for number, rows in sorted(rows_by_file.items()) if rows}
 
 
 def united(sets: Iterable[Mapping[int, RowSet]]) -> dict[int, RowSet]:

@@ -125,10 +125,10 @@ def find_replaced(
     ranks = [rank for name in _named(schema, "order") for rank in _ranks(name, schema, "{table}.")]
     is_same_or_newer = "true"
     for rank in reversed(ranks):
-        ours, theirs = rank.format(table="winners"), rank.format(table="stored")
+        winner, stored = rank.format(table="winners"), rank.format(table="stored")
         # Compare rank by rank: the comparison of whole rows would be null if one side has a null.
-        is_equal = f"{ours} IS NOT DISTINCT FROM {theirs}"
-        is_same_or_newer = f"CASE WHEN {is_equal} THEN {is_same_or_newer} ELSE {ours} > {theirs} END"
+        is_equal = f"{winner} IS NOT DISTINCT FROM {stored}"
+        is_same_or_newer = f"CASE WHEN {is_equal} THEN {is_same_or_newer} ELSE {winner} > {stored} END"
     same_key = " AND ".join(f"stored.{name} IS NOT DISTINCT FROM winners.{name}" for name in _named(schema, "key"))
     # DuckDB cannot determine the number of streamed rows.
     larger, smaller = ("stored", "winners") if count > len(winners) else ("winners", "stored")

@@ -134,11 +134,11 @@ class VerifiedIceberg(VerifiedTable):
             if (snapshot := self._table.metadata.snapshot_by_id(report.snapshot)) is None:
                 # Whoever expires a snapshot updates the metadata, so older metadata must have the snapshot.
                 if self._table.metadata.last_updated_ms < report.finished.timestamp() * 1000:
-                    what = (
+                    description = (
                         f"lacks snapshot {report.snapshot} of run {report.run}, so another program has set the table's "
                         "metadata location back to an older file"
                     )
-                    self.problems.append(Finding(self._table.metadata_location, what))
+                    self.problems.append(Finding(self._table.metadata_location, description))
                 else:
                     expired += 1
             else:

@@ -138,7 +138,7 @@ def test_rows_that_are_dead_already_neither_die_again_nor_beat_others(lake: Clou
     file = with_deletes(file, put_deletes(lake, "old", dead(file, [0])))
     parts = index(lake, [[Row(1, cursor=1), Row(2, cursor=1), Row(3)]], schema())
 
-    result, gone = probed(lake, file, parts, schema(), gone=RowSet.of(BitMap([1])))
+    result, gone = probed(lake, file, parts, schema(), gone=RowSet.from_bitmap(BitMap([1])))
 
     assert (result.replaced, superseded(result), gone) == (1, {}, [0, 1, 2])
 

@@ -38,7 +38,7 @@ def stored(lake: Cloud, count: int = 6, **options: Any) -> SourceFile:
 def task(
     lake: Cloud, file: SourceFile, positions: Iterable[int] | None, deletes: Deletes = "copy_on_write"
 ) -> RemoveTask:
-    gone = None if positions is None else RowSet.of(BitMap(positions))
+    gone = None if positions is None else RowSet.from_bitmap(BitMap(positions))
     return of_files(lake, Removal(file, gone), deletes=deletes)
 
 
@@ -158,7 +158,7 @@ def several(lake: Cloud) -> list[SourceFile]:
 
 def test_files_with_dead_rows_are_merged_into_one(lake: Cloud) -> None:
     partly_dead, untouched, emptied, half_dead = several(lake)
-    dead_rows = [RowSet.of(BitMap(positions)) for positions in ([0], [0, 1], [1])]
+    dead_rows = [RowSet.from_bitmap(BitMap(positions)) for positions in ([0], [0, 1], [1])]
 
     result = removed(
         of_files(
@@ -176,7 +176,7 @@ def test_files_with_dead_rows_are_merged_into_one(lake: Cloud) -> None:
 
 def test_each_of_several_files_gets_position_deletes_of_its_own(lake: Cloud) -> None:
     files = several(lake)
-    first, second = RowSet.of(BitMap([0])), RowSet.of(BitMap([0, 1]))
+    first, second = RowSet.from_bitmap(BitMap([0])), RowSet.from_bitmap(BitMap([0, 1]))
 
     result = removed(
         of_files(lake, Removal(files[0], first), Removal(files[1], second), Removal(files[2], first), Removal(files[3]),
@@ -191,7 +191,7 @@ def test_each_of_several_files_gets_position_deletes_of_its_own(lake: Cloud) -> 
 def test_of_several_files_the_one_that_cannot_be_read_is_named(lake: Cloud) -> None:
     good = stored(lake)
     lake.access.client("s3").put_object(Bucket=BUCKET, Key="orders/data/b", Body=b"no Parquet")
-    gone = RowSet.of(BitMap([0]))
+    gone = RowSet.from_bitmap(BitMap([0]))
 
     [result] = remove([of_files(lake, Removal(good, gone), Removal(SourceFile(f"{FOLDER}/b", 10, 2), gone))])
 

@@ -96,7 +96,7 @@ REJECTS = RejectFile(Partition("REASON", "shop.orders", "2026-11-22"), "s3://lak
 HELD = DeferredUpload("lake", "_raw/shop.orders/1", "/tmp/held", {"stream": '"caf\\u00e9"', "lines": "2"})
 ARCHIVED = LineFile("s3://lake/_raw/shop.orders/1", UnitLines("1", 2, 2**40, 0, "ab" * 16), HELD)
 INDEX = IndexPart(3, (KeyBounds(date(1, 1, 1), UNKNOWN, has_null=True, has_nan=False),), "", 4, b"PAR1")
-SEARCH = partial(with_ids, find_by_column_value, Ids.of(pa.array([1])))
+SEARCH = partial(with_ids, find_by_column_value, Ids.from_array(pa.array([1])))
 RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (
         encode_files,

@@ -460,7 +460,7 @@ def test_a_manifest_is_unpacked_up_to_the_limit(people: People, monkeypatch: pyt
             large.add_entry(people.lake.entries()[0])
 
     def reveals(id_: int) -> bool | None:
-        return manifest_reveals_id(s3, uri, [LongType()], Ids.of(pa.array([id_])))
+        return manifest_reveals_id(s3, uri, [LongType()], Ids.from_array(pa.array([id_])))
 
     assert [reveals(id_) for id_ in ids_of(1, 2)] == [True, False]
     monkeypatch.setattr(pyiceberg_internals, "MAX_FILE_BYTES", 10_000)
