@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # --- Lines ------------------------------------------------------------------------------------------------------------
 # Format a reject as a line of JSON. The fields are those of Firehose's error objects and RudderStack's discards table.
 #
-# docs/rejects.md describes the fields. `tables/glue/lines_table.py` defines the columns for them.
+# docs/rejects.md describes the fields. `tables/glue/catalog.py` defines the columns for them.
 
 _EPOCH = datetime(1970, 1, 1)
 _CACHED_PATHS = 4096
