@@ -250,7 +250,7 @@ def test_a_promotion_is_refused_where_equality_deletes_apply(lake: Lake, branch:
 
 @pytest.mark.parametrize("branch", [MAIN_BRANCH, "airbyte_generation_2"])
 def test_rows_that_position_deletes_remove_stay_deleted(lake: Lake, branch: str) -> None:
-    """They name data files by path, which a promotion changes."""
+    """They name data files by path, which a promotion changes. The new manifest entry reveals no deleted value."""
     first = lake.open(columns=columns())
     lake.commit(first, 1, 2, price=TENTH)
     opened = lake.open(2, overwrite=True, columns=columns())
@@ -260,9 +260,12 @@ def test_rows_that_position_deletes_remove_stay_deleted(lake: Lake, branch: str)
     promote(lake, opened, Executors(), 5)
 
     kept = {MAIN_BRANCH: [1, 2], "airbyte_generation_2": [3, 4, 5]}
-    kept[branch].pop(0)
+    deleted = to_bytes(LongType(), kept[branch].pop(0))
     assert {name: lake.ids(name) for name in kept} == kept
     assert all(not task.delete_files for task in lake.load().scan().plan_files())
+    snapshot_id = lake.load().metadata.refs[branch].snapshot_id
+    entries = [task.file for task in lake.load().scan(snapshot_id=snapshot_id).plan_files()]
+    assert all(deleted not in (entry.lower_bounds or {}).values() for entry in entries)
     assert [row["id"] for row in lake.load().scan("price < 0.5").to_arrow().to_pylist()] == kept[MAIN_BRANCH]
 
 

@@ -498,9 +498,10 @@ def position_deletes_entry(file: WrittenFile, data_file: IcebergFile) -> Iceberg
 def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]) -> IcebergFile:
     """Return the manifest entry of a rewritten file, with the old file's partition and metrics.
 
-    The bounds of the fields in `to_double` become doubles. Column sizes and split offsets do not apply to the new file,
-    and are omitted. If it has fewer rows, value counts are omitted too, and all counts of null and NaN except zero.
-    Bounds are kept, because they need not be tight (Iceberg spec: Data File Fields).
+    The bounds of the fields in `to_double` become doubles. The entry omits column sizes and split offsets, because
+    those of the old file do not apply to the new file. If the new file has fewer rows, the entry also omits bounds and
+    value counts, and all counts of nulls and NaNs except counts of zero. A bound of the old file may be a value of a
+    deleted row. If the entry kept this bound, `delete-rows` could not erase the value.
     """
     has_all = new.rows == old.record_count
     entry = IcebergFile.from_args(
@@ -513,8 +514,8 @@ def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]
         value_counts=old.value_counts if has_all else None,
         null_value_counts=old.null_value_counts if has_all else _zeros(old.null_value_counts),
         nan_value_counts=old.nan_value_counts if has_all else _zeros(old.nan_value_counts),
-        lower_bounds=_as_doubles(old.lower_bounds, to_double),
-        upper_bounds=_as_doubles(old.upper_bounds, to_double),
+        lower_bounds=_as_doubles(old.lower_bounds, to_double) if has_all else None,
+        upper_bounds=_as_doubles(old.upper_bounds, to_double) if has_all else None,
         sort_order_id=old.sort_order_id,
     )
     entry.spec_id = old.spec_id
