@@ -44,18 +44,17 @@ from destination_datalake.files.reading import (
     parquet_file,
 )
 from destination_datalake.records.search import ValueSet, matches_of
+from destination_datalake.schema.names import RAW_ID
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from numpy.typing import NDArray
 
-RAW_ID = "_airbyte_raw_id"
-
 # --- Rows by ID -------------------------------------------------------------------------------------------------------
 
 _ID_LENGTH = 36
 
-_ID_IN_JSON = re.compile(rb'"_airbyte_raw_id":"([0-9a-f-]{36})"')
+_ID_IN_JSON = re.compile(b'"%b":"([0-9a-f-]{36})"' % RAW_ID.encode())
 
 _NIBBLES = np.full(256, 255, np.uint8)
 """The value of each hexadecimal digit, indexed by the digit's ASCII code. Other characters have the value 255."""

@@ -44,7 +44,6 @@ from destination_datalake.files.reading import (
     field_ids,
     parquet_errors,
 )
-from destination_datalake.files.scan import RAW_ID
 from destination_datalake.partitioning.spec import (
     CalendarPart,
     PartitionField,
@@ -57,6 +56,7 @@ from destination_datalake.partitioning.spec import (
 from destination_datalake.partitioning.transforms import by_partition
 from destination_datalake.schema.arrow import widest
 from destination_datalake.schema.glue import glue_type
+from destination_datalake.schema.names import RAW_ID
 from destination_datalake.schema.types import ColumnType, Decimal, Float32, Float64, Timestamp
 
 if TYPE_CHECKING:

@@ -9,8 +9,6 @@ from decimal import Decimal
 from typing import Literal, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-EXTRACTED_AT = "_airbyte_extracted_at"
-
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Hive's text for null in the names of folders and in the catalog's partition values."""
 

@@ -9,7 +9,17 @@ from typing import Self
 
 from destination_datalake.schema.evolution import redirected_from
 from destination_datalake.schema.json_schema import Untyped, property_types
-from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, AssignedNames, Naming, path_of
+from destination_datalake.schema.names import (
+    EXTRACTED_AT,
+    GENERATION_ID,
+    META,
+    METADATA_NAMES,
+    RAW_ID,
+    SNAKE_CASE,
+    AssignedNames,
+    Naming,
+    path_of,
+)
 from destination_datalake.schema.types import (
     ColumnType,
     Field,
@@ -33,14 +43,14 @@ CHANGE = Struct(
 """The type of the elements of `_airbyte_meta.changes` (Airbyte protocol): the changed field, the change, its reason."""
 
 METADATA_COLUMNS = (
-    Field("_airbyte_raw_id", "_airbyte_raw_id", String()),
-    Field("_airbyte_extracted_at", "_airbyte_extracted_at", Timestamp(zoned=True)),
+    Field(RAW_ID, RAW_ID, String()),
+    Field(EXTRACTED_AT, EXTRACTED_AT, Timestamp(zoned=True)),
     Field(
-        "_airbyte_meta",
-        "_airbyte_meta",
+        META,
+        META,
         Struct((Field("sync_id", "sync_id", Int64()), Field("changes", "changes", List(CHANGE)))),
     ),
-    Field("_airbyte_generation_id", "_airbyte_generation_id", Int64()),
+    Field(GENERATION_ID, GENERATION_ID, Int64()),
 )
 """The metadata columns, which precede the stream's columns in every table."""
 

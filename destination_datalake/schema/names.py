@@ -18,7 +18,12 @@ from types import MappingProxyType
 
 from anyascii import anyascii
 
-METADATA_NAMES = ("_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "_airbyte_generation_id")
+RAW_ID = "_airbyte_raw_id"
+EXTRACTED_AT = "_airbyte_extracted_at"
+META = "_airbyte_meta"
+GENERATION_ID = "_airbyte_generation_id"
+
+METADATA_NAMES = (RAW_ID, EXTRACTED_AT, META, GENERATION_ID)
 """The names of the metadata columns that the Airbyte protocol defines, in order."""
 
 _RESERVED = frozenset(

@@ -16,7 +16,6 @@ from destination_datalake.aws.objects import S3Address
 from destination_datalake.errors import ConfigError
 from destination_datalake.partitioning.paths import MAX_KEY_BYTES, PartitionFolders, PartitionKey, key_type
 from destination_datalake.partitioning.spec import (
-    EXTRACTED_AT,
     CalendarPart,
     Identity,
     Part,
@@ -33,7 +32,7 @@ from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS, stream_columns
 from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.json_schema import Untyped
-from destination_datalake.schema.names import SNAKE_CASE
+from destination_datalake.schema.names import EXTRACTED_AT, SNAKE_CASE
 from destination_datalake.schema.types import ColumnType, Date, Field, Json, Nested, NumericTypes, Struct, Timestamp
 
 if TYPE_CHECKING:

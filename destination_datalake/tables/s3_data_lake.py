@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.glue import parse_glue_type
-from destination_datalake.schema.names import Naming
+from destination_datalake.schema.names import EXTRACTED_AT, Naming
 from destination_datalake.schema.types import (
     ColumnType,
     Decimal,
@@ -83,10 +83,8 @@ def incompatible_options(glue_table: Mapping[str, Any], config: Config) -> Itera
 
 # Columns
 
-_EXTRACTED_AT = "_airbyte_extracted_at"
-
 EPOCH_METADATA_COLUMNS = tuple(
-    replace(column, type=Int64()) if column.name == _EXTRACTED_AT else column for column in METADATA_COLUMNS
+    replace(column, type=Int64()) if column.name == EXTRACTED_AT else column for column in METADATA_COLUMNS
 )
 """The metadata columns of S3 Data Lake. The extraction time is an integer: milliseconds since 1970."""
 

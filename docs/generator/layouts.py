@@ -12,12 +12,13 @@ import pyarrow as pa
 from destination_datalake.config.options import Config
 from destination_datalake.partitioning.paths import PartitionFolders
 from destination_datalake.partitioning.projection import projection
-from destination_datalake.partitioning.spec import EXTRACTED_AT, NULL_PARTITION
+from destination_datalake.partitioning.spec import NULL_PARTITION
 from destination_datalake.partitioning.templates import NAMES, PRESETS, TIMES, table_root
 from destination_datalake.partitioning.transforms import PERMITTED, by_partition
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.glue import glue_type
+from destination_datalake.schema.names import EXTRACTED_AT
 from destination_datalake.schema.types import (
     ColumnType,
     Float32,

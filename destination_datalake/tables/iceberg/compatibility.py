@@ -25,6 +25,7 @@ from destination_datalake.partitioning.spec import parse_transform
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import CHANGE
 from destination_datalake.schema.evolution import AddColumn, SchemaChange
+from destination_datalake.schema.names import GENERATION_ID, META
 from destination_datalake.tables.iceberg.branches import copy_hint, history, summary_value
 from destination_datalake.tables.iceberg.layout import source_paths
 from destination_datalake.tables.iceberg.schema import column_types
@@ -36,10 +37,9 @@ from destination_datalake.tables.table import TableConflict, TableName, table_co
 
 _NEWEST_FORMAT = 2
 
-_META = "_airbyte_meta"
 _METADATA_FIELDS = frozenset(
-    {_META, f"{_META}.sync_id", f"{_META}.changes", f"{_META}.changes.element"}
-    | {f"{_META}.changes.element.{field.name}" for field in CHANGE.fields}
+    {META, f"{META}.sync_id", f"{META}.changes", f"{META}.changes.element"}
+    | {f"{META}.changes.element.{field.name}" for field in CHANGE.fields}
 )
 """The paths of the nested fields in the metadata columns, and of the fields that contain them."""
 
@@ -129,7 +129,7 @@ def require_all_written(
     unwritten = (field.name for field in schema.fields if field.required and field.name not in written)
     require(next(unwritten, None), "the stream has no such field")
     required = {path for field in schema.fields for path, nested in _flattened(field, "") if nested.required}
-    unsent = {f"{_META}.sync_id": stream.sync_id, "_airbyte_generation_id": stream.generation}
+    unsent = {f"{META}.sync_id": stream.sync_id, GENERATION_ID: stream.generation}
     absent = (path for path, value in unsent.items() if value is None and path in required)
     require(next(absent, None), "the platform sends no value for this column")
     require(required_field_within(schema, written), "the connector cannot detect missing values of nested fields")

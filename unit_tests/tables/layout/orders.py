@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from destination_datalake.config.options import Config
-from destination_datalake.partitioning.spec import EXTRACTED_AT
 from destination_datalake.partitioning.transforms import transformed
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS, stream_columns
+from destination_datalake.schema.names import EXTRACTED_AT
 from destination_datalake.schema.types import Field, NumericTypes
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.naming import TableLocation, TableNaming

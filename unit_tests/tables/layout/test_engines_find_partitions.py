@@ -15,9 +15,9 @@ import pytest
 from destination_datalake.aws.objects import Upload
 from destination_datalake.config.options import Config
 from destination_datalake.files.plan import DataFile
-from destination_datalake.partitioning.spec import EXTRACTED_AT
 from destination_datalake.partitioning.transforms import by_partition
 from destination_datalake.protocol.catalog import Stream
+from destination_datalake.schema.names import EXTRACTED_AT
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.factory import open_table
 from destination_datalake.tables.naming import TableNaming

@@ -23,6 +23,7 @@ from pyiceberg.types import DoubleType, FloatType
 from destination_datalake.files.dedup.tasks import IndexPart, Versions
 from destination_datalake.files.parquet import field_id
 from destination_datalake.files.plan import Deduplication
+from destination_datalake.schema.names import EXTRACTED_AT, RAW_ID
 from destination_datalake.schema.types import Field, List, Struct
 from destination_datalake.tables.iceberg.branches import (
     PENDING_BRANCH,
@@ -54,9 +55,6 @@ Syncs without deduplication merge the pending rows by this definition. Syncs wit
 
 DELETED_AT = "_ab_cdc_deleted_at"
 """The field with the time at which a row was deleted, sent by change-data-capture sources (Airbyte CDC docs)."""
-
-_EXTRACTED_AT = "_airbyte_extracted_at"
-_RAW_ID = "_airbyte_raw_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +103,13 @@ class Definition:
         """
         ids = {field.field_id: field.name for field in schema.fields}
         names = {field.name: field.field_id for field in schema.fields}
-        if not (all(id_ in ids for id_ in self.key) and {_EXTRACTED_AT, _RAW_ID} <= names.keys()):
+        if not (all(id_ in ids for id_ in self.key) and {EXTRACTED_AT, RAW_ID} <= names.keys()):
             return None
         return Versions(
             self.key,
             self.cursor if self.cursor in ids else None,
-            names[_EXTRACTED_AT],
-            names[_RAW_ID],
+            names[EXTRACTED_AT],
+            names[RAW_ID],
             self.deleted_at if self.deleted_at in ids else None,
         )
 
