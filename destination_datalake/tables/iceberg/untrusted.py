@@ -1,8 +1,9 @@
 """Allow-lists for untrusted settings: configuration sent by catalog servers, and table properties.
 
-PyIceberg imports and calls classes that a property names (`auth.impl`, `py-io-impl`,
-`write.py-location-provider.impl`), and sends secrets to addresses that a server names (`oauth2-server-uri`). So all
-other settings are removed before PyIceberg reads them. The table's stored metadata keeps all properties.
+PyIceberg imports and calls classes that a setting names (`auth.impl`, `py-io-impl`, `write.py-location-provider.impl`),
+and sends secrets to addresses that a server names (`oauth2-server-uri`). So the connector ignores all server settings
+that `SERVER_KEYS` does not contain, and PyIceberg's location provider reads only `TABLE_PROPERTIES`. The stored table
+metadata keeps all properties.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ TABLE_PROPERTIES = frozenset(
         *("write.object-storage.enabled", "write.object-storage.partitioned-paths"),
     )
 )
-"""The table properties for the paths of new files, which are all that PyIceberg's location provider reads."""
+"""The table properties that determine the paths of new files. PyIceberg's location provider reads no others."""
 
 
 def allowed(settings: Mapping[str, Any] | None, keys: Collection[str]) -> dict[str, str]:
-    """Return the entries with allowed keys, with their values as strings.
+    """Return the settings whose key is in `keys`, with the values converted to strings.
 
-    Empty strings are skipped, and values that are not strings, integers or booleans.
+    Skips empty strings, and values that are not a string, integer or boolean.
     """
     entries = (settings or {}).items()
     return {key: str(value) for key, value in entries if key in keys and isinstance(value, str | int) and value != ""}
@@ -50,7 +51,7 @@ def location_provider(location: str, properties: Mapping[str, str]) -> LocationP
 
 
 class DataOnlyTable(Table):
-    """A PyIceberg table that ignores table properties which name classes to import."""
+    """A PyIceberg table that ignores the table properties by which PyIceberg would import a class."""
 
     def location_provider(self) -> LocationProvider:
         """Return PyIceberg's standard location provider."""
@@ -58,7 +59,10 @@ class DataOnlyTable(Table):
 
 
 def origin(url: str) -> tuple[str | None, str | None, int | None] | None:
-    """Return a URL's scheme, host and port, parsed as `requests` does. Return None if it is not a URL."""
+    """Return the scheme, host and port of a URL, or None if `url` is not a valid URL.
+
+    Parses the URL with the same function as the library `requests`.
+    """
     try:
         parsed = parse_url(url)
     except LocationParseError:

@@ -1,1 +1,1 @@
-"""Erases rows from Iceberg tables: from branches, snapshots and manifests, and from unreferenced files."""
+"""Erases rows from Iceberg tables: from all branches, snapshots and manifests, and from unreferenced files."""

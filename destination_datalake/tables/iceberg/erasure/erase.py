@@ -1,8 +1,9 @@
-"""Erases rows from one table: finds them, removes them from all branches, and expires their history.
+"""Erases the rows with given IDs from one table: from all branches, and from the table's history.
 
-One commit replaces the files that contain the rows on every branch, and removes the snapshots that refer to a replaced
-file. Afterwards, the head of each branch is a snapshot without manifest entries of removed files. So no manifest of the
-table contains an ID as a bound or a partition value. Finally, unreferenced files are deleted.
+One commit replaces the files that contain such rows on every branch, and removes the snapshots that refer to such a
+file. The manifests of a branch's new head contain none of the IDs as a bound or partition value of a removed file.
+After the commit, the erasure deletes the files to which no snapshot refers any more. Snapshots that the request keeps
+are an exception: they and their files stay.
 """
 
 from __future__ import annotations
@@ -76,21 +77,22 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 20
-"""Maximum number of attempts. Syncs commit every few seconds, so many may be needed.
+"""Maximum number of attempts. Syncs may commit every few seconds, so an erasure may conflict with many commits.
 
-A retry searches only new files.
+A retry searches only the files that were not searched before.
 """
 
 ERASURE = "airbyte.erasure"
-"""Summary property of a snapshot that an erasure has added. Its value is the ID of the erasure's request."""
+"""Summary property of a snapshot that an erasure has added. The value is the ID of the erasure request."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileErased:
-    """A file from which rows were erased.
+    """A file that contained rows to erase.
 
-    `new` is the URI of the file that replaces it. It is None if all rows were erased, or if the file was on the head of
-    no branch. `raw_ids` has the format of `FileMatches.raw_ids`.
+    `rows` is the number of these rows. `new` is the URI of the file that replaces this file. If all rows were erased,
+    or if the file belonged to no branch's head snapshot, `new` is None. `raw_ids` contains the row IDs of the erased
+    rows (see `FileMatches`).
     """
 
     uri: str
@@ -101,11 +103,11 @@ class FileErased:
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """Which rows to erase from one table: those with the given IDs.
+    """A request to erase the rows with the given IDs from one table.
 
-    `few` contains the IDs as values, or is None if there are too many. Snapshots younger than `keep` stay. With
-    `drop_tags`, tags on snapshots that contain the rows are dropped. Otherwise such tags make the erasure raise
-    TableConflict.
+    `few` contains the IDs as Python values, or is None if there are too many. `codec` is the Parquet compression codec
+    of rewritten files. The erasure keeps snapshots that are younger than `keep`. If a tag refers to another snapshot
+    with such rows, the erasure drops the tag if `drop_tags` is set, and otherwise raises TableConflict.
     """
 
     id: str
@@ -118,7 +120,7 @@ class ErasureRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """The result of an erasure's commit. `snapshots` is the number of expired snapshots."""
+    """The result of an erasure's commit. `snapshots` is the number of snapshots that the commit has expired."""
 
     expiry: ExpiryPlan
     snapshots: int
@@ -126,7 +128,7 @@ class _Result:
 
 
 class TableErasure(Rework[TablePlan, _Result]):
-    """Erases rows from one table. `column` is the ID column as it is when the erasure begins."""
+    """Erases rows from one table. `column` is the ID column as defined by the schema when the erasure begins."""
 
     def __init__(
         self, name: TableName, catalog: TableCatalog, executors: Executors, column: IdColumn, request: ErasureRequest
@@ -148,10 +150,10 @@ class TableErasure(Rework[TablePlan, _Result]):
         self._mark_for_deletion: Callable[[Sequence[str]], None]
 
     def find(self) -> tuple[TablePlan, MatchesByFile] | None:
-        """Search the files of all snapshots.
+        """Search the files of all snapshots for rows to erase, without changing the table.
 
         Return the plan and the matching rows, or None if the table does not exist. Raises TableConflict, TableBusy,
-        ConnectorError, and errors of AWS.
+        ConnectorError, and AWS errors.
         """
 
         def search(plan: TablePlan) -> tuple[TablePlan, MatchesByFile]:
@@ -163,7 +165,11 @@ class TableErasure(Rework[TablePlan, _Result]):
         return None
 
     def require(self) -> None:
-        """Raise TableConflict if a tag refers to the rows, or if a file that contains them cannot be rewritten."""
+        """Raise TableConflict if the erasure is impossible.
+
+        Either a tag that must not be dropped refers to a snapshot with rows to erase, or a file that contains such rows
+        cannot be rewritten.
+        """
         if (search := self.find()) is None:
             return
         plan, matches = search
@@ -174,25 +180,28 @@ class TableErasure(Rework[TablePlan, _Result]):
                     raise TableConflict(f"Cannot erase rows from table {self.name}: its file {path} {reason}.")
 
     def kept_snapshots(self, plan: TablePlan) -> set[int]:
-        """Return the IDs of the snapshots that are so recent that the request keeps them."""
+        """Return the IDs of the snapshots that are younger than the request's `keep`, so the erasure keeps them."""
         since = self._kept_since
         return {snapshot.snapshot_id for snapshot in plan.metadata.snapshots if is_kept(snapshot, since)}
 
     def kept(self, plan: TablePlan, matches: MatchesByFile) -> set[str]:
-        """Return the URIs of the files with matching rows to which only kept snapshots refer.
+        """Return the URIs of the files with matching rows that stay, because only kept snapshots refer to them.
 
-        Files on the head of a branch are left out, because the erasure replaces them.
+        Leaves out files in the head snapshot of a branch, because the erasure replaces these files.
         """
         kept_ids, heads = self.kept_snapshots(plan), {path for head in plan.heads.values() for path in head}
         other_snapshot_files = (files for id_, files in plan.of_snapshot.items() if id_ not in kept_ids)
         return matches.keys() - heads.union(*other_snapshot_files)
 
     def run(self, mark_for_deletion: Callable[[Sequence[str]], None]) -> list[FileErased]:
-        """Erase the rows from all snapshots that are not kept. Return the files that contained the rows.
+        """Erase the rows from all branches, and from all snapshots that are not kept.
 
-        Before the commit, `mark_for_deletion` is called with the URIs of the objects that the commit makes
-        unreferenced. It must record them, so that a later run can delete them if this one is killed. Raises the errors
-        of `find`.
+        Return the files that contained the rows. Before the commit, this method calls `mark_for_deletion` with the URIs
+        of the objects that the commit makes unreferenced. `mark_for_deletion` must record the URIs, so that a later run
+        can delete the objects if this run is killed.
+
+        Raises the same errors as `find`. Also raises CommitStateUnknown if the result of the commit is unknown, and
+        Incomplete or Disagreement if the deletion of files after the commit fails.
         """
         self._mark_for_deletion = mark_for_deletion
         try:
@@ -204,21 +213,21 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the search
 
     def plan(self, table: Table) -> TablePlan:
-        """Return the plan for the table's present state. Raises Unsuitable and TableConflict."""
+        """Return the plan for the present state of the table. Raises the same errors as `Planner.plan`."""
         id_filter = IdFilter(self.column, self.request.ids, self.request.few, table.metadata)
         plan = self._planner.plan(table, id_filter)
         self.files = plan.files
         return plan
 
     def sources(self, plan: TablePlan) -> frozenset[str]:
-        """Return the URIs of the files that may contain the rows, and of their delete files."""
+        """Return the URIs of the files that may contain rows to erase, and of the delete files of these files."""
         return frozenset(path for file in plan.candidates.values() for path in file.state)
 
     def _locate(self, plan: TablePlan) -> None:
-        """Search the plan's candidate files that have not been searched yet.
+        """Search the candidate files of the plan that have not been searched yet.
 
-        Raises StalePlan if a candidate file is missing and the table has changed. Raises TableConflict if the table
-        refers to a missing or unreadable file.
+        Raises StalePlan if a candidate file is missing and the table has changed since the plan was made. Raises
+        TableConflict if a file is missing although the table is unchanged, or if a file is unreadable.
         """
         unknown = [file for path, file in plan.candidates.items() if path not in self._located]
         if not unknown:
@@ -243,7 +252,10 @@ class TableErasure(Rework[TablePlan, _Result]):
             )
 
     def located(self, sources: Sequence[SourceFile]) -> ColumnMatches:
-        """Search files of the table or its folder for the IDs. Return the matching rows. Raises ConnectorError."""
+        """Search files of the table or its folder for the IDs, and return the matching rows.
+
+        Raises ConnectorError if a job fails.
+        """
         column, tasks = self.column, 4 * self._executors.parallelism()
         job = column_value_tasks(sources, column.arrow, column.path, self.operations.access, tasks)
         return merge_column_matches(
@@ -268,7 +280,7 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the rewrite
 
     def run_jobs(self, plan: TablePlan) -> None:
-        """Search the candidate files. Then rewrite those with matching rows that are on the head of a branch."""
+        """Search the candidate files. Then rewrite the files with matching rows in the head snapshots of branches."""
         self._locate(plan)
         matches, metadata = self._matches(plan), plan.metadata
         folder = f"{plan.table.location().rstrip('/')}/data"
@@ -292,9 +304,9 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the commit
 
     def change(self, plan: TablePlan, table: Table, transaction: Transaction) -> _Result | None:
-        """Replace the files with matching rows on all branches. Remove the snapshots that refer to such files.
+        """Replace the files with matching rows on all branches. Remove the former snapshots that refer to such files.
 
-        Also remove the snapshots whose manifests contain one of the IDs.
+        Also remove the snapshots that refer to a revealing manifest (see `TablePlan`). Kept snapshots stay.
         """
         if not plan.candidates.keys() <= self._located.keys():
             raise StalePlan
@@ -316,8 +328,8 @@ class TableErasure(Rework[TablePlan, _Result]):
         retained_ids = {snapshot.snapshot_id for snapshot in table.metadata.snapshots} | {
             ref.snapshot_id for ref in full.refs.values()
         }
-        # This transaction has added two snapshots to each branch on which files are replaced. The first of them is
-        # removed again.
+        # This transaction has added two snapshots to each branch on which it replaces files. Remove the first of the
+        # two again.
         intermediate = [snapshot for snapshot in full.snapshots if snapshot.snapshot_id not in retained_ids]
         ids = (*expired_snapshots, *(snapshot.snapshot_id for snapshot in intermediate))
         expired = Expired(ids, tuple(plan.tags(matches, kept_since)))
@@ -333,9 +345,10 @@ class TableErasure(Rework[TablePlan, _Result]):
         return [file for file in self._removals.written if file.uri not in used]
 
     def _change(self, plan: TablePlan, branch: str, matches: MatchesByFile, new: dict[str, str | None]) -> Change:
-        """Return the change of one branch. Also add each new file to `new`, by the path of the old one.
+        """Return the change of one branch. Also add the URI of each new file to `new`, by the path of the old file.
 
-        Raises StalePlan if a file has not been rewritten, or if its new file no longer fits the schema.
+        If no new file replaces an old file, add None. Raises StalePlan if a file has not been rewritten yet, or if a
+        new file no longer fits the schema.
         """
         entries, head = Entries(plan.metadata), plan.heads[branch]
         losing = [head[path] for path in sorted(head.keys() & matches.keys())]
@@ -355,10 +368,10 @@ class TableErasure(Rework[TablePlan, _Result]):
     def _end_branch(
         self, branch: str, change: Change, revealing_manifests: frozenset[str], table: Table, transaction: Transaction
     ) -> None:
-        """Add two snapshots to a branch, or only the second if no file is replaced.
+        """Add two snapshots to a branch, or only the second one if the change removes no file.
 
-        The first snapshot replaces files, so its manifests contain entries of the removed files. The second one's
-        manifests do not. Only the second snapshot is kept.
+        The first snapshot replaces files, so its manifests contain entries of the removed files. The manifests of the
+        second snapshot contain no such entries. `change` removes the first snapshot again.
         """
         own = {**_generation_property(branch, table.metadata), **inherited_uniqueness(branch, table.metadata)}
         properties = {**own, ERASURE: self.request.id}
@@ -368,7 +381,10 @@ class TableErasure(Rework[TablePlan, _Result]):
         change_branch(renewed, branch, table, transaction, properties)
 
     def _move_fences(self, snapshots: Iterable[int], transaction: Transaction) -> None:
-        """Move or remove the fence tags on snapshots that will be removed. A tag would keep its snapshot."""
+        """Move or remove the fence tags on the given snapshots, because a tag would keep its snapshot from removal.
+
+        Each fence tag that is still needed moves to the head of main.
+        """
         metadata = transaction.table_metadata
         for name, ref in metadata.refs.items():
             if not is_fence(name, ref) or ref.snapshot_id not in set(snapshots):
@@ -388,9 +404,9 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- after the commit
 
     def _finish(self, result: _Result) -> list[FileErased]:
-        """Delete the files that are unreferenced after the commit.
+        """Delete the files to which no snapshot refers after the commit. Return the files that contained the rows.
 
-        Raises Incomplete, Disagreement, and errors of AWS.
+        Raises Incomplete, Disagreement, and AWS errors.
         """
         self.snapshots_expired += result.snapshots
         s3 = self.operations.access.client("s3")
@@ -401,12 +417,16 @@ class TableErasure(Rework[TablePlan, _Result]):
 
 
 def _key(file: LiveFile, metadata: TableMetadata) -> Hashable:
-    """Return the key of a removal's result: the file, its delete files, and the table's schema."""
+    """Return the key by which the result of a removal is stored: the file, its delete files, and the schema ID."""
     return file.state, metadata.current_schema_id
 
 
 def _generation_property(branch: str, metadata: TableMetadata) -> dict[str, str]:
-    """Return the summary property with the lowest generation, from the latest snapshot of a branch that has one."""
+    """Return the summary property with the lowest generation of a branch's rows. Empty if no snapshot records it.
+
+    The platform assigns each refresh of a stream a generation number. The value comes from the latest snapshot of the
+    branch that has this property.
+    """
     recorded = (summary_value(snapshot, LOWEST_GENERATION_PROPERTY) for snapshot in history(branch, metadata))
     lowest = next((value for value in recorded if value is not None), None)
     return {} if lowest is None else {LOWEST_GENERATION_PROPERTY: lowest}
@@ -431,17 +451,17 @@ def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
 # --- unreferenced files with rows, left by killed syncs and interrupted erasures --------------------------------------
 
 
-# A running sync also has unreferenced files, which it is about to commit. An unreferenced file is therefore deleted
-# only if an erasure's journal names it, or if it is older than the longest time between a writer's upload and its
-# commit. Two readers that share no code determine which files are unreferenced.
+# A running sync also has unreferenced files, which it is about to commit. So this code deletes an unreferenced file
+# only if an erasure's journal marks the file for deletion, or if the file is older than the longest time between a
+# writer's upload and commit. Two readers that share no code determine which files are unreferenced.
 
 
 @dataclass(frozen=True, slots=True)
 class UnreferencedFile:
-    """An unreferenced object that contains one of the IDs, or that an erasure has marked for deletion.
+    """An unreferenced object that may contain one of the IDs, or that an erasure has marked for deletion.
 
-    `rows` is the number of rows with an ID, or -1 for metadata files and marked objects. `since` is the time of the
-    object's last modification.
+    `rows` is the number of rows with one of the IDs. For marked objects, metadata files and unreadable files, `rows` is
+    -1. `deletable` states whether the object may be deleted now. `since` is the time of the object's last modification.
     """
 
     uri: str
@@ -452,10 +472,10 @@ class UnreferencedFile:
 
 @dataclass(frozen=True, slots=True)
 class UnreferencedFiles:
-    """Finds and deletes the unreferenced files of one table that contain one of the IDs.
+    """Finds and deletes the unreferenced files of one table that may contain one of the IDs.
 
-    `are_marked` returns, for each URI, whether an erasure's journal marks the object for deletion. Other objects may be
-    deleted only if they are older than `age`.
+    `are_marked` returns, for each URI, whether an erasure's journal marks the object for deletion. An object that is
+    not marked may be deleted only if it is older than `age`.
     """
 
     erasure: TableErasure
@@ -463,9 +483,10 @@ class UnreferencedFiles:
     are_marked: Callable[[Sequence[str]], list[bool]]
 
     def find(self, now: datetime) -> Iterator[UnreferencedFile]:
-        """Yield the unreferenced files that contain one of the IDs or are marked for deletion.
+        """Yield the unreferenced files that may contain one of the IDs, or that are marked for deletion.
 
-        Raises errors of reading metadata, and of S3.
+        Raises MaintenanceSkipped, Incomplete, Disagreement, ConnectorError, errors from reading metadata, and S3
+        errors.
         """
         try:
             s3, folder, references = self._referenced()
@@ -486,7 +507,7 @@ class UnreferencedFiles:
                     yield UnreferencedFile(file.path, rows[file.path], is_old, file.modified)
 
     def delete(self, files: Sequence[UnreferencedFile]) -> list[UnreferencedFile]:
-        """Delete the deletable files that the table still does not reference. Return them."""
+        """Delete the deletable files to which the table still does not refer. Return the deleted files."""
         s3, folder, references = self._referenced()
         wanted = {file.uri: file for file in files if file.deletable}
         dead = references.unreferenced(File(uri, 0) for uri in wanted)
@@ -494,7 +515,7 @@ class UnreferencedFiles:
         return [wanted[file.path] for file in dead]
 
     def _referenced(self) -> tuple[S3Client, S3Address, References]:
-        """Return the S3 client, the table's folder, and the references in its latest state."""
+        """Return the S3 client, the folder of the table, and the references in the latest state of the table."""
         operations = self.erasure.operations
         table, s3 = operations.load(), operations.access.client("s3")
         folder, references = table_folder(table), References(table.io, s3)
@@ -502,7 +523,7 @@ class UnreferencedFiles:
         return s3, folder, references
 
     def _revealing_manifests(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
-        """Return the URIs of the manifests and manifest lists that contain one of the IDs, or that cannot be read."""
+        """Return the URIs of the manifests and manifest lists that contain one of the IDs or cannot be read."""
         field, ids = self.erasure.column.field, self.erasure.request.ids
 
         def reveals_id(uri: str) -> bool | None:
@@ -512,9 +533,9 @@ class UnreferencedFiles:
         return [uri for uri, is_revealing in zip(manifests, results, strict=True) if is_revealing is not False]
 
     def _rows(self, files: Sequence[File]) -> dict[str, int]:
-        """Return the number of rows with one of the IDs, by file, or -1 for a file that cannot be read.
+        """Return the number of rows with one of the IDs, by the URI of the file. -1 if a file cannot be read.
 
-        Files without such rows are left out.
+        Leaves out files without such rows.
         """
         if not files:
             return {}

@@ -1,4 +1,8 @@
-"""Plans an erasure for one state of a table: finds the files and snapshots that may contain one of the IDs."""
+"""Plans an erasure for one state of a table.
+
+An erasure removes all rows whose value in one column, the ID column, is among given IDs. The plan contains the files
+and snapshots that may contain one of these IDs.
+"""
 
 from __future__ import annotations
 
@@ -47,17 +51,18 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 MatchesByFile = Mapping[str, FileMatches]
-"""The rows with one of the IDs that were found, by the URI of their file."""
+"""The rows to erase in each file that contains such rows, by the file's URI."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """The files of a table that may contain the rows to erase, and the snapshots that refer to them.
+    """The files of a table that may contain rows to erase, and the snapshots that refer to these files.
 
-    `candidates` contains these files for all snapshots, by path. Jobs search them. `of_snapshot` contains the
-    candidates' paths by snapshot ID. `heads` contains the candidates on each branch's head. `revealing_manifests`
-    contains the manifests with an ID in an entry of a file that was removed earlier. `revealing` contains the IDs of
-    the snapshots that refer to such manifests.
+    `candidates` contains the files, by path, that may contain such rows in any snapshot. Jobs search these files.
+    `of_snapshot` contains the paths of each snapshot's candidates, by snapshot ID. `heads` contains the candidates in
+    the head snapshot of each branch, by branch name and path. A manifest is revealing if it contains one of the IDs in
+    the entry of a removed file. `revealing_manifests` contains the paths of these manifests, and `revealing` the IDs of
+    the snapshots that refer to such a manifest.
     """
 
     table: Table
@@ -66,11 +71,11 @@ class TablePlan:
     of_snapshot: Mapping[int, frozenset[str]]
     heads: Mapping[str, Mapping[str, LiveFile]]
     live: Mapping[str, tuple[LiveFile, ...]]
-    """All live files on the head of each branch."""
+    """All live data files in the head snapshot of each branch, by branch name."""
     revealing: frozenset[int]
     revealing_manifests: frozenset[str]
     files: int
-    """The number of different data files in all snapshots."""
+    """The number of distinct data files in all snapshots."""
 
     @property
     def metadata(self) -> TableMetadata:
@@ -78,10 +83,7 @@ class TablePlan:
         return self.table.metadata
 
     def snapshots_with_rows(self, matches: MatchesByFile) -> dict[int, Snapshot]:
-        """Return the snapshots that refer to a file with matching rows, or to one of the IDs, by snapshot ID.
-
-        A snapshot refers to an ID if its manifests contain the ID in an entry of a removed file.
-        """
+        """Return the snapshots that refer to a file with matching rows or to a revealing manifest, by snapshot ID."""
         return {
             snapshot.snapshot_id: snapshot
             for snapshot in self.metadata.snapshots
@@ -89,7 +91,7 @@ class TablePlan:
         }
 
     def branches(self, matches: MatchesByFile) -> list[str]:
-        """Return the branches whose heads are among `snapshots_with_rows`."""
+        """Return the names of the branches whose head is in the result of `snapshots_with_rows`."""
         snapshots_with_rows = self.snapshots_with_rows(matches)
         return sorted(
             name
@@ -98,7 +100,11 @@ class TablePlan:
         )
 
     def tags(self, matches: MatchesByFile, kept_since: datetime | None = None) -> list[str]:
-        """Return the tags on snapshots among `snapshots_with_rows`, except fence tags and tags on kept snapshots."""
+        """Return the names of the tags on snapshots in the result of `snapshots_with_rows`.
+
+        Leaves out fence tags, which this connector sets to make concurrent commits conflict, and tags on snapshots that
+        were made at or after `kept_since`.
+        """
         snapshots_with_rows = self.snapshots_with_rows(matches)
         return sorted(
             name
@@ -111,14 +117,14 @@ class TablePlan:
 
 
 def is_kept(snapshot: Snapshot, since: datetime | None) -> bool:
-    """Return whether a snapshot was made at or after `since`, and is therefore kept. None keeps no snapshot."""
+    """Return whether an erasure keeps a snapshot, because it was made at or after `since`. None keeps no snapshot."""
     return since is not None and snapshot.timestamp_ms >= since.timestamp() * 1000
 
 
 class Planner:
-    """Plans an erasure, again after each change of the table.
+    """Plans an erasure, and plans it again after another writer has changed the table.
 
-    Entries read from manifests are cached, because manifests are immutable.
+    The planner caches the entries that it has read, because manifests are immutable.
     """
 
     def __init__(self, column: IdColumn) -> None:
@@ -128,9 +134,10 @@ class Planner:
         self._reveals: dict[str, bool] = {}
 
     def plan(self, table: Table, id_filter: IdFilter) -> TablePlan:
-        """Return the plan for the table's present state.
+        """Return the plan for the present state of the table.
 
-        Raises Unsuitable, TableConflict, and errors of reading metadata.
+        Raises Unsuitable if the connector cannot rewrite the table, TableConflict if a manifest cannot be read
+        completely, and errors from reading metadata.
         """
         metadata = table.metadata
         schema = _require(metadata)
@@ -188,9 +195,9 @@ class Planner:
         return self._may_have[file.path]
 
     def _reveals_id(self, manifest: ManifestFile, id_filter: IdFilter, io: FileIO) -> bool:
-        """Return whether a manifest's entries of removed files contain one of the IDs: as a bound or a partition value.
+        """Return whether a manifest contains one of the IDs in the entry of a removed file.
 
-        Manifests without such entries are not read.
+        The ID may be a bound or a partition value. Skips reading a manifest that counts no removed files.
         """
         if manifest.deleted_files_count == 0:
             return False
@@ -211,7 +218,7 @@ def _require(metadata: TableMetadata) -> pa.Schema:
     return rewritable_schema(metadata)
 
 
-# --- the column in which ids are searched, and what metadata reveals about ids ----------------------------------------
+# --- the ID column, and the IDs that metadata contains ----------------------------------------------------------------
 
 
 class NoSuchColumn(ConfigError):
@@ -220,22 +227,22 @@ class NoSuchColumn(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class IdColumn:
-    """The column in which IDs are searched: a top-level column, or a field inside structs.
+    """The column whose values are compared with the IDs: a top-level column, or a field inside structs.
 
-    `path` contains the names from the top-level column down to `field`, the field itself.
+    `path` contains the names from the top-level column down to `field`, which is the field with the IDs.
     """
 
     path: tuple[str, ...]
     field: NestedField
     arrow: pa.Field[Any]
-    """The top-level column as an Arrow field with field IDs. Its structs contain only the fields on the path."""
+    """The top-level column as an Arrow field with field IDs. Every struct in it contains only the field on the path."""
 
     @classmethod
     def named(cls, column: str, table: TableName, schema: Schema) -> Self:
-        """Return the column with this name or dotted path.
+        """Return the column with the name or dotted path `column`.
 
-        Raises NoSuchColumn if it does not exist, and ConfigError if it is not of a primitive type that this connector
-        writes.
+        Raises NoSuchColumn if the table has no such column, and ConfigError if this connector does not support the
+        column's type or the type is not primitive.
         """
         path = _path_to(column, schema.fields, ())
         if path is None:
@@ -259,7 +266,7 @@ class IdColumn:
 
     @property
     def type(self) -> pa.DataType:
-        """The Arrow type of the field itself, and thus of the IDs."""
+        """The Arrow type of `field`, which is also the type of the IDs."""
         type_: pa.DataType = self.arrow.type
         while isinstance(type_, pa.StructType):
             type_ = type_.field(0).type
@@ -269,7 +276,7 @@ class IdColumn:
 def _path_to(
     path: str, fields: Iterable[NestedField], above: tuple[NestedField, ...]
 ) -> tuple[NestedField, ...] | None:
-    """Return the fields on a dotted path, or None if there is no such path. Names may contain dots too."""
+    """Return the fields on a dotted path, or None if no field has this path. A field's own name may contain dots."""
     for field in fields:
         if field.name == path:
             return (*above, field)
@@ -289,21 +296,21 @@ def _projected(path: Sequence[NestedField]) -> pa.Field[Any]:
 
 
 def partition_fields(column: IdColumn, metadata: TableMetadata) -> set[str]:
-    """Return the lower-case names of the partition fields, of any spec, that derive from the ID column."""
+    """Return the lower-case names of the partition fields, in any partition spec, whose source is the ID column."""
     fields = (field for spec in metadata.specs().values() for field in spec.fields)
     return {field.name.lower() for field in fields if field.source_id == column.field.field_id}
 
 
 class IdFilter:
-    """Decides from manifest entries which files may contain rows with one of the IDs.
+    """Determines from manifest entries which files may contain a row with one of the IDs.
 
-    Also decides which manifest entries reveal an ID.
+    Also determines which manifest entries contain an ID as a bound or a partition value.
     """
 
     def __init__(self, column: IdColumn, ids: Ids, few: Sequence[Any] | None, metadata: TableMetadata) -> None:
-        """Prepare the filter. `few` contains the IDs as values.
+        """Prepare the filter for the given IDs. `few` contains the same IDs as Python values.
 
-        If there are too many IDs, `few` is None, and no file is skipped because of its partition.
+        If there are too many IDs, `few` is None. The filter then compares the bounds of a file, but not its partition.
         """
         self._column = column
         self._ids = ids
@@ -314,15 +321,15 @@ class IdFilter:
         self._partitions: dict[int, list[tuple[int, frozenset[Any]]]] = {}
 
     def rows(self, file: IcebergFile) -> bool:
-        """Return whether a file may contain rows with one of the IDs, by its bounds and its partition."""
+        """Return whether a file may contain a row with one of the IDs, according to its bounds and its partition."""
         if not any(self._keys.may_have(file, bounds) for bounds in self._ranges):
             return False
         return all(file.partition[position] in values for position, values in self._partitions_of(file.spec_id))
 
     def reveals_id(self, files: Iterable[IcebergFile]) -> bool:
-        """Return whether a manifest entry contains one of the IDs as a bound or a partition value.
+        """Return whether the manifest entry of any of the files contains one of the IDs.
 
-        The rows of the files do not matter.
+        The ID may be a bound or a partition value. A file need not contain a row with this ID.
         """
         values = [value for file in files for value in self._revealed_values(file)]
         return bool(values) and bool(self._ids.contains(_array(values, self._ids.type)).any())
@@ -343,9 +350,9 @@ class IdFilter:
                     yield value
 
     def _partitions_of(self, spec_id: int) -> list[tuple[int, frozenset[Any]]]:
-        """Return the partition fields of a spec that derive from the ID column.
+        """Return the partition fields of a spec whose source is the ID column.
 
-        Each field is returned as its position in the spec, with the partition values of all IDs.
+        Each item contains the position of a field in the spec, and the partition values of all IDs for this field.
         """
         if spec_id not in self._partitions:
             self._partitions[spec_id] = [*self._values_of(spec_id)]
@@ -362,7 +369,7 @@ class IdFilter:
             try:
                 transform = field.transform.transform(type_)
                 yield position, frozenset(transform(value) for value in self._values)
-            except Exception:  # PyIceberg does not support the transform for this type, so the field skips no file.
+            except Exception:  # PyIceberg does not support the transform for this type, so the field is not compared.
                 continue
 
 
@@ -374,11 +381,12 @@ def manifest_reveals_id(
     field_id: int | None = None,
     version: str | None = None,
 ) -> bool | None:
-    """Return whether an unreferenced manifest or manifest list contains an id as a bound or as a partition value.
+    """Return whether an unreferenced manifest or manifest list contains one of the IDs as a bound or partition value.
 
-    Bounds are decoded as each of the `types`. With `field_id`, only the bounds of that column are compared. Otherwise
-    the bounds of all columns are compared. Return False for an object that no longer exists, and None for one that
-    cannot be read, because it is damaged, too large when decompressed, or neither a manifest nor a manifest list.
+    This function decodes each bound as each of the `types`. With `field_id`, it compares only the bounds of that column
+    in manifests. Otherwise, it compares the bounds of all columns. Return False if the object no longer exists. Return
+    None if the object cannot be read, because it is damaged, too large when decompressed, or neither a manifest nor a
+    manifest list.
     """
     try:
         content = get(s3, uri, version=version, limit=MAX_FILE_BYTES)
@@ -418,11 +426,11 @@ def _is_id(value: Any, ids: Ids) -> bool:
     try:
         return bool(ids.contains(_array([value], ids.type)).any())
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False  # The value is of another type, so it belongs to a partition by another column.
+        return False  # The value has another type, so it is a partition value of another column.
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
-    """Return values from manifests as an Arrow array that can be compared with IDs of this type."""
+    """Return values from manifests as an Arrow array that `Ids.contains` can compare with IDs of this type."""
     stored = [as_stored(value) for value in values]
     if pa.types.is_temporal(type_) or pa.types.is_integer(type_):
         return pa.array(stored, pa.int64())
