@@ -1,8 +1,8 @@
-"""PyIceberg's FileIO over the S3 client that the process shares.
+"""An implementation of PyIceberg's FileIO that uses the shared S3 client of the process.
 
-Metadata files and manifests are small, immutable, and have unique names (Iceberg spec: file system operations). So each
-one is read by one GET request and written by one PUT request, and manifests are cached in memory. Credentials,
-connections and retries are those of the shared client.
+Metadata files and manifests are small and immutable, and have unique names (Iceberg spec: file system operations). So
+this FileIO reads each file with one GET request, writes each file with one PUT request, and caches manifests in memory.
+The shared client provides credentials, connections and retries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _ZIPPED = ".gz.metadata.json"
 _AVRO = ".avro"
 
 _MAX_KEPT_BYTES = 1 << 20
-"""Maximum size in bytes of a manifest that is cached after a read. Larger manifests are not merged by commits."""
+"""Maximum size in bytes of a manifest that is cached after a read.
+
+By default, commits do not merge larger manifests, so commits do not read such manifests again.
+"""
 
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
@@ -44,11 +47,11 @@ _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 class S3FileIO(FileIO):
     """Reads and writes the metadata of Iceberg tables in S3.
 
-    Manifests and manifest lists that this process has recently written or read are cached. Objects can be written in
-    the background by `writes`.
+    Caches the manifests and manifest lists that this process has recently written or read. `writes` can write objects
+    in the background.
 
-    Raises FileNotFoundError for missing objects, and botocore's exceptions. Raises ConfigError for locations outside
-    S3, and for files that are too large after decompression.
+    Methods of this class and of its files raise FileNotFoundError for a missing object, and botocore's exceptions. They
+    raise ConfigError for a location outside S3, and for a file that is too large before or after decompression.
     """
 
     def __init__(self, s3: S3Client, writes: BackgroundWrites | None = None) -> None:
@@ -57,15 +60,18 @@ class S3FileIO(FileIO):
         self._s3 = s3
 
     def new_input(self, location: str) -> InputFile:
-        """Return the object at `location` for reading. No request is sent yet."""
+        """Return the object at `location` for reading, without a request to S3."""
         return _S3InputFile(location, self._s3, self.writes)
 
     def new_output(self, location: str) -> OutputFile:
-        """Return the object at `location` for writing. No request is sent yet."""
+        """Return the object at `location` for writing, without a request to S3."""
         return _S3OutputFile(location, self._s3, self.writes)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete an object. Ignore a missing one. Raises OSError, which PyIceberg logs as a warning."""
+        """Delete an object. Do nothing if the object does not exist.
+
+        Raises OSError if the request fails. PyIceberg logs this error as a warning.
+        """
         uri = location if isinstance(location, str) else location.location
         self.writes.wait()
         try:
@@ -75,14 +81,14 @@ class S3FileIO(FileIO):
 
 
 MAX_BACKGROUND_WRITES = 4
-"""Maximum number of a commit's calls that run in the background at once. Further calls run in the foreground."""
+"""Maximum number of calls per commit that run in the background at the same time. More calls run in the foreground."""
 
 
 class BackgroundWrites:
-    """Writes a commit's files to S3 concurrently. The commit waits for all of them before it calls the catalog.
+    """Writes the files of a commit to S3 concurrently. The commit waits for all writes before it calls the catalog.
 
-    The order of the writes does not matter: the files have unique names, and no reader opens them before the commit is
-    in the catalog. Outside a `begun` block, calls run in the foreground. Not thread-safe.
+    The order of the writes does not matter: the files have unique names, and no reader opens a file before the catalog
+    has accepted the commit. Outside a `with begun()` block, calls run in the foreground. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -92,7 +98,10 @@ class BackgroundWrites:
 
     @contextmanager
     def begun(self) -> Iterator[None]:
-        """Run calls in the background inside the block. Wait for them at its end, even if the block raises."""
+        """Run calls in the background inside the block.
+
+        At the end of the block, wait for all calls, even if the block raises an exception.
+        """
         self._is_active = True
         try:
             yield
@@ -104,9 +113,9 @@ class BackgroundWrites:
             self._contents = {}
 
     def run(self, call: Callable[[], None]) -> bool:
-        """Run a call. Return whether it runs in the background.
+        """Start a call, and return whether the call runs in the background.
 
-        `wait` raises the exception of a background call. This method raises that of a foreground call.
+        If a background call fails, `wait` raises the exception. If a foreground call fails, this method raises it.
         """
         if self._is_active and len(self._running) < MAX_BACKGROUND_WRITES:
             future: Future[None] = Future()
@@ -122,17 +131,17 @@ class BackgroundWrites:
     def put(self, location: str, content: bytes, call: Callable[[], None]) -> None:
         """Run `call`, which writes `content` to a location.
 
-        While it may run in the background, until `wait`, the method `content` returns the content.
+        If the call runs in the background, the method `content` returns `content` for this location until `wait`.
         """
         if self.run(call):
             self._contents[location] = content
 
     def content(self, location: str) -> bytes | None:
-        """Return the content that a background call writes to a location, or None."""
+        """Return the content that a background call is writing to a location. None if no such call is running."""
         return self._contents.get(location)
 
     def wait(self) -> None:
-        """Wait for all background calls. Raises the exception of the first one that failed."""
+        """Wait for all background calls. If any call failed, raise the exception of the first such call."""
         running, self._running, self._contents = self._running, [], {}
         futures.wait(running)
         for future in running:
@@ -140,9 +149,9 @@ class BackgroundWrites:
 
 
 def background_writes(table: Table) -> BackgroundWrites:
-    """Return the object that runs the background writes of a table's FileIO.
+    """Return the `BackgroundWrites` of a table's FileIO.
 
-    If the FileIO is not an `S3FileIO`, the returned object runs all calls in the foreground.
+    If the FileIO is not an `S3FileIO`, return a new object, which runs all calls in the foreground.
     """
     return table.io.writes if isinstance(table.io, S3FileIO) else BackgroundWrites()
 
@@ -234,7 +243,10 @@ class _S3OutputFile(OutputFile):
 
 
 class _S3OutputStream(io.BytesIO):
-    """Buffers an object in memory. Closing it writes the object to S3, unless the `with` block raised."""
+    """Buffers an object in memory, and writes the object to S3 when the stream is closed.
+
+    If the `with` block of the stream raises an exception, the stream writes nothing.
+    """
 
     def __init__(self, target: _S3OutputFile) -> None:
         super().__init__()
@@ -255,7 +267,7 @@ class _S3OutputStream(io.BytesIO):
             super().close()
 
     def __del__(self) -> None:
-        """Write nothing to S3 for an abandoned stream, although BytesIO calls `close` on garbage collection."""
+        """Write nothing to S3 if the stream was never closed. Without this method, BytesIO would call `close`."""
         super().close()
 
 
@@ -266,9 +278,9 @@ _Value = TypeVar("_Value")
 
 
 class LruCache(Generic[_Value]):
-    """Caches values by the address of the S3 object from which they were read. Thread-safe.
+    """Caches values by the address of the S3 object to which each value belongs. Thread-safe.
 
-    When the values exceed `budget` bytes, the least recently used ones are removed.
+    If all values together exceed `budget` bytes, the cache removes the least recently used values.
     """
 
     def __init__(self, budget: int) -> None:
@@ -278,7 +290,7 @@ class LruCache(Generic[_Value]):
         self._lock = threading.Lock()
 
     def get(self, address: str) -> _Value | None:
-        """Return the value for an address, or None if it is not cached. Marks the value as recently used."""
+        """Return the value for an address and mark the value as recently used. None if no value is cached."""
         with self._lock:
             if address not in self._values:
                 return None
@@ -286,7 +298,10 @@ class LruCache(Generic[_Value]):
             return self._values[address][0]
 
     def put(self, address: str, value: _Value, size: int) -> None:
-        """Cache a value of `size` bytes, unless it exceeds the budget. Replaces the address's earlier value."""
+        """Cache a value of `size` bytes. Remove the earlier value for this address.
+
+        A value that exceeds the budget alone is not cached.
+        """
         with self._lock:
             self._forget(address)
             if size > self._budget:
@@ -297,7 +312,7 @@ class LruCache(Generic[_Value]):
                 self._forget(next(iter(self._values)))
 
     def forget(self, address: str) -> None:
-        """Remove the value for an address, if it is cached."""
+        """Remove the value for an address from the cache. Do nothing if no value is cached."""
         with self._lock:
             self._forget(address)
 
@@ -309,4 +324,4 @@ class LruCache(Generic[_Value]):
 MANIFESTS_BYTES = 8 << 20
 
 MANIFESTS: LruCache[bytes] = LruCache(MANIFESTS_BYTES)
-"""The content of manifests and manifest lists that this process has written or read, at most 8 MiB."""
+"""A cache of at most 8 MiB, with the content of manifests and manifest lists that this process has written or read."""

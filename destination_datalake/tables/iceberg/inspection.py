@@ -1,4 +1,4 @@
-"""Checks before a sync: can the connector write to the Iceberg tables, and does the catalog permit changes?"""
+"""Checks before a sync: whether the connector can write to the Iceberg tables, and may change tables in the catalog."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _logger = logging.getLogger(__name__)
 class Inspection:
     """The result of inspecting a table.
 
-    `problem` is why no stream can be written to the table, or None. `notes` are remarks for the user.
+    `problem` is the reason why the connector can write no stream to the table, or None. `notes` contains remarks for
+    the user. Both are clauses about the table.
     """
 
     table: TableName
@@ -50,9 +51,9 @@ class Inspection:
 
 
 def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator[Inspection]:
-    """Yield the problem and the notes of each table, as clauses about the table.
+    """Yield the inspections of the tables that have a problem or notes.
 
-    Tables without a problem and notes are skipped. A table whose metadata cannot be read is logged and skipped.
+    If the metadata of a table cannot be read, log the error and skip the table.
     """
     io = S3FileIO(access.client("s3"))
     for database, glue_table in tables:
@@ -95,9 +96,9 @@ def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[s
 
 
 class TrialTable:
-    """A table that is created, changed and dropped to test the permissions in a catalog.
+    """A temporary table that the connector creates, changes and drops to test its permissions in a catalog.
 
-    All methods raise ConnectorError.
+    All methods raise ConnectorError if the catalog rejects the operation.
     """
 
     def __init__(self, name: TableName, catalog: TableCatalog) -> None:
@@ -105,15 +106,15 @@ class TrialTable:
         self._catalog = catalog
 
     def create(self, location: str | None) -> None:
-        """Create the table at an S3 URI. Without a `location`, the catalog assigns one."""
+        """Create the table at the S3 URI `location`. If `location` is None, the catalog assigns a location."""
         self._catalog.pyiceberg().create_table(self._name, Schema(NestedField(1, "id", LongType())), location)
 
     def change(self) -> None:
-        """Commit a change of one table property."""
+        """Commit a change to one table property."""
         operations = TableOperations(self._name, self._catalog)
         operations.commit(lambda _table, transaction: set_property("airbyte.check", "1", transaction))
 
     def drop(self) -> None:
-        """Drop the table and its files. Do nothing if it does not exist."""
+        """Drop the table and delete its files. Do nothing if the table does not exist."""
         with suppress(NoSuchTableError):
             self._catalog.pyiceberg().purge_table(self._name)

@@ -1,9 +1,9 @@
-"""The partition spec and the sort order of a table: how options set them, and how writers follow them.
+"""The partition spec and the sort order of a table, which options can set and all writers follow.
 
-Table properties record the options that were last applied. Options are applied again only if they have changed, so a
-partition spec or sort order that another engine has set since then is kept.
+Table properties record the options that the connector last applied. The connector applies the options again only if
+they have changed. So if another engine sets a new partition spec or sort order in the meantime, the table keeps it.
 
-Writers follow the table's partition spec and sort order, whoever has set them.
+Writers use the present partition spec and sort order of the table, even if another engine has set them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _UNITS = ("year", "month", "day", "hour")
 class WantedLayout:
     """The partition fields and the sort order that the options define for a stream.
 
-    If one of them is None, the table keeps its own.
+    If `partition_by` is None, the table keeps its partition spec. If `sort_by` is None, the table keeps its sort order.
     """
 
     stream: StreamId
@@ -86,7 +86,7 @@ class WantedLayout:
         return PartitionSpec(*_fields(self._sources(schema), {}, schema, PARTITION_FIELD_ID_START, frozenset()))
 
     def iceberg_sort_order(self, schema: Schema) -> IcebergSortOrder:
-        """Return the sort order in Iceberg's form, for a table with this schema."""
+        """Return the sort order as an Iceberg sort order for a table with this schema."""
         ids = {path: id_ for id_, path in source_paths(schema).items()}
         fields = []
         for field in self.sort_by or ():
@@ -97,7 +97,7 @@ class WantedLayout:
         return IcebergSortOrder(*fields) if fields else UNSORTED_SORT_ORDER
 
     def apply(self, transaction: Transaction) -> None:
-        """Set the table's partition spec and sort order if the options have changed. Record the options."""
+        """Set the partition spec and sort order of the table if the options have changed, and record the options."""
         metadata = transaction.table_metadata
         changed = {name: text for name, text in self.properties().items() if metadata.properties.get(name) != text}
         if PARTITIONS_PROPERTY in changed:
@@ -112,9 +112,10 @@ class WantedLayout:
             transaction.set_properties(changed)
 
     def warn_of_difference(self, metadata: TableMetadata, table: TableName) -> None:
-        """Log a warning if the table's layout differs from this one.
+        """Log a warning if the partition spec or sort order of the table differs from this layout.
 
-        Call this method for tables that were not created for this stream, because they keep their layout.
+        Call this method only for a table that this connector did not create for the stream. Such a table keeps its
+        partition spec and sort order.
         """
         differs = []
         if self.partition_by is not None:
@@ -139,7 +140,7 @@ class WantedLayout:
         present = metadata.spec().fields
         known = [field for spec in specs for field in spec.fields if not isinstance(field.transform, VoidTransform)]
         if metadata.format_version == 1:
-            # In format version 1, a spec begins with the fields of the previous spec (Iceberg spec: Partition
+            # In format version 1, every new spec begins with the fields of the previous spec (Iceberg spec: Partition
             # Evolution).
             ids = {field.field_id: field.source_id for field in present}
             known = [field for field in known if ids.get(field.field_id) == field.source_id]
@@ -161,7 +162,7 @@ class WantedLayout:
     def _sources(self, schema: Schema) -> list[tuple[int, PartitionField]]:
         """Return the wanted partition fields, each with the field ID of its source column.
 
-        If a column is partitioned by several units of time, only the finest one is used.
+        If the options partition a column by several units of time, return only the field with the finest unit.
         """
         ids = {path: id_ for id_, path in source_paths(schema).items()}
         sources = [(ids[field.source], field) for field in self.partition_by or ()]
@@ -183,10 +184,10 @@ def _fields(
     next_id: int,
     names: frozenset[tuple[str, int]],
 ) -> tuple[IcebergField, ...]:
-    """Return Iceberg partition fields with names that are unique in all specs.
+    """Return Iceberg partition fields whose names are unique in all specs.
 
-    A field keeps its ID if `ids` has one for its source and transform. Other fields get IDs from `next_id` on. `names`
-    contains the names and IDs of the fields in all existing specs.
+    If `ids` contains an ID for the source and transform of a field, the field keeps this ID. All other fields get new
+    IDs, which begin with `next_id`. `names` contains the names and IDs of the fields in all existing specs.
     """
     new_ids = itertools.count(next_id)
     columns = {name.lower(): id_ for name, id_ in index_by_name(schema).items()}
@@ -207,9 +208,10 @@ def _fields(
 
 
 class _SetSpec(UpdateSpec):
-    """Makes a spec with the given fields the table's default. Reuses an existing spec with the same fields.
+    """Sets the table's default partition spec to a spec with the given fields.
 
-    PyIceberg's own operations cannot replace a field by another one with the same name.
+    Reuses an existing spec with the same fields. PyIceberg's own operations cannot replace a field with another field
+    of the same name.
     """
 
     def __init__(self, transaction: Transaction, fields: tuple[IcebergField, ...]) -> None:
@@ -223,9 +225,10 @@ class _SetSpec(UpdateSpec):
 
 
 class _SetSortOrder(UpdateSortOrder):
-    """Makes a sort order with the given fields the table's default. Reuses an existing one with the same fields.
+    """Sets the table's default sort order to a sort order with the given fields.
 
-    PyIceberg's own operations cannot remove the sort order of a table that was created with one.
+    Reuses an existing sort order with the same fields. If a table was created with a sort order, PyIceberg's own
+    operations cannot remove the sort order.
     """
 
     def __init__(self, transaction: Transaction, fields: Sequence[IcebergSortField]) -> None:
@@ -238,28 +241,29 @@ class _SetSortOrder(UpdateSortOrder):
         return (*updates[:-1], default), requirements
 
 
-# --- the table's partition spec, as writers follow it -----------------------------------------------------------------
+# --- the partition spec that writers follow ---------------------------------------------------------------------------
 
 
 _INT_MAX = 2**31 - 1
 
 Path = tuple[str, ...]
-"""The names from a column down to a nested field. The path of a column has one name."""
+"""The names from a column down to a nested field. The path of a top-level column contains only the column's name."""
 
 
 def source_paths(schema: Schema) -> dict[int, Path]:
-    """Return the paths of columns, and of fields inside structs, by field ID.
+    """Return the paths of all columns and of all fields inside structs, by field ID.
 
-    Only these can be the source of a partition field. Values inside lists or maps cannot.
+    Only these fields can be the source of a partition field. Fields inside lists or maps cannot.
     """
     return {field.field_id: path for path, field in _nested_paths(schema.fields, ())}
 
 
 def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: int) -> Partitioning | None:
-    """Return how the table's default spec partitions rows with these columns.
+    """Return how the table's default partition spec partitions rows with these columns.
 
-    A partition value is null in every row if the field's transform is void, or if its source column is not written.
-    Return None if all partition values are null.
+    A partition value is null in every row if the partition field's transform is void, or if the stream does not write
+    the field's source column. Return None if all partition values are null. `max_open` is the maximum number of
+    partitions for which a writer keeps a file open.
     """
     schema, spec = metadata.schema(), metadata.spec()
     paths = source_paths(schema)
@@ -289,7 +293,7 @@ def is_written(path: Path, columns: Sequence[Field]) -> bool:
 
 
 def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
-    """Return why a file does not match the table's default partition spec, as a clause, or None."""
+    """Return why a file does not match the table's default partition spec, as a clause. None if the file matches."""
     if file.partition:
         fits = file.spec_id == metadata.default_spec_id
     else:
@@ -298,10 +302,11 @@ def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
 
 
 def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
-    """Return a file's partition values for a manifest of the table's default spec.
+    """Return the partition values of a file as a record for a manifest of the table's default partition spec.
 
-    A file may hold 32-bit integers of a column that was promoted to long. Truncating such a value can overflow, as
-    Java's int does. The result is then no multiple of the truncation width, and is corrected to the value for a long.
+    A file may store 32-bit integers for a column that was later promoted to long. If the writer truncated such an
+    integer, the result may have overflowed like a Java int. The result is then not a multiple of the truncation width.
+    This function replaces it with the result for a long.
     """
     values = list(file.partition or [None] * len(metadata.spec().fields))
     for position, field in enumerate(metadata.spec().fields):
@@ -320,14 +325,14 @@ def _nested_paths(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[
             yield from _nested_paths(field.field_type.fields, path)
 
 
-# --- the table's sort order, as writers follow it ---------------------------------------------------------------------
+# --- the sort order that writers follow -------------------------------------------------------------------------------
 
 
 def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder | None:
-    """Return the table's default sort order for rows with these columns, or None if there is nothing to sort by.
+    """Return the table's default sort order for rows with these columns. None if there is nothing to sort by.
 
-    Columns that are not written are left out, because they are null in every row. Return None if a field of the sort
-    order is unsupported, because writers need not sort (Iceberg spec: Sorting).
+    Leaves out columns that the stream does not write, because they are null in every row. Return None also if a field
+    of the sort order is unsupported, because writers need not sort (Iceberg spec: Sorting).
     """
     order, paths = metadata.sort_order(), source_paths(metadata.schema())
     fields = []
@@ -346,10 +351,10 @@ def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder |
 
 
 def sort_order_id(file: DataFile, planned: SortOrder | None, metadata: TableMetadata) -> int | None:
-    """Return the ID of the sort order by which a file is sorted.
+    """Return the ID of the sort order by which the rows in a file are sorted.
 
-    Return None if the file is unsorted, or if the table no longer has the sort order. `planned` is the sort order of
-    the plan by which the file was written.
+    Return None if the file is unsorted, or if the table no longer has the sort order. `planned` is the sort order in
+    the plan that the writer of the file followed.
     """
     if not file.is_sorted or planned is None or not planned.order_id:
         return None

@@ -1,4 +1,4 @@
-"""The schema of an Iceberg table: column types, schema changes in a transaction, conversion to Arrow."""
+"""The schema of an Iceberg table: column types, schema changes in a transaction, and conversion to Arrow."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ from destination_datalake.schema.types import ColumnType, Field
 
 
 def column_types(metadata: TableMetadata) -> dict[str, ColumnType | None]:
-    """Return the types of the table's columns by name. None stands for a type that this connector does not write."""
+    """Return the type of each column by the column's name, or None for a type that this connector does not write."""
     return {field.name: from_iceberg(field.field_type) for field in metadata.schema().fields}
 
 
 def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
-    """Return the source field of each column by the column's lower-case name. Reserved names map to None.
+    """Return the key of each column's source field by the column's lower-case name. Map each reserved name to None.
 
-    The names of partition fields are reserved, also those of former partition specs (Iceberg: PartitionSpec).
+    Reserved names are the names of partition fields in present and former partition specs, because a new column must
+    not have the name of a partition field (Iceberg: PartitionSpec).
     """
     fields = (field for spec in metadata.partition_specs for field in spec.fields)
     columns = {field.name.lower(): field.doc or field.name for field in metadata.schema().fields}
@@ -54,7 +55,7 @@ def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
 
 
 def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
-    """Return the columns with types that this connector writes, each with the key of its source field."""
+    """Return the columns whose type this connector writes, each with the key of the column's source field."""
     return tuple(
         as_column(field.name, field.doc or field.name, type_)
         for field in metadata.schema().fields
@@ -63,11 +64,11 @@ def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
 
 
 def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of struct members that may hold values of two source fields.
+    """Yield the paths of struct members that may contain values of two source fields.
 
-    The doc of a struct member is the key of its source field. Earlier versions of this connector could add a second
-    member with the same doc. If a schema later declared only one of two similarly named fields, that field's values
-    were written to the first member, even if they belonged to the second.
+    The doc of a struct member is the key of the member's source field. An earlier version of this connector could add a
+    second member with the same doc, if the names of two source fields collided. When a later schema declared only one
+    of the two fields, the connector wrote its values to the first member, even if they belonged in the second one.
     """
     members = [(*parents, field.name) for field in struct.fields]
     docs = [field.doc for field in struct.fields]
@@ -87,7 +88,7 @@ def missing_changes(columns: Sequence[Field], transaction: Transaction) -> tuple
 
 
 def apply_changes(changes: Sequence[SchemaChange], transaction: Transaction) -> None:
-    """Add schema changes to a transaction. Existing fields keep their IDs, docs and required flags."""
+    """Add schema changes to a transaction. Keep the IDs, docs and required flags of existing fields."""
     if not changes:
         return
     placeholder_ids = itertools.count(1_000_000)  # PyIceberg assigns the real ones.
@@ -122,10 +123,10 @@ _PRIMITIVE: Mapping[type[IcebergType], Callable[[Any], pa.DataType]] = {
 
 
 def arrow_schema(schema: Schema) -> pa.Schema | None:
-    """Return the table's Arrow schema, or None if it contains an unsupported type.
+    """Return the Arrow schema for an Iceberg schema, or None if the schema contains an unsupported type.
 
-    Every field has a field ID, and everything is nullable except the keys of maps. Strings and lists have 32-bit
-    offsets, as in files that Arrow reads, unlike in PyIceberg's conversion.
+    Every field has a field ID, and every field is nullable except the keys of maps. Strings and lists have 32-bit
+    offsets, like those that Arrow reads from files. PyIceberg's own conversion uses 64-bit offsets.
     """
     try:
         return pa.schema([arrow_field(field) for field in schema.fields])
@@ -134,9 +135,9 @@ def arrow_schema(schema: Schema) -> pa.Schema | None:
 
 
 def arrow_field(field: NestedField, *, nullable: bool = True, name: str | None = None) -> pa.Field[Any]:
-    """Return the Arrow field of a column or nested field. Every level has a field ID.
+    """Return the Arrow field for a column or nested field, with field IDs at every level of nesting.
 
-    Raises KeyError for unsupported types.
+    Raises KeyError if the field or a field inside it has an unsupported type.
     """
     return pa.field(name or field.name, _type(field.field_type), nullable, {FIELD_ID: str(field.field_id)})
 
@@ -151,6 +152,6 @@ def _type(type_: IcebergType) -> pa.DataType:
             return pa.list_(arrow_field(type_.element_field, name="element"))
         case MapType():
             key, value = arrow_field(type_.key_field, nullable=False), arrow_field(type_.value_field)
-            map_of = cast("Any", pa.map_)  # The stubs accept only types, but fields are needed for names and ids.
+            map_of = cast("Any", pa.map_)  # The stubs accept only types, but `pa.map_` needs fields for names and IDs.
             return cast("pa.DataType", map_of(key, value))
     return _PRIMITIVE[type(type_)](type_)
