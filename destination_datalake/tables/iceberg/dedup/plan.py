@@ -1,7 +1,7 @@
-"""How a table's rows are deduplicated, and the plan of a merge for one state of the table.
+"""The definition by which a table's rows are deduplicated, and the plan of a merge for one state of the table.
 
-A definition is stored in table properties by field ID, so it survives renamed columns. A plan keeps only the metrics of
-the columns in the definition.
+A table property stores the definition with the field IDs of its columns, so the definition stays valid if a column is
+renamed. A plan keeps only the metrics of the columns in the definition.
 """
 
 from __future__ import annotations
@@ -41,25 +41,29 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
 
 UNIQUE_BY = "airbyte.dedup"
-"""Table property with the definition of the last merge into the content.
+"""Table property with the definition of the last merge into the content, which is what readers see.
 
-Appends of this connector remove it. A separate snapshot property records which rows are unique
-(`branches.unique_property`).
+When this connector appends rows without deduplication, it removes the property. A separate snapshot property records
+which rows are unique (`branches.unique_property`).
 """
 
 PENDING_BY = "airbyte.dedup-pending"
-"""Table property with the definition by which the rows on the pending branch are to be deduplicated.
+"""Table property with the definition for deduplicating the rows on the pending branch.
 
-Syncs without deduplication merge the pending rows by this definition. Syncs with deduplication use their own.
+A sync without deduplication merges the pending rows by this definition. A sync with deduplication uses its own
+definition.
 """
 
 DELETED_AT = "_ab_cdc_deleted_at"
-"""The field with the time at which a row was deleted, sent by change-data-capture sources (Airbyte CDC docs)."""
+"""The field in which change-data-capture sources send the time when a row was deleted (Airbyte CDC docs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How rows are deduplicated: `Deduplication` with the field IDs of top-level columns instead of names."""
+    """The columns by which rows are deduplicated, like `Deduplication` but with field IDs instead of column names.
+
+    All columns are top-level columns.
+    """
 
     key: tuple[int, ...]
     cursor: int | None = None
@@ -67,7 +71,7 @@ class Definition:
 
     @classmethod
     def named(cls, names: Deduplication, schema: Schema) -> Definition:
-        """Return the definition with the field IDs of these columns. The schema must contain them."""
+        """Return the definition with the field IDs of the named columns. The schema must contain these columns."""
         ids = {field.name: field.field_id for field in schema.fields}
         return cls(
             tuple(sorted(ids[name] for name in names.key)),
@@ -77,14 +81,14 @@ class Definition:
 
     @classmethod
     def load(cls, name: str, metadata: TableMetadata) -> Definition | None:
-        """Return the definition in a table property. Return None if it is missing or cannot be decoded."""
+        """Return the definition in the table property `name`. None if the property is missing or cannot be decoded."""
         try:
             return _DEFINITION.decode(metadata.properties.get(name, ""))
         except msgspec.DecodeError:
             return None
 
     def write_to(self, name: str, transaction: Transaction) -> None:
-        """Store this definition in a table property. Do nothing if the property already has this value."""
+        """Store this definition in the table property `name`. Do nothing if the property already has this value."""
         set_property(name, msgspec.json.encode(self).decode(), transaction)
 
     def has_columns(self, schema: Schema) -> bool:
@@ -92,14 +96,15 @@ class Definition:
         return all(schema.find_column_name(id_) is not None for id_ in self.key)
 
     def key_names(self, schema: Schema) -> str:
-        """Return the names of the key's columns, separated by commas, for messages."""
+        """Return the names of the key columns for a message, separated by commas."""
         return ", ".join(schema.find_column_name(id_) or "a dropped column" for id_ in self.key)
 
     def versions(self, schema: Schema) -> Versions | None:
-        """Return the columns by which jobs compare the versions of a row: the rows with the same key.
+        """Return the columns by which jobs compare versions: rows with the same key.
 
-        Return None if a column of the key was dropped, or a metadata column that the comparison needs. Without the
-        cursor column, the time of extraction decides. Without the deletion column, no row is deleted.
+        Return None if a key column was dropped, or if a metadata column that the comparison needs was dropped. If the
+        table has no cursor column, jobs compare the time of extraction instead. If the table has no deletion column,
+        jobs delete no row.
         """
         ids = {field.field_id: field.name for field in schema.fields}
         names = {field.name: field.field_id for field in schema.fields}
@@ -118,10 +123,10 @@ _DEFINITION = msgspec.json.Decoder(Definition)
 
 
 def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
-    """Return what users can do if rows cannot be merged by this key any more, without a full stop.
+    """Return what a user can do if this connector can no longer merge rows by this key, without a final full stop.
 
-    No row is lost: users can rename a renamed column back. If a column was dropped, they can read the pending rows as
-    of a snapshot whose schema has it (Iceberg spec: schema-id of snapshots).
+    No row is lost. If a column was renamed, the user can rename it back. If a column was dropped, the user can read the
+    pending rows as of a snapshot whose schema still contains the column (Iceberg spec: schema-id of snapshots).
     """
     pending = rows_on(PENDING_BRANCH, metadata)
     remedy = f"{pending}. " if pending is not None else ""
@@ -143,9 +148,10 @@ def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
 
 
 def why_unmergeable(metadata: TableMetadata) -> str | None:
-    """Return why the table's pending rows cannot be merged, as a clause with a remedy. Return None if they can.
+    """Return why the pending rows of a table cannot be merged, as a clause with a remedy.
 
-    The only possible reason is that a column of the rows' key was dropped.
+    Return None if the rows can be merged, or if no rows are pending. This function finds only one reason: a column of
+    the key was dropped.
     """
     scope, schema = pending_scope(metadata), metadata.schema()
     if scope is None or scope.definition.has_columns(schema):
@@ -155,16 +161,17 @@ def why_unmergeable(metadata: TableMetadata) -> str | None:
 
 
 def _first_name(id_: int, metadata: TableMetadata) -> str | None:
-    """Return the name of a column in the oldest schema of the table that contains it, or None."""
+    """Return a column's name in the oldest schema that contains the column. None if no schema contains it."""
     schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     return next((name for schema in schemas if (name := schema.find_column_name(id_)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeScope:
-    """What a merge combines: the rows on the branch `pending` are merged into those on the branch `target`.
+    """The branches that a merge combines.
 
-    The merge removes the branch `pending`. If `pending` is None, the rows on `target` are merged with each other.
+    The merge moves the rows on the branch `pending` to the branch `target`, keeps only the latest row per key, and
+    removes the branch `pending`. If `pending` is None, the merge combines only the rows on `target` with each other.
     """
 
     definition: Definition
@@ -172,26 +179,26 @@ class MergeScope:
     pending: str | None
 
     def is_unique(self, metadata: TableMetadata) -> bool:
-        """Return whether the rows on `target` are recorded as unique by the key."""
+        """Return whether the table records that the rows on `target` are unique by the key."""
         return self._has_same_key(metadata) and inherited_uniqueness(self.target, metadata) == unique_property(
             self.definition.key
         )
 
     def last_unique(self, metadata: TableMetadata) -> Snapshot | None:
-        """Return the last snapshot of `target` whose rows are unique by the key, or None."""
+        """Return the last snapshot of `target` whose rows are unique by the key. None if there is no such snapshot."""
         return last_unique(self.target, self.definition.key, metadata) if self._has_same_key(metadata) else None
 
     def _has_same_key(self, metadata: TableMetadata) -> bool:
-        """Return whether `target` is main and its last merge had the same key.
+        """Return whether `target` is main, and the last merge into main had the same key.
 
-        Return False if this connector has appended to `target` since that merge.
+        Return False if this connector has appended rows to main without deduplication since that merge.
         """
         by = Definition.load(UNIQUE_BY, metadata)
         return self.target == MAIN_BRANCH and by is not None and by.key == self.definition.key
 
 
 def pending_scope(metadata: TableMetadata) -> MergeScope | None:
-    """Return how the table's pending rows can be merged, or None if no rows are pending."""
+    """Return the scope of a merge of the table's pending rows into main. None if the table has no pending rows."""
     by = Definition.load(PENDING_BY, metadata)
     if by is None or PENDING_BRANCH not in metadata.refs:
         return None
@@ -203,7 +210,8 @@ def deduplication(
 ) -> Deduplication | None:
     """Return the names of the columns by which the stream is deduplicated, or None without deduplication.
 
-    Raises TableConflict if the column of a primary key field or the cursor field is missing, an object or an array.
+    Raises TableConflict if a field of the primary key or the cursor field has no column, or if its column contains
+    objects or arrays.
     """
     if not stream.dedup:
         return None
@@ -232,17 +240,20 @@ def deduplication(
 
 
 _ROWS_OF_A_PART = 1_000_000
-"""Maximum number of pending rows whose winners one task finds. With more rows, several tasks share the keys."""
+"""Maximum number of pending rows per task that finds the latest row of each key.
+
+If more rows are pending, several tasks divide the keys among themselves.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
     """The files that take part in a merge, for one state of the table.
 
-    `stored` files contain the unique rows of the target branch. The rows in `pending` files are merged with each other,
-    and into the stored rows. The last `arriving` of the pending files are on the pending branch. The others are already
-    on the target branch, because another writer has appended to it or replaced its content. They stay there unless they
-    lose rows.
+    The `stored` files contain the unique rows of the target branch. The merge combines the rows in the `pending` files
+    with each other and with the stored rows. The last `arriving` pending files are on the pending branch. The other
+    pending files are already on the target branch, because another writer has added rows to this branch or replaced its
+    content. These files stay unless the merge removes some of their rows.
     """
 
     table: Table
@@ -260,7 +271,7 @@ class MergePlan:
 
     @property
     def pending_head(self) -> Snapshot | None:
-        """The head of the pending branch, which contains the arriving files, or None without such a branch."""
+        """The head of the pending branch, which contains the arriving files. None if the scope has no such branch."""
         return self.metadata.snapshot_by_name(self.scope.pending) if self.scope.pending is not None else None
 
     @property
@@ -270,25 +281,29 @@ class MergePlan:
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns by which jobs compare the versions of a row, with their present types."""
+        """The columns by which jobs compare the versions of a row, with the present types of these columns."""
         return pa.schema([field for field in self.schema if field_id(field) in self.versions.columns])
 
     @property
     def pending_in_target(self) -> int:
-        """The number of pending files that are already on the target branch. They come first in `pending`."""
+        """The number of pending files that are already on the target branch. These files come first in `pending`."""
         return len(self.pending) - self.arriving
 
     def arrives(self, number: int) -> bool:
-        """Return whether the pending file with this number is on the pending branch."""
+        """Return whether the pending file at index `number` of `pending` is on the pending branch."""
         return number >= self.pending_in_target
 
     @property
     def parts(self) -> int:
-        """The number of parts into which the keys are divided. One task per part finds the winners."""
+        """The number of parts into which the merge divides the keys. One task per part finds the latest rows."""
         return max(1, -(-sum(file.entry.record_count for file in self.pending) // _ROWS_OF_A_PART))
 
     def may_change(self, index: Sequence[IndexPart]) -> Iterator[tuple[LiveFile, tuple[IndexPart, ...]]]:
-        """Yield the stored files that may contain keys of an index, with the parts of the index that may match."""
+        """Yield the stored files that may contain keys of the pending rows.
+
+        `index` contains the latest pending row of each key. Each file comes with the parts of the index whose keys the
+        file may contain.
+        """
         key = KeyColumns.for_fields(self.versions.key, self.metadata.schema())
         partitions = self._partitions()
         for file in self.stored:
@@ -299,10 +314,10 @@ class MergePlan:
                 yield file, parts
 
     def _partitions(self) -> set[tuple[int, str]] | None:
-        """Return the partitions that can contain rows with pending keys, or None if any can.
+        """Return the partitions that can contain rows with the keys of pending rows. None if any partition can.
 
-        If all partition fields derive from columns of the key, rows with the same key are in the same partition. The
-        result is then the partitions of the pending files, which must all have the same partition spec.
+        If the source of every partition field is a key column, rows with the same key are in the same partition. If all
+        pending files then have the same partition spec, return the partitions of these files.
         """
         metadata = self.metadata
         specs = {file.entry.spec_id for file in self.pending}
@@ -322,8 +337,9 @@ class MergePlan:
 def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan | None:
     """Plan a merge for the table's present state. Return None if no rows are pending.
 
-    Raises Unsuitable if the rows cannot be merged: a key column was dropped, equality deletes apply to a file, a file
-    is not a Parquet file, or the table lists a file twice.
+    Raises Unsuitable if the rows cannot be merged: a key column or a metadata column was dropped, a column has an
+    unsupported type, equality deletes apply to a file, a file is not a Parquet file, or the table lists a file twice.
+    Raises TableConflict if a manifest cannot be read completely.
     """
     schema, versions = table.schema(), scope.definition.versions(table.schema())
     if versions is None:
@@ -334,14 +350,15 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
     arrow = rewritable_schema(table.metadata)
     arriving = files.on_branch(table, scope.pending) if scope.pending is not None else []
     content = files.on_branch(table, scope.target)
-    # Check each file: a table may contain delete files that apply to no data file, for example after a compaction.
+    # Check each data file: a table may contain delete files that apply to no data file, for example after a compaction.
     if any(file.has_equality_deletes for file in (*arriving, *content)):
         raise Unsuitable(
             "another engine added equality deletes, which this connector does not apply. Compact the table (Athena: "
             "OPTIMIZE; Spark: rewrite_data_files with delete-file-threshold 1), and run the sync again"
         )
     require_parquet((*arriving, *content))
-    # Files are removed by path, which would remove all entries of a repeated file. Its rows would also be merged twice.
+    # A commit removes files by path, so it would remove all entries of a file that is listed twice. Also, the merge
+    # would read the rows of such a file twice.
     if len({file.path for file in (*arriving, *content)}) < len(arriving) + len(content):
         raise Unsuitable(
             "it lists a file more than once, so it contains the rows of this file more than once. Rewrite the "
@@ -358,8 +375,8 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
 def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files: BranchFiles) -> frozenset[str]:
     """Return the paths of the content files whose rows, taken together, are unique by the key.
 
-    These are the files of the last snapshot with unique rows. A file that has lost delete files since then is left out,
-    because its deleted rows came back.
+    These files belong to the last snapshot with unique rows. Leaves out a file that has lost a delete file since this
+    snapshot, because the deleted rows are visible again.
     """
     if scope.is_unique(table.metadata):
         return frozenset(file.path for file in content)
