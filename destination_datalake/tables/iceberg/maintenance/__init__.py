@@ -1,1 +1,1 @@
-"""Maintains Iceberg tables: compaction, expiry of snapshots, removal of orphans."""
+"""Maintains Iceberg tables: compacts files, expires snapshots, and removes orphan files."""

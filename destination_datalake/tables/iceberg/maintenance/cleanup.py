@@ -1,19 +1,20 @@
-"""Expires snapshots and removes orphans.
+"""Expires snapshots and removes orphan files.
 
-Expiry has two steps. A commit removes snapshots from the table's metadata. Then the files that only these snapshots
-referenced are deleted. PyIceberg's `expire_snapshots` does only the first step. If the process dies between the steps,
-the files become orphans, which are removed later. Once a day, one of the syncs that write to a table does this work.
+Expiry has two steps. First, a commit removes snapshots from the table's metadata. Then this module deletes the files to
+which only these snapshots referred. PyIceberg's `expire_snapshots` does only the first step. If the process dies
+between the steps, the files become orphan files, which a later run removes. Once a day, one of the syncs that write to
+a table does this work.
 
-Orphans are unreferenced files in a table's folder, which killed writers leave. A file is removed if all of these
-conditions are met:
+Orphan files are unreferenced files in a table's folder. Killed writers leave such files. This module removes a file if
+all of these conditions are met:
 
-- The file is of a kind that Iceberg tables use.
-- The file's folder belongs to this table alone. Otherwise no file is removed.
-- The file is older than the longest time between a writer's upload and its commit.
-- No snapshot, statistics file or entry of the metadata log refers to the file, either before or after the folder is
-  listed.
+- The file has a name and folder that Iceberg tables use.
+- No other table has metadata in the table's folder. Otherwise, this module removes no file.
+- The file is older than the longest time between a writer's upload and commit.
+- The table does not refer to the file, neither before nor after this module lists the folder. References are in
+  snapshots, in the lists of statistics files, and in the metadata log.
 
-Metadata files that are no longer in the metadata log are also orphans.
+A metadata file that is no longer in the metadata log is also an orphan file.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What an expiry has done: the expired snapshots and refs, and the deleted files.
+    """The result of an expiry: the expired snapshots, branches and tags, and the numbers of deleted files.
 
     `data` counts the deleted data files and delete files. `metadata` counts the deleted manifests, manifest lists and
     statistics files.
@@ -74,9 +75,10 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPlan:
-    """What one attempt of an expiry's commit removes, with the metadata before and after it.
+    """The snapshots, branches and tags that one attempt to commit an expiry removes.
 
-    `metadata_location` is the location of the metadata file on which the attempt was planned.
+    `before` and `after` are the table's metadata before and after the attempt. `metadata_location` is the location of
+    the metadata file on which the attempt was planned.
     """
 
     expired: Expired
@@ -86,7 +88,10 @@ class ExpiryPlan:
 
 
 class Expirer:
-    """Expires snapshots of one table. Table properties take precedence over `max_age` and `min_snapshots`."""
+    """Expires snapshots of one table.
+
+    `max_age` and `min_snapshots` are the defaults if no table property defines the retention of snapshots.
+    """
 
     def __init__(self, operations: TableOperations, max_age: timedelta, min_snapshots: int) -> None:
         self._operations = operations
@@ -95,10 +100,10 @@ class Expirer:
         self._min_snapshots = min_snapshots
 
     def expire(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Expiry:
-        """Expire snapshots, branches and tags, and delete the files that only they referenced.
+        """Expire snapshots, branches and tags, and delete the files to which only the expired snapshots referred.
 
-        No file is deleted if the references of the remaining snapshots cannot be read completely. Raises
-        MaintenanceSkipped, DeadlineExceeded, Incomplete, Disagreement, and errors of a commit and of S3.
+        If the references of the remaining snapshots cannot be read completely, delete no file. Raises
+        MaintenanceSkipped, DeadlineExceeded, Incomplete, Disagreement, errors from the commit, and S3 errors.
         """
         table = self._operations.load()
         folder = S3Address.parse(table.location().rstrip("/"))
@@ -124,10 +129,11 @@ class Expirer:
 
 
 def remove_expired(outdated: Expired, metadata: TableMetadata, transaction: Transaction) -> None:
-    """Remove expired snapshots, branches and tags from a transaction's metadata."""
+    """Remove expired snapshots, branches and tags in a transaction. `metadata` is the metadata that contains them."""
     refs = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in outdated.refs]
     snapshot_ids = frozenset(outdated.snapshots)
-    # PyIceberg removes a removed snapshot's table statistics, but not its partition statistics.
+    # When PyIceberg removes a snapshot, it also removes the snapshot's table statistics, but not the partition
+    # statistics.
     statistics = [
         RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": statistics.snapshot_id})
         for statistics in metadata.partition_statistics
@@ -138,9 +144,10 @@ def remove_expired(outdated: Expired, metadata: TableMetadata, transaction: Tran
 
 
 def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion, metadata: Deletion) -> None:
-    """Delete the files of expired snapshots that the table's latest state does not reference.
+    """Delete the files of expired snapshots to which the latest state of the table does not refer.
 
-    Raises MaintenanceSkipped if another table has replaced this one, and the errors of `Expirer.expire`.
+    Raises MaintenanceSkipped if another table has replaced this one. Also raises DeadlineExceeded, Incomplete,
+    Disagreement, and S3 errors.
     """
 
     def delete(latest: Table) -> None:
@@ -153,10 +160,10 @@ def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion
 
 
 def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletion, metadata: Deletion) -> None:
-    """Delete the files of expired snapshots that are not in `references`.
+    """Delete the files of expired snapshots to which the table in state `plan.after` does not refer.
 
-    Data files are deleted first and manifest lists last. If the deletion is interrupted, the remaining files can then
-    still be found through their manifests.
+    Add the references in this state to `references`. Delete data files first and manifest lists last. If the process
+    dies in between, the manifests that still exist list the remaining data files.
     """
     snapshot_ids, io = frozenset(plan.expired.snapshots), references.io
     still_in_file = snapshot_ids - {snapshot.snapshot_id for snapshot in plan.after.snapshots}
@@ -184,7 +191,7 @@ def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletio
 
 
 def _present(read: Callable[[_T], Sequence[_R]], items: Sequence[_T]) -> Iterator[Sequence[_R]]:
-    """Yield the result of `read` for each item, or an empty one if another process has deleted the item."""
+    """Yield the result of `read` for each item. If another process has deleted an item, yield an empty sequence."""
 
     def read_if_present(item: _T) -> Sequence[_R]:
         try:
@@ -205,9 +212,9 @@ _MAX_REF_AGE = "history.expire.max-ref-age-ms"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The retention of snapshots, branches and tags that do not define their own.
+    """The default retention of a table's snapshots, branches and tags. A branch or tag may override these values.
 
-    If `max_ref_age_ms` is None, branches and tags without their own maximum age never expire.
+    Ages are in milliseconds. If `max_ref_age_ms` is None, branches and tags without their own maximum age never expire.
     """
 
     max_age_ms: int
@@ -216,8 +223,9 @@ class Retention:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], max_age: timedelta, min_snapshots: int) -> Self:
-        """Return the retention that table properties define, by default `max_age` and `min_snapshots`.
+        """Return the retention that table properties define.
 
+        If a table does not define the maximum age or the minimum number of snapshots, use `max_age` or `min_snapshots`.
         Raises MaintenanceSkipped if a property is not a positive whole number.
         """
         return cls(
@@ -242,7 +250,8 @@ class Expired:
 def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Expired:
     """Return the snapshots, branches and tags that have expired at the time `now`.
 
-    Snapshots on no branch expire by age. Staging for an audit and rollbacks leave such snapshots.
+    A snapshot that belongs to no branch expires when it exceeds the default maximum age, unless a tag refers to it.
+    Rollbacks and writes that are staged for an audit leave such snapshots.
     """
     at = int(now.timestamp() * 1000)
     kept_refs = {
@@ -270,7 +279,7 @@ def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Exp
     expired_refs = {name: ref for name, ref in metadata.refs.items() if name not in kept_refs}
     return Expired(
         tuple(snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept_ids),
-        # An unneeded fence tag is removed only together with its snapshot, because it alone is not worth a commit.
+        # Remove an unneeded fence tag only together with its snapshot, because the tag alone does not justify a commit.
         tuple(
             sorted(
                 name
@@ -298,7 +307,7 @@ def _kept_of_branch(snapshots: list[Snapshot], ref: SnapshotRef, retention: Rete
 
 
 def _positive(properties: Mapping[str, str], name: str) -> int | None:
-    """Return the number in a table property, or None if the property is not set.
+    """Return the value of a table property as a number, or None if the property is not set.
 
     Raises MaintenanceSkipped if the value is not a positive whole number.
     """
@@ -321,9 +330,10 @@ _INTERVAL = timedelta(days=1)
 
 
 def claim_daily_run(operations: TableOperations, now: datetime) -> bool:
-    """Return whether this sync should run a table's daily maintenance. If so, record `now` as the time of the run.
+    """Return whether this sync should run the daily maintenance of a table.
 
-    Return False if another sync has recorded a run within the last day. Raises the errors of `TableOperations.commit`.
+    If so, record `now` in the table as the time of the run. Return False if another sync has recorded a run within the
+    last day. Raises the same errors as `TableOperations.commit`.
     """
 
     def build(table: Table, transaction: Transaction) -> bool:
@@ -339,40 +349,46 @@ def _is_due(properties: Mapping[str, str], now: datetime) -> bool:
         last = datetime.fromisoformat(properties.get(MAINTAINED_AT, "")).astimezone(UTC)
     except ValueError:
         return True
-    # Ignore a time in the future: the clock that recorded it was wrong.
+    # Ignore a recorded time in the future, because the clock of the recording machine was wrong.
     return not now - _INTERVAL < last <= now
 
 
-# --- orphans ----------------------------------------------------------------------------------------------------------
+# --- orphan files -----------------------------------------------------------------------------------------------------
 
 
 _KINDS = re.compile(
     r"(data|metadata)/.*\.(parquet|orc|avro|metadata\.json|metadata\.json\.gz|gz\.metadata\.json|puffin|stats)"
 )
-"""Matches a table's files below its location (Iceberg: defaults of `write.data.path` and `write.metadata.path`)."""
+"""A pattern for the paths of a table's files, relative to the table's location.
+
+The folders are Iceberg's defaults of `write.data.path` and `write.metadata.path`.
+"""
 
 _METADATA = (".metadata.json", ".metadata.json.gz")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _BEGINNING = "bytes=0-65535"
-"""The first 64 KiB of a metadata file, which may be large. Writers put the table's ID at the beginning."""
+"""A range request for the first 64 KiB of a metadata file. Writers put the table's ID at the beginning of the file."""
 _MAX_UUID_BYTES = 65536
 _GZIP = b"\x1f\x8b"
 _OF_GZIP = 16 + zlib.MAX_WBITS
 
 _BATCH_SIZE = 50_000
-"""Number of unreferenced files that are collected before they are used. The number limits the use of memory."""
+"""Number of unreferenced files after which `unreferenced_files` yields a list. The number limits the use of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The removed orphans. `old_metadata` counts metadata files that are no longer in the metadata log."""
+    """The numbers of removed orphan files.
+
+    `old_metadata` counts the metadata files that are no longer in the metadata log. `files` counts all other files.
+    """
 
     files: Deletion
     old_metadata: Deletion
 
 
 class OrphanRemover:
-    """Removes a table's orphans: unreferenced files that are older than `age`."""
+    """Removes a table's orphan files: the unreferenced files in its folder that are older than `age`."""
 
     def __init__(self, operations: TableOperations, age: timedelta) -> None:
         self._operations = operations
@@ -380,7 +396,10 @@ class OrphanRemover:
         self._age = age
 
     def remove(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Orphans:
-        """Remove the orphans. Raises MaintenanceSkipped, DeadlineExceeded, and errors of reading metadata and of S3."""
+        """Remove the orphan files. A dry run only counts and lists them.
+
+        Raises MaintenanceSkipped, DeadlineExceeded, errors from reading metadata, and S3 errors.
+        """
         table = self._operations.load()
         require_garbage_collection(table.metadata)
         folder = table_folder(table)
@@ -396,7 +415,7 @@ class OrphanRemover:
         return removed
 
     def _remove(self, files: list[File], table: Table, references: References, removed: Orphans) -> None:
-        """Remove those of `files` that the table's latest state does not reference."""
+        """Remove those of `files` to which the latest state of the table does not refer."""
         add_latest(references, table, self._operations)
         dead = references.unreferenced(files)
         removed.old_metadata.delete(file for file in dead if file.path.endswith(_METADATA))
@@ -405,7 +424,7 @@ class OrphanRemover:
     def _require_own_folder(
         self, table: Table, references: References, folder: S3Address, should_continue: Callable[[], bool]
     ) -> None:
-        """Raise MaintenanceSkipped if the folder contains metadata of another table, perhaps of another catalog."""
+        """Raise MaintenanceSkipped if the folder contains a metadata file of another table, in this or any catalog."""
         for page in list_pages(self._s3, folder, should_continue):
             keys = [object_["Key"] for object_ in page if object_["Key"].endswith(_METADATA)]
             files = [File(str(S3Address(folder.bucket, key)), 0) for key in keys]
@@ -417,7 +436,7 @@ class OrphanRemover:
                     )
 
     def _uuid(self, address: S3Address) -> str | None:
-        """Return the table ID in a metadata file, or "unknown" if the file contains none.
+        """Return the table ID in a metadata file. "unknown" if the beginning of the file contains no table ID.
 
         Return None if another process has just deleted the file.
         """
@@ -437,7 +456,10 @@ class OrphanRemover:
 def list_pages(
     s3: S3Client, folder: S3Address, should_continue: Callable[[], bool] = lambda: True
 ) -> Iterator[list[ObjectTypeDef]]:
-    """Yield the objects in a folder, page by page. Raises DeadlineExceeded when `should_continue` returns False."""
+    """Yield the objects in a folder as pages of the S3 listing.
+
+    Raises DeadlineExceeded if `should_continue` returns False.
+    """
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
         if not should_continue():
             raise DeadlineExceeded
@@ -447,7 +469,10 @@ def list_pages(
 def unreferenced_files(
     pages: Iterable[list[ObjectTypeDef]], folder: S3Address, references: References
 ) -> Iterator[list[File]]:
-    """Yield the unreferenced files of a table in large lists. `pages` contains the objects in the table's folder."""
+    """Yield the unreferenced files of a table as lists of about 50,000 files.
+
+    `pages` contains the objects in the table's folder. Skips objects that cannot be files of a table.
+    """
     batch: list[File] = []
     for page in pages:
         batch += references.unreferenced(
@@ -463,9 +488,9 @@ def unreferenced_files(
 
 
 def add_latest(references: References, table: Table, operations: TableOperations) -> None:
-    """Add the references in the table's latest state to `references`.
+    """Load the latest state of the table, and add the references in this state to `references`.
 
-    Raises MaintenanceSkipped if another table has replaced this one, or if the table has moved.
+    Raises MaintenanceSkipped if another table has replaced this one, or if the location of the table has changed.
     """
 
     def add(latest: Table) -> None:
@@ -478,7 +503,10 @@ def add_latest(references: References, table: Table, operations: TableOperations
 
 
 def table_folder(table: Table) -> S3Address:
-    """Return the table's folder. Raises MaintenanceSkipped if it is not in S3, or is a whole bucket."""
+    """Return the folder at the table's location.
+
+    Raises MaintenanceSkipped if the location is not in S3, or is a whole bucket.
+    """
     try:
         folder = S3Address.parse(table.location().rstrip("/"))
     except ValueError:
@@ -489,9 +517,10 @@ def table_folder(table: Table) -> S3Address:
 
 
 def is_of_a_table(key: str, folder: S3Address) -> bool:
-    """Return whether an object's key in a table's folder is that of a possible file of the table.
+    """Return whether an object in a table's folder can be a file of the table, according to its key.
 
-    Files and folders whose names begin with `_` or `.` have other uses.
+    Return False if the name of the object, or of a folder around it inside the table's folder, begins with `_` or `.`.
+    Such files and folders have other uses.
     """
     path = key[len(folder.key) + 1 :]
     return _KINDS.fullmatch(path) is not None and not any(part[:1] in ("_", ".") for part in path.split("/"))

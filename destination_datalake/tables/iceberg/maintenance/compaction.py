@@ -1,12 +1,12 @@
-"""Compacts an Iceberg table: rewrites small files of main as fewer large ones. Readers see the same rows.
+"""Compacts an Iceberg table: rewrites small files on main as fewer large files. Readers see the same rows.
 
-Position deletes are applied. Delete files that no other file needs are removed together with the old files. Files with
-many deleted rows are rewritten, whatever their size.
+The new files do not contain rows that position deletes have removed. The commit also removes the delete files that no
+remaining file needs. Compaction rewrites files with many deleted rows even if they are large.
 
-The files that become one file form a bin. Compaction runs in rounds: each round rewrites some bins and commits them in
-one snapshot. A bin is committed only if all its files are still live and have the same delete files as before.
-Otherwise its new file is deleted, and its old files are planned again in the next round. A killed compaction leaves
-orphaned files.
+The old files that become one new file form a bin. Compaction runs in rounds. Each round rewrites some bins, and commits
+them in one snapshot. It commits a bin only if all old files of the bin are still live and have the same delete files as
+before. Otherwise, the round deletes the new file, and the next round plans the old files again. If the process is
+killed, the new files of its round become orphan files.
 """
 
 from __future__ import annotations
@@ -56,33 +56,33 @@ _logger = logging.getLogger(__name__)
 
 
 CompactFiles = Callable[[Sequence[CompactTask]], Sequence[CompactResult]]
-"""Compacts files on the executors. Returns one result per task."""
+"""A function that compacts files on Spark's executors, and returns one result per task."""
 
 _BYTES_PER_COMMIT = 8 * 1024**3
 _BINS_PER_COMMIT = 64
-"""Maximum size of all bins in one round in bytes, and maximum number of bins.
+"""Maximum total size in bytes, and maximum number, of the bins in one round.
 
-The limits are low because a killed process loses the work of its round, and because the time limit is checked only
-between rounds.
+The limits are low because a killed process loses the work of its round, and because the compaction checks its time
+limit only between rounds.
 """
 
 _MAX_DELETED_RATIO = 0.2
-"""A file is rewritten if more than this fraction of its rows is deleted."""
+"""Compaction rewrites a file of any size if more than this fraction of the file's rows is deleted."""
 
 _FILES_PER_COMMIT = 10_000
 """Maximum number of files that one commit removes.
 
-The commit holds their manifest entries in memory: 110 MB for 10,000 files with 20 columns.
+The commit holds the manifest entries of these files in memory: 110 MB for 10,000 files with 20 columns.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to compact in one state of a table. The files of each bin become one file if possible."""
+    """The bins to compact in one state of a table. Compaction tries to rewrite the files of each bin as one file."""
 
     bins: tuple[tuple[LiveFile, ...], ...]
     notes: tuple[str, ...]
-    """Clauses about the table: which files are not compacted, and why."""
+    """Clauses about the table that name the files which the compaction skips, and the reasons."""
 
     @property
     def files(self) -> int:
@@ -97,7 +97,7 @@ class CompactionPlan:
 
 @dataclass(slots=True)
 class CompactionReport:
-    """What a compaction has committed, and what has failed. Sizes are in bytes."""
+    """The numbers and sizes of the files before and after a compaction, and its failures. Sizes are in bytes."""
 
     files_before: int = 0
     files_after: int = 0
@@ -106,15 +106,19 @@ class CompactionReport:
     rows: int = 0
     commits: int = 0
     notes: tuple[str, ...] = ()
-    """Clauses about the files that were not compacted, and why: from the last plan and from executors."""
+    """Clauses about files that the last plan or an executor has skipped, with the reasons."""
     failures: list[Failure] = field(default_factory=list)
-    """The failures of jobs. Each one belongs to a bin that was not compacted."""
+    """The failures of jobs. Each failure belongs to one bin that was not compacted."""
 
 
 def plan_compaction(
     table: Table, target_bytes: int, skip: frozenset[str] = frozenset(), reader: BranchFiles | None = None
 ) -> CompactionPlan:
-    """Return the bins of files on main to compact into files of about `target_bytes`. Leave out the paths in `skip`."""
+    """Return the bins of files on main to rewrite as files of about `target_bytes` each.
+
+    Leaves out the files whose paths are in `skip`. If the connector cannot compact the table, the plan contains no
+    bins, and a note with the reason. Raises TableConflict if a manifest cannot be read completely.
+    """
     if (reason := incompatibility(table.metadata)) is not None:
         return CompactionPlan((), (reason,))
     if arrow_schema(table.schema()) is None:
@@ -132,7 +136,7 @@ def plan_compaction(
 
 
 def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ...]]:
-    """Return the files that can be compacted, ordered by sequence number, and notes about the others."""
+    """Return the files that can be compacted, ordered by sequence number, and notes about all other files."""
     times = Counter(file.path for file in live)
     candidates: list[LiveFile] = []
     with_equality_deletes = of_other_formats = repeated = 0
@@ -141,7 +145,7 @@ def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ..
             of_other_formats += 1
         elif file.has_equality_deletes:
             with_equality_deletes += 1
-        elif times[file.path] > 1:  # Files are removed by path, so all entries of the file would be removed.
+        elif times[file.path] > 1:  # A commit removes files by path, so it would remove all entries of the file.
             repeated += 1
         else:
             candidates.append(file)
@@ -155,9 +159,10 @@ def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ..
 
 
 def delete_ratio_exceeded(file: LiveFile) -> bool:
-    """Return whether so many rows of a file are deleted that it is rewritten, whatever its size.
+    """Return whether more than 20 % of a file's rows are deleted, so that compaction rewrites the file at any size.
 
-    Only delete files that apply to this file alone count. How many rows of other delete files apply to it is unknown.
+    Counts only the delete files that apply to no other file. For other delete files, the number of positions in this
+    file is unknown.
     """
     deleted = sum(deletes.record_count for deletes in file.deletes if applies_only_to(deletes, file.path))
     return deleted > _MAX_DELETED_RATIO * file.entry.record_count
@@ -166,7 +171,7 @@ def delete_ratio_exceeded(file: LiveFile) -> bool:
 class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
     """Compacts one table. `compact_on_executors` runs the jobs. Call `run` only once.
 
-    The outcome of a round's commit maps the name of each committed bin to the files that were replaced.
+    The outcome of each commit maps the names of the committed bins to the old files that the commit has replaced.
     """
 
     def __init__(
@@ -180,17 +185,18 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         self._reader = BranchFiles()
         self._report = CompactionReport()
         self._skip: set[str] = set()
-        """The paths of files that this compaction has written, or could not compact."""
+        """The paths of the files that this compaction has committed or could not compact. Later rounds skip them."""
         self._reasons: dict[str, int] = defaultdict(int)
         self._bins: _Bins | None = None
         self._written: list[Compacted] = []
-        """The files that jobs have written in the current round."""
+        """The new files that jobs have written in the current round."""
 
     def run(self, should_continue: Callable[[], bool] = lambda: True) -> CompactionReport:
-        """Compact the table in rounds while `should_continue` returns True.
+        """Compact the table in rounds until no bins remain or `should_continue` returns False.
 
-        Raises TableBusy, CommitStateUnknown, errors of AWS, and errors of the executors. The commits of earlier rounds
-        stay even then.
+        Also stop after three rounds that wrote new files but, because of conflicts, committed none. Raises
+        TableConflict, TableBusy, CommitStateUnknown, ConnectorError if the jobs of all bins fail, and AWS errors. The
+        commits of earlier rounds stay after an error.
         """
         conflicts = 0
         while should_continue() and conflicts < 3:
@@ -209,7 +215,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
     def plan(self, table: Table) -> _Bins | None:
         """Return the bins of this round, or None if there is nothing to compact.
 
-        All attempts of a round have the same bins, even if the table has changed.
+        All attempts of a round use the same bins, even if another writer has changed the table in the meantime.
         """
         if self._bins is None:
             plan = plan_compaction(table, self._target_bytes, frozenset(self._skip), self._reader)
@@ -219,7 +225,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         return self._bins
 
     def sources(self, plan: _Bins) -> frozenset[str]:
-        """Return the URIs of the files in the bins."""
+        """Return the URIs of the old files in all bins."""
         return frozenset(file.path for files in plan.files.values() for file in files)
 
     def run_jobs(self, plan: _Bins) -> None:
@@ -238,10 +244,10 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
                 self._skip |= {source.uri for source in task.sources}
 
     def change(self, plan: _Bins, table: Table, transaction: Transaction) -> dict[str, list[LiveFile]]:
-        """Replace the old files of each bin by its new file. Return the replaced files by bin.
+        """Replace the old files of each bin with the bin's new file. Return the replaced files by the name of the bin.
 
-        A bin is left out if one of its old files is no longer live, or has other delete files than before. A bin is
-        also left out if its new file does not fit the schema.
+        Leaves out a bin if an old file of the bin is no longer live or has other delete files than before. Also leaves
+        out a bin if its new file does not fit the table's schema.
         """
         files = self._reader.on_branch(table, MAIN_BRANCH)
         live = {file.path: file for file in _candidates(files)[0]}
@@ -262,19 +268,19 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
             old = [file for files_of_bin in valid.values() for file in files_of_bin]
             removed = [*(file.entry for file in old), *unneeded_deletes(old, files)]
             change = Change(added, removed, frozenset(file.manifest for file in old), sequences, same_rows=True)
-            # Repeat the property about unique rows, because all earlier snapshots may expire.
+            # Repeat the summary property about unique rows, because all earlier snapshots may expire.
             change_branch(change, MAIN_BRANCH, table, transaction, inherited_uniqueness(MAIN_BRANCH, table.metadata))
         return valid
 
     def unused(self, outcome: Mapping[str, list[LiveFile]] | None) -> list[Compacted]:
-        """Return the new files that were not committed, and those without rows."""
+        """Return the new files of the bins that were not committed, and the new files without rows."""
         return [file for file in self._written if not file.rows or file.name not in (outcome or ())]
 
     def _run_tasks(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
-        """Run all tasks in one job. If it fails, run one job per bin.
+        """Run all tasks in one job. If this job fails, run one job per task.
 
-        A bin that kills its worker then does not prevent the compaction of other bins. Raises ConnectorError if all
-        jobs fail.
+        If one bin makes its Spark worker crash, the separate jobs still compact the other bins. Raises ConnectorError
+        if all jobs fail.
         """
         try:
             return self._execute(tasks)
@@ -312,7 +318,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
 
 
 def _next_round(packed: Sequence[tuple[LiveFile, ...]]) -> Iterator[tuple[LiveFile, ...]]:
-    """Yield as many bins as the limits of a round allow, but at least one."""
+    """Yield the first bins, as many as the limits of a round allow, but at least one."""
     files = size = 0
     for number, bin_ in enumerate(packed[:_BINS_PER_COMMIT]):
         files += len(bin_)
@@ -335,16 +341,16 @@ _DEFAULT_CODEC = "zstd"
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """The bins of one round, as planned on `table`. `files` contains each bin's files by the bin's name."""
+    """The bins of one round, planned on the state in `table`. `files` contains the old files of each bin, by name."""
 
     table: Table
     files: Mapping[str, Sequence[LiveFile]]
 
     def tasks(self, access: AwsAccess) -> Iterator[CompactTask]:
-        """Yield the task of each bin.
+        """Yield the task for each bin.
 
-        A new file is written to the folder of its bin's first file if that is inside the table's data folder, otherwise
-        to the data folder.
+        If the first file of a bin is inside the table's data folder, the new file goes to the folder of this first
+        file. Otherwise, the new file goes to the data folder.
         """
         schema, order = arrow_schema(self.table.schema()), _sort_order(self.table.metadata)
         assert schema is not None
@@ -362,10 +368,10 @@ class _Bins:
             )
 
     def still_live(self, new: Compacted, live: Mapping[str, LiveFile]) -> list[LiveFile]:
-        """Return the old files that a new file replaces, or an empty list if it must not replace them.
+        """Return the old files that the new file `new` replaces. Return an empty list if it must not replace them.
 
-        All old files must be live and have the same delete files as before, and the new file must contain all their
-        rows.
+        A new file may replace old files only if all old files are live and have the same delete files as before, and if
+        the new file contains all rows of the old files except the deleted rows.
         """
         planned = [file for file in self.files[new.name] if file.path in new.sources]
         old = [now for file in planned if (now := live.get(file.path)) is not None and now.state == file.state]
@@ -373,11 +379,12 @@ class _Bins:
         return old if len(old) == len(new.sources) and new.rows + new.deleted == rows else []
 
     def sequence(self, old: Sequence[LiveFile]) -> int | None:
-        """Return the data sequence number of the new file, or None in tables of format version 1.
+        """Return the data sequence number for the new file of a bin, or None in tables of format version 1.
 
-        Delete files with higher sequence numbers apply to the new file (Iceberg spec: Scan Planning). If the old files
-        have position deletes, these are already applied, so the new file gets the number of the snapshot on which the
-        bins were planned. Otherwise it gets the highest number of the old files.
+        Delete files with higher sequence numbers apply to the new file (Iceberg spec: Scan Planning). If an old file
+        has position deletes, the new file no longer contains the deleted rows. So the new file gets the sequence number
+        of the snapshot on which the bins were planned. If no old file has position deletes, the new file gets the
+        highest sequence number of the old files.
         """
         planned_on = self.table.current_snapshot()
         if planned_on is not None and any(file.deletes for file in old):
@@ -386,7 +393,7 @@ class _Bins:
 
 
 def _sort_order(metadata: TableMetadata) -> SortOrder | None:
-    """Return the table's sort order, or None if this connector cannot sort by one of its columns."""
+    """Return the sort order of the table, or None if this connector cannot sort by all columns of the sort order."""
     columns = [Field(name, name, type_) for name, type_ in column_types(metadata).items() if type_ is not None]
     paths = source_paths(metadata.schema())
     sources = (paths.get(field.source_id) for field in metadata.sort_order().fields)
@@ -395,32 +402,33 @@ def _sort_order(metadata: TableMetadata) -> SortOrder | None:
     return sort_order(metadata, columns)
 
 
-# --- bin packing: which small files of a partition become one ---------------------------------------------------------
+# --- bin packing: the small files of a partition that become one file -------------------------------------------------
 
 
 MIN_FILES = 5
 
 MAX_FILES = 1000
-"""Maximum number of files in a bin. A larger one would keep a single task busy while others are idle."""
+"""Maximum number of files in a bin. A larger bin would keep one task busy while other tasks are idle."""
 
 _MAX_OPEN_BINS = 16
-"""Maximum number of open bins.
+"""Maximum number of bins that can accept further files at the same time.
 
-With more, packing would be slower, and would combine files that were written far apart in time.
+With more open bins, packing would be slower, and would combine files that were written at distant times.
 """
 
 _File = TypeVar("_File")
 
 
 def is_small(size: int, target: int) -> bool:
-    """Return whether a file is smaller than three quarters of the target. Both sizes are in bytes."""
+    """Return whether a file is smaller than three quarters of the target size. Both sizes are in bytes."""
     return 4 * size < 3 * target
 
 
 def bins(files: Iterable[_File], size_of: Callable[[_File], int], target: int) -> list[list[_File]]:
-    """Pack the small files of one partition into bins, in their order. The files of a bin should become one file.
+    """Pack the small files of one partition into bins, in the order of `files`. Return the bins that are worthwhile.
 
-    Each file goes into the first open bin with enough space, so that neighbouring files stay together.
+    A worthwhile bin has at least three quarters of the size `target`, in bytes, or contains at least five files. Each
+    file goes into the first open bin with enough space, so that neighbouring files stay together.
     """
     open_bins: list[_Bin[_File]] = []
     full: list[_Bin[_File]] = []
@@ -453,7 +461,10 @@ class _Bin(Generic[_File]):
 
 
 def _without_the_largest(files: Iterable[_File], size_of: Callable[[_File], int]) -> list[_File]:
-    """Return the files in their order, without each file that is larger than all smaller ones together."""
+    """Return the files in the same order, without each file that is larger than all smaller files together.
+
+    Rewriting such a file would copy more bytes than all smaller files contain.
+    """
     remaining_files = list(files)
     by_size = sorted(remaining_files, key=size_of)
     total = sum(map(size_of, remaining_files))

@@ -1,14 +1,15 @@
-"""The objects to which a table refers, from its metadata to its data files, and the deletion of others.
+"""Finds the objects to which a table refers, from metadata to data files, and deletes unreferenced objects.
 
-Because unreferenced objects are deleted, all metadata is read by two readers that share no code. The first one, which
-commits also use, must find every object that the second one finds. It either reads a manifest completely or raises
-Incomplete.
+To delete no live object, this module reads all metadata with two readers that share no code. The first reader, which
+commits also use, must find every object that the second reader finds. The first reader either reads a manifest
+completely or raises Incomplete.
 
-A hash of eight bytes per referenced object is kept in memory: 80 MB for ten million files. If two hashes collide, an
-unreferenced object seems referenced and is not deleted. The hash is computed from the object's normalised key, not from
-its address, because engines write addresses in several ways, and an access point has another name than its bucket.
+This module keeps a hash of eight bytes per referenced object in memory: 80 MB for ten million files. If two hashes
+collide, an unreferenced object seems to be referenced, so this module does not delete it. The hash is computed from the
+object's normalised key, not from the object's address, because engines write the same address in several ways, and an
+S3 access point has another name than its bucket.
 
-As a last guard, no object outside the table's folder is ever deleted.
+As a last guard, this module never deletes an object outside the table's folder.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ _READERS = 8
 """Maximum number of concurrent requests to S3."""
 
 _MERGED_AT = 1 << 16
-"""Minimum number of new hashes before they are merged into the sorted ones."""
+"""Minimum number of new hashes before `References` merges them into the sorted hashes."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 class References:
-    """The objects to which one or more states of a table refer. References can be added, but not removed.
+    """The objects to which one or more states of a table refer. A caller can add references, but cannot remove any.
 
-    Snapshots and manifests with a sequence number below `since` are skipped, because they cannot refer to objects that
-    were written later. Methods may raise Disagreement, and errors of reading metadata.
+    Skips snapshots and manifests with a sequence number below `since`, because these cannot refer to objects that were
+    written later. Methods may raise Disagreement, and errors from reading metadata.
     """
 
     def __init__(self, io: FileIO, s3: S3Client, since: int = 0) -> None:
@@ -70,7 +71,10 @@ class References:
         self._confirmed: set[int] = set()
         """The hashes of the manifest lists and manifests that the second reader has confirmed."""
         self._unread: tuple[Sequence[str], Sequence[ManifestFile]] = ((), ())
-        """The last state's new manifest lists, and the new manifests in them, whose files have not been added yet."""
+        """The new manifest lists in the last state, and the new manifests in these lists.
+
+        The data files and delete files in these manifests have not been added yet.
+        """
         self._unconfirmed: tuple[Sequence[str], Sequence[str]] = ((), ())
         """The manifest lists and manifests that the second reader has not confirmed yet."""
 
@@ -79,9 +83,9 @@ class References:
     ) -> None:
         """Add the metadata files, statistics files, manifest lists and manifests of one state of the table.
 
-        Data files and delete files are added later, by `add_files`. Snapshots that were added before are not read
-        again. `expired` contains the IDs of snapshots that `metadata` lacks but the metadata file still contains, as in
-        a dry run.
+        Call `add_files` afterwards to add the data files and delete files. This method does not read manifest lists
+        again that it has read for an earlier state. `expired` contains the IDs of snapshots that `metadata` lacks, but
+        that the file at `metadata_location` still contains, as in a dry run.
         """
         self._add(metadata_location)
         self._add(*(entry.metadata_file for entry in metadata.metadata_log))
@@ -101,7 +105,7 @@ class References:
         self._confirm_metadata(metadata_location, expired)
 
     def add_files(self) -> None:
-        """Add the data files and delete files in the manifests of the state that was added last."""
+        """Add the data files and delete files in the manifests of the last state passed to `add_metadata`."""
         lists, manifests = self._unread
         for files in read_concurrently(lambda manifest: live_files(manifest, self.io), manifests):
             self._add(*(file.path for file in files))
@@ -114,9 +118,9 @@ class References:
         self._unread = self._unconfirmed = ((), ())
 
     def _confirm_metadata(self, metadata_location: str, expired: Collection[int]) -> None:
-        """Raise Disagreement if the second reader finds an object in the metadata that the first one did not find.
+        """Raise Disagreement if the second reader finds an object in the metadata that the first reader has not found.
 
-        Data files and delete files are compared by `add_files`.
+        `add_files` compares the data files and delete files.
         """
         metadata = self._second.metadata(metadata_location)
         self._require(metadata_location, metadata.objects)
@@ -143,7 +147,7 @@ class References:
                 )
 
     def are_unreferenced(self, paths: Sequence[str]) -> list[bool]:
-        """Return one boolean per path: True if the object is unreferenced."""
+        """Return one boolean per path: True if no state of the table refers to the object."""
         self._merge()
         hashes = np.fromiter(map(_hash_of_key, paths), np.uint64, len(paths))
         places = np.searchsorted(self._sorted, hashes)
@@ -154,7 +158,7 @@ class References:
         return unknown
 
     def unreferenced(self, files: Iterable[File]) -> list[File]:
-        """Return the unreferenced ones among `files`, without duplicates."""
+        """Return those of `files` to which no state of the table refers, without duplicates."""
         distinct = list(dict.fromkeys(files))
         are_dead = self.are_unreferenced([file.path for file in distinct])
         return [file for file, is_dead in zip(distinct, are_dead, strict=True) if is_dead]
@@ -171,7 +175,10 @@ class References:
 
 
 def read_concurrently(read: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-    """Yield the result of `read` for each item, in order. Up to eight items are read at once, ahead of the caller."""
+    """Yield the result of `read` for each item, in the order of the items.
+
+    Up to eight threads call `read` ahead of the caller.
+    """
     with ThreadPoolExecutor(_READERS, "metadata") as pool:
         running: deque[Future[_R]] = deque()
         try:
@@ -191,10 +198,10 @@ def _hash(path: str) -> int:
 
 
 def _hash_of_key(path: str) -> int:
-    """Return the hash of an object's key, which is the same for all spellings of its address.
+    """Return the hash of an object's normalised key, which is the same for all spellings of the object's address.
 
-    The scheme may be s3, s3a or s3n. Repeated slashes and dots are resolved: Hadoop's `Path` does so, but metadata
-    contains the path as it was written.
+    Ignores the scheme, such as s3, s3a or s3n. Resolves repeated slashes and the names `.` and `..`, because Hadoop's
+    `Path` resolves them when it writes an object, but metadata may contain the original path.
     """
     key = _BUCKET.sub("", path)
     if "//" in key or "/." in key:
@@ -216,8 +223,8 @@ class File(NamedTuple):
 def live_files(manifest: ManifestFile, io: FileIO) -> list[File]:
     """Return the live data files and delete files in a manifest.
 
-    Raises Incomplete if their number differs from that in the manifest list, FileNotFoundError, and botocore's
-    exceptions.
+    Raises Incomplete if the manifest cannot be read, or if the number of its live files differs from the number in the
+    manifest list. Raises FileNotFoundError if the manifest is missing, and botocore's exceptions.
     """
     entries = (entry.data_file for entry in complete_entries(manifest, io))
     live = [File(file.file_path, file.file_size_in_bytes) for file in entries]
@@ -230,7 +237,7 @@ def live_files(manifest: ManifestFile, io: FileIO) -> list[File]:
     return live
 
 
-# --- deletion, and conditions under which no object may be deleted ----------------------------------------------------
+# --- deletion, and the conditions that forbid it ----------------------------------------------------------------------
 
 
 _GARBAGE_COLLECTION = "gc.enabled"
@@ -241,14 +248,14 @@ _BATCH_SIZE = 1000
 
 
 class MaintenanceSkipped(Exception):
-    """The maintenance of a table, or a part of it, is skipped.
-
-    The message is the reason, as a clause about the table.
-    """
+    """Raised to skip the maintenance of a table, or one step of it. The message is a clause about the table."""
 
 
 def is_garbage_collected(metadata: TableMetadata) -> bool:
-    """Return whether the table's files may be deleted, because no other table uses them (Iceberg: `gc.enabled`)."""
+    """Return whether the connector may delete files of the table (Iceberg: `gc.enabled`).
+
+    Users set the property to false if other tables use the same files.
+    """
     return metadata.properties.get(_GARBAGE_COLLECTION, "true").lower() != "false"
 
 
@@ -260,10 +267,11 @@ def require_garbage_collection(metadata: TableMetadata) -> None:
 
 
 def require_clock(s3: S3Client, folder: S3Address) -> None:
-    """Raise MaintenanceSkipped if this machine's clock, by which the age of files is computed, is wrong.
+    """Raise MaintenanceSkipped if this machine's clock differs from the clock of S3 by more than an hour.
 
-    The clock is compared with the date of a response from S3. A wrong clock makes no request fail: AWS rejects a
-    request with a wrong time, but botocore then corrects the time in the signature and repeats the request.
+    Maintenance computes the age of files from this machine's clock. A wrong clock causes no other error: AWS rejects a
+    request with a wrong time, but botocore then corrects the time in the signature and repeats the request. So this
+    function compares the clock with the date of a response from S3.
     """
     answer = s3.list_objects_v2(Bucket=folder.bucket, Prefix=f"{folder.key}/", MaxKeys=1)
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
@@ -275,14 +283,15 @@ def require_clock(s3: S3Client, folder: S3Address) -> None:
 
 
 class DeadlineExceeded(Exception):
-    """The maintenance has reached its time limit. The next run continues it."""
+    """Raised if the maintenance of a table reaches its time limit. The next run continues the maintenance."""
 
 
 @dataclass(slots=True)
 class Deletion:
-    """Deletes objects in a table's folder, and counts them.
+    """Deletes objects in a table's folder, and counts the deleted objects.
 
-    `folder` is the table's location in S3. A dry run only counts and lists the objects.
+    `folder` is the table's location in S3. A dry run deletes nothing, but counts and lists the objects to delete.
+    `files` and `bytes` are the number and the total size of the objects.
     """
 
     s3: S3Client
@@ -292,14 +301,14 @@ class Deletion:
     files: int = 0
     bytes: int = 0
     outside: int = 0
-    """The number of objects outside the folder, for example imported files. They are not deleted."""
+    """The number of objects outside the folder, for example imported files. `delete` does not delete such objects."""
     paths: list[str] = field(default_factory=list)
     """The paths of the objects that a dry run would delete."""
 
     def delete(self, files: Iterable[File]) -> None:
-        """Delete those of `files` that are in the folder. Missing objects are counted too.
+        """Delete those of `files` that are in the folder. Also count objects that no longer exist.
 
-        Raises ClientError, and DeadlineExceeded when `should_continue` returns False.
+        Raises ClientError if S3 cannot delete an object, and DeadlineExceeded if `should_continue` returns False.
         """
         remaining = iter(files)
         while batch := list(islice(remaining, _BATCH_SIZE)):

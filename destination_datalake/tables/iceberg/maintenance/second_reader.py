@@ -1,8 +1,9 @@
-"""The second reader of a table's references. It shares no code with the first one, which is PyIceberg's.
+"""The second reader of a table's references, which shares no code with the first reader.
 
-Files are deleted only if the first reader has found every object that the second one finds, so a defect of one reader
-cannot delete live files. The second reader requests every object from S3 without a cache. It reads metadata files as
-JSON, and manifest lists and manifests with fastavro, by field ID.
+The first reader uses PyIceberg. Maintenance deletes files only if the first reader has found every object that the
+second reader finds. So a defect in one reader cannot cause the deletion of live files. The second reader requests every
+object from S3, without a cache. It reads metadata files as JSON, and reads manifest lists and manifests with fastavro,
+by field ID.
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ _LIVE, _DELETED = (0, 1), 2
 
 
 class Disagreement(Exception):
-    """The second reader of a table's references contradicts the first, so no file may be deleted.
+    """Raised if the second reader of a table's references contradicts the first one, so no file may be deleted.
 
-    It found an object that the first reader did not find, or cannot read one that the first reader has read.
+    The second reader has found an object that the first reader did not find, or cannot read an object completely.
     """
 
 
 class Snapshot(msgspec.Struct, rename="kebab"):
-    """A snapshot in a metadata file. Its sequence number is 0 in tables of format version 1."""
+    """A snapshot in a metadata file. In tables of format version 1, the sequence number is 0."""
 
     snapshot_id: int
     manifest_list: str
@@ -98,7 +99,7 @@ class _Logged(msgspec.Struct, rename="kebab"):
 
 
 class Metadata(msgspec.Struct, rename="kebab"):
-    """The parts of a metadata file that refer to other objects (Iceberg spec: Table Metadata Fields)."""
+    """The fields of a metadata file that refer to other objects (Iceberg spec: Table Metadata Fields)."""
 
     snapshots: list[Snapshot] | None = None
     refs: dict[str, _Ref] | None = None
@@ -108,7 +109,7 @@ class Metadata(msgspec.Struct, rename="kebab"):
 
     @property
     def objects(self) -> list[str]:
-        """The paths of former metadata files and of statistics files."""
+        """The paths of the former metadata files in the metadata log, and of all statistics files."""
         statistics = [*(self.statistics or ()), *(self.partition_statistics or ())]
         return [
             *(entry.metadata_file for entry in self.metadata_log or ()),
@@ -120,9 +121,9 @@ _METADATA = msgspec.json.Decoder(Metadata)
 
 
 class SecondReader:
-    """Reads metadata files, manifest lists and manifests. Thread-safe.
+    """Reads the references in metadata files, manifest lists and manifests. Thread-safe.
 
-    Methods raise Disagreement if an object cannot be read completely, FileNotFoundError if it is missing, and
+    Methods raise Disagreement if an object cannot be read completely, FileNotFoundError if an object is missing, and
     botocore's exceptions.
     """
 
@@ -132,7 +133,7 @@ class SecondReader:
     def metadata(self, path: str) -> Metadata:
         """Return the references in a metadata file.
 
-        Raises Disagreement if a branch or tag refers to a missing snapshot.
+        Raises Disagreement if a branch or tag refers to a snapshot that the file does not contain.
         """
         content = self._content(path)
         try:
@@ -152,14 +153,17 @@ class SecondReader:
     def manifests(self, manifest_list: str) -> list[tuple[str, int]]:
         """Return the path and the sequence number of each manifest in a manifest list.
 
-        Sequence numbers are 0 in tables of format version 1.
+        In tables of format version 1, all sequence numbers are 0.
         """
         path, sequence = f"f{_PATH_OF_MANIFEST}", f"f{_SEQUENCE_OF_MANIFEST}"
         wanted = {_PATH_OF_MANIFEST: None, _SEQUENCE_OF_MANIFEST: None}
         return [(record[path], record.get(sequence) or 0) for record in self._records(manifest_list, wanted)]
 
     def live_files(self, manifest: str) -> list[str]:
-        """Return the paths of the live data files and delete files in a manifest."""
+        """Return the paths of the live data files and delete files in a manifest.
+
+        Also raises Disagreement if an entry has an unknown status.
+        """
         status, file, path = f"f{_STATUS}", f"f{_FILE}", f"f{_PATH_OF_FILE}"
         live = []
         for record in self._records(manifest, {_STATUS: None, _FILE: {_PATH_OF_FILE: None}}):
@@ -196,11 +200,14 @@ class SecondReader:
 
 
 _Wanted = Mapping[int, Any]
-"""The fields to read, by field ID. The value is such a mapping for a nested record, otherwise None."""
+"""The fields to read, by field ID. For a nested record, the value is another mapping of this kind, otherwise None."""
 
 
 def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
-    """Yield the records of an Avro file with only the wanted fields, each named `f` and its field ID."""
+    """Yield the records of an Avro file with only the wanted fields. A field with the ID 500 has the key `f500`.
+
+    Raises ValueError and other exceptions if the file is invalid or incomplete.
+    """
     file = io.BytesIO(content)
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
     if header["magic"] != b"Obj\x01":
@@ -228,7 +235,10 @@ def _inflated(content: bytes) -> IO[bytes]:
 
 
 def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
-    """Return the whole decompressed content. Raises ValueError if it is too large, and errors of reading."""
+    """Return the whole content of a decompressing stream.
+
+    Raises ValueError if the content is larger than 256 MiB, and errors from decompression.
+    """
     whole = bytearray()
     while chunk := content.read(64 * 1024):
         whole += chunk
@@ -238,10 +248,10 @@ def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
 
 
 def _named_by_id(schema: Any) -> Any:
-    """Return an equivalent Avro schema that names fields by their field IDs and has no logical types.
+    """Return an equivalent Avro schema that names each field by its field ID, and that has no logical types.
 
-    fastavro rejects the schemas of some writers: they use field names that Avro does not permit, or repeat the
-    definition of a type, for example a decimal, where Avro requires its name.
+    fastavro rejects the schemas of some writers. Their schemas contain field names that Avro does not permit, or repeat
+    the definition of a type, for example a decimal, where Avro requires the name of the type.
     """
     known: dict[str, Any] = {}
     numbers = count()
@@ -274,7 +284,7 @@ def _named_by_id(schema: Any) -> Any:
 
 
 def _projected(record: Any, wanted: _Wanted) -> Any:
-    """Return a record's schema with only the wanted fields."""
+    """Return the schema of a record, with only the wanted fields."""
     ids = {f"f{id_}": within for id_, within in wanted.items()}
     fields = [
         {
