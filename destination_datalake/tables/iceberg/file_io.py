@@ -36,10 +36,7 @@ _ZIPPED = ".gz.metadata.json"
 _AVRO = ".avro"
 
 _MAX_KEPT_BYTES = 1 << 20
-"""Maximum size in bytes of a manifest that is cached after a read.
-
-By default, commits do not merge larger manifests, so commits do not read such manifests again.
-"""
+"""Maximum size in bytes of a manifest that is cached after a read. Commits do not merge larger manifests by default."""
 
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 

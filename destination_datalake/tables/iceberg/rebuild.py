@@ -1,8 +1,9 @@
 """Rebuilds the content of an Iceberg table by a replay of archived syncs.
 
-The replay writes to a clone of the original table. The clone has the same field IDs and partition specs, so its files
-can be added to the original table. Other syncs may write to the original table during the replay. The final commit then
-fails, because it succeeds only if the original table's content has not changed.
+The replay writes to a clone of the original table. The clone has the same field IDs and partition specs as the original
+table, so the last step can add the clone's files to the original table. Other syncs may write to the original table
+during the replay. The last step then changes nothing, because it requires that the original table's content and pending
+rows have not changed.
 """
 
 from __future__ import annotations
@@ -60,16 +61,16 @@ _OF_ROWS = frozenset(
         PUBLISHED_BY_PROPERTY,
     )
 )
-"""Properties that describe a table's rows or writers. A clone does not copy them."""
+"""The table properties that describe a table's rows or writers. A clone does not copy these properties."""
 
 
 class IcebergRebuild:
-    """Rebuilds one Iceberg table, the original table, from a clone to which a replay writes (see `Rebuild`)."""
+    """Rebuilds one Iceberg table, the original table, from a clone that a replay fills with rows (see `Rebuild`)."""
 
     def __init__(self, name: TableName, catalog: TableCatalog, scratch: str) -> None:
-        """Rebuild the table `name`. No request is sent yet.
+        """Prepare the rebuild of the table `name`, without a request.
 
-        `scratch` is a folder for the clone's metadata: an S3 URI without a trailing slash.
+        `scratch` is the folder for the clone's metadata: an S3 URI without a trailing slash.
         """
         self._name = name
         self._catalog = catalog
@@ -85,14 +86,15 @@ class IcebergRebuild:
     def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
         """Register the clone `rebuilt` with the original table's metadata, but without snapshots.
 
-        `marks` are added to the clone's properties.
+        Add `marks` to the properties of the clone.
         """
         table = TableOperations(self._name, self._catalog).load()
         own = {name: value for name, value in table.metadata.properties.items() if name not in _OF_ROWS}
         folder = f"{table.metadata.location.rstrip('/')}/metadata"
         if not self._catalog.access_of(self._name).has_session_credentials:
-            # The clone gets its own metadata folder, because the removal of orphans skips a folder with the metadata of
-            # two tables. Vended credentials do not allow that: they are valid only for the table's folder.
+            # The clone gets its own metadata folder, because maintenance removes no orphan files from a folder with the
+            # metadata of two tables. With vended credentials, the clone uses the table's folder, because the
+            # credentials are valid only there.
             folder = self._scratch
             own[TableProperties.WRITE_METADATA_PATH] = folder
         metadata = table.metadata.model_copy(update={**_without_snapshots(), "properties": {**own, **marks}})
@@ -105,10 +107,10 @@ class IcebergRebuild:
         """Do nothing. Other writers may continue, because the final commit detects their changes."""
 
     def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
-        """Replace the original table's content and pending rows by the clone's content, then drop the clone.
+        """Replace the content and the pending rows of the original table with the clone's content. Then drop the clone.
 
-        Returns False and changes nothing if the original table's state differs from `expected`. Raises TableConflict if
-        the clone has columns that the original table lacks.
+        Return True. If the content or the pending rows of the original table have changed since `expected`, change
+        nothing and return False. Raises TableConflict if the original table lacks a column of the clone.
         """
         clone = TableOperations(rebuilt, self._catalog).load()
         operations = TableOperations(self._name, self._catalog)
@@ -135,9 +137,9 @@ class IcebergRebuild:
         return taken
 
     def drop(self, rebuilt: TableName) -> None:
-        """Drop the clone and delete its metadata.
+        """Drop the clone, and delete the folder with the clone's metadata.
 
-        Its data files become orphans, unless the original table has taken them over.
+        If the original table has not taken over the clone's data files, these files become orphan files.
         """
         with suppress(NoSuchTableError):
             self._catalog.pyiceberg().drop_table(rebuilt)
@@ -166,16 +168,16 @@ def _version(metadata: TableMetadata) -> str:
 
 
 def _live_files(table: Table) -> list[IcebergFile]:
-    """Return the data files and delete files of main. Each file appears once."""
+    """Return the live data files and delete files on main, each file once."""
     live = BranchFiles(metrics=None).on_branch(table, MAIN_BRANCH)
     entries = (entry for file in live for entry in (file.entry, *file.deletes))
     return [*{entry.file_path: entry for entry in entries}.values()]
 
 
 def _require_same_columns(name: TableName, clone: Schema, original: Schema) -> None:
-    """Raise TableConflict unless the original table has all columns of the clone, with the same field IDs.
+    """Raise TableConflict if the original table lacks a column of the clone, or has it with another field ID.
 
-    The clone has additional columns if the options have changed since the archived syncs.
+    The clone has additional columns if the user has changed the options since the archived syncs.
     """
     ids = {id_: field.name for id_, field in index_by_id(original).items()}
     for id_, field in index_by_id(clone).items():

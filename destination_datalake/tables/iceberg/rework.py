@@ -1,8 +1,9 @@
-"""The commit loop of merges, erasures and compactions: plan, run jobs that write files, commit, retry.
+"""The commit loop of merges, erasures and compactions: plan, run jobs that write files, commit, and retry.
 
-Jobs run without a lock. The catalog accepts a commit only if the table still has the metadata on which the commit was
-planned. After a conflict, the table is planned again. No job is repeated for unchanged files, because the key of a
-job's result contains everything on which the result depends.
+Jobs run without a lock on the table. The catalog accepts a commit only if the table still has the metadata on which the
+commit was planned. After a conflict, the loop loads the table and makes a new plan. The loop repeats no job for
+unchanged files, because it stores each result of a job under a key that contains everything on which the result
+depends.
 """
 
 from __future__ import annotations
@@ -40,31 +41,37 @@ _Result = TypeVar("_Result")
 
 
 class Unsuitable(Exception):
-    """The table cannot be changed. The message is a clause about the table with a remedy, without a full stop."""
+    """Raised if the connector cannot rewrite the table.
+
+    The message is a clause about the table, followed by what the user can do, without a final full stop.
+    """
 
 
 class StalePlan(Exception):
-    """The table has changed since it was planned. More jobs must run before the commit."""
+    """Raised if the table has changed since the plan was made, so more jobs must run before the commit."""
 
 
 class Rework(ABC, Generic[_Plan, _Outcome]):
-    """One change of one table, with jobs that write the new files. Subclasses define the plan, jobs and commit."""
+    """One change to one table, with jobs that write new files. Subclasses define the plan, the jobs and the commit."""
 
     def __init__(self, operations: TableOperations, attempts: int, cannot: str, when_busy: str) -> None:
-        """Store what error messages say.
+        """Set the maximum number of attempts and the wording of error messages.
 
-        All messages begin with `cannot`. The message of TableBusy, after the last attempt, ends with `when_busy`.
+        All messages begin with `cannot`. If all attempts fail, the message of TableBusy ends with `when_busy`.
         """
         self.operations = operations
         self._attempts = attempts
         self._cannot = cannot
         self._when_busy = when_busy
         self._planned: tuple[str, _Plan | None] | None = None
-        """The location of the metadata file that was last planned, and the plan for it."""
+        """The last plan, and the location of the metadata file for which the plan was made."""
 
     @abstractmethod
     def plan(self, table: Table) -> _Plan | None:
-        """Return the plan for the table's present state, or None if there is nothing to do. Raises Unsuitable."""
+        """Return the plan for the table's present state, or None if there is nothing to do.
+
+        Raises Unsuitable if the connector cannot rewrite the table.
+        """
 
     @abstractmethod
     def sources(self, plan: _Plan) -> frozenset[str]:
@@ -72,31 +79,35 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
 
     @abstractmethod
     def run_jobs(self, plan: _Plan) -> None:
-        """Run the plan's jobs that have no result yet. Raises ConnectorError if a job fails, and StalePlan."""
+        """Run the jobs of the plan that have no result yet.
+
+        Raises ConnectorError if a job fails, and StalePlan if the table has changed so that the plan is out of date.
+        """
 
     @abstractmethod
     def change(self, plan: _Plan, table: Table, transaction: Transaction) -> _Outcome | None:
-        """Add the change to a transaction. Return its outcome, or None if there is nothing to do.
+        """Add the change to a transaction. Return the outcome of the change, or None if there is nothing to do.
 
-        `plan` is the plan for the state in `table`, which may have changed since the jobs ran. Raises StalePlan if a
-        job of the plan has no result yet.
+        `plan` is the plan for the state of `table`, which may differ from the state for which the jobs ran. Raises
+        StalePlan if a job of `plan` has no result yet.
         """
 
     @abstractmethod
     def unused(self, outcome: _Outcome | None) -> Iterable[Uncommitted]:
-        """Return the files that jobs have written but the table does not contain.
+        """Return the files that jobs have written but that no commit has added to the table.
 
-        `outcome` is the outcome of the commit, or None if nothing was committed.
+        `outcome` is the outcome of the commit, or None if there was no commit.
         """
 
     def rework(self) -> tuple[Table, _Outcome] | None:
         """Plan, run jobs and commit until a commit succeeds. Then delete unused files.
 
-        Returns the table after the commit with the outcome of `change`, or None if there was nothing to do.
+        Return the table after the commit and the outcome of `change`, or None if there was nothing to do.
 
-        Raises TableConflict, ConnectorError, and TableBusy if other writers committed first at every attempt. Also
-        raises CommitStateUnknown and errors of AWS. After these two, the new files are kept, because the table may
-        contain them.
+        Raises TableConflict if the connector cannot rewrite the table, ConnectorError if a job fails, and TableBusy if
+        other writers committed first at every attempt. Before it raises one of these errors, this method deletes the
+        new files. Also raises CommitStateUnknown if the result of the commit is unknown, and AWS errors. The new files
+        then stay, because the table may contain them.
         """
         self._planned = None
         try:
@@ -108,10 +119,10 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         return committed
 
     def with_plan(self, act: Callable[[_Plan], _Result]) -> _Result | None:
-        """Call `act` with the plan of the table's present state, and return its result.
+        """Call `act` with the plan for the table's present state, and return the result of `act`.
 
-        Return None if there is nothing to do. After a conflict or StalePlan, load and plan the table again. Raises
-        TableBusy after the last attempt.
+        Return None if there is nothing to do. If a commit conflicts or `act` raises StalePlan, load the table and plan
+        again. Raises TableBusy if the last attempt fails too.
         """
         for _ in range(self._attempts):
             with suppress(StalePlan, CommitFailedException):
@@ -120,7 +131,10 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         raise TableBusy(f"{self._cannot}: other writers changed its files during every attempt. {self._when_busy}")
 
     def _load(self) -> _Plan | None:
-        """Load and plan the table. Raises CommitFailedException if another writer deletes its manifests meanwhile."""
+        """Load the table and return the plan for it.
+
+        Raises CommitFailedException if another writer deletes a manifest while this method reads the table.
+        """
         table = self.operations.load()
         with self.operations.planning_on(table):
             return self._plan_of(table)
@@ -137,12 +151,12 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         try:
             self.run_jobs(plan)
         except ConnectorError as error:
-            # Another writer may have replaced and deleted files of the plan, so that the job failed.
+            # The job may have failed because another writer has replaced and deleted files of the plan.
             latest = self._load()
             if latest is not None and self.sources(plan) <= self.sources(latest):
                 raise
             raise StalePlan from error
-        # Load the table again, because it may have been changed or recreated while the jobs ran.
+        # Load the table again, because another writer may have changed or recreated it while the jobs ran.
         table, outcome = self.operations.commit(self._build)
         return None if outcome is None else (table, outcome)
 
@@ -155,7 +169,7 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
 
 
 def rewritable_schema(metadata: TableMetadata) -> pa.Schema:
-    """Return the Arrow schema for rewritten files of the table. Raises Unsuitable if a type is unsupported."""
+    """Return the Arrow schema for rewritten files of the table. Raises Unsuitable if a column type is unsupported."""
     if (schema := arrow_schema(metadata.schema())) is None:
         raise Unsuitable(
             "it contains columns of types that this connector does not support, so the connector cannot rewrite its "
@@ -165,7 +179,7 @@ def rewritable_schema(metadata: TableMetadata) -> pa.Schema:
 
 
 def require_parquet(files: Iterable[LiveFile]) -> None:
-    """Raise Unsuitable with a remedy if a file is not a Parquet file, because only Parquet files can be rewritten."""
+    """Raise Unsuitable if a file is not a Parquet file, because this connector can rewrite only Parquet files."""
     if any(file.entry.file_format != FileFormat.PARQUET for file in files):
         raise Unsuitable(
             "some of its files are not Parquet files. Set its property write.format.default to parquet and rewrite "
@@ -177,15 +191,15 @@ def require_parquet(files: Iterable[LiveFile]) -> None:
 
 
 _TASKS_PER_JOB = 1000
-"""Maximum number of tasks per job. Spark's driver holds all of them in memory, each with the table's schema."""
+"""Maximum number of tasks per job. Spark's driver keeps all tasks of a job in memory, each with the table's schema."""
 
 
 @dataclass(slots=True)
 class Removals:
-    """Removes rows from files on the executors, and keeps the results for later attempts.
+    """Removes rows from files on Spark's executors, and stores the results for later attempts.
 
-    The keys of `results` contain everything on which a result depends. `written` contains the new files of all results,
-    even those that the commit does not need.
+    The key of each result contains everything on which the result depends. `written` contains the new files of all
+    results, even the files that the commit does not need.
     """
 
     executors: Executors
@@ -193,11 +207,11 @@ class Removals:
     written: list[WrittenFile] = field(default_factory=list)
 
     def run(self, tasks: Mapping[Hashable, RemoveTask]) -> None:
-        """Run the tasks, and store their results by the same keys.
+        """Run the tasks, and store the result of each task under the key of the task.
 
-        Raises ConnectorError if a task fails, but keeps the results of the others.
+        If a task fails, store the results of the other tasks in the same job, and raise ConnectorError.
         """
-        # Run large files first, so that no executor is still busy with one when the others have finished.
+        # Run large files first, so that no executor is still busy with a large file when the others have finished.
         ordered = sorted(tasks.items(), key=lambda item: sum(file.source.size for file in item[1].files), reverse=True)
         for begin in range(0, len(ordered), _TASKS_PER_JOB):
             batch = dict(ordered[begin : begin + _TASKS_PER_JOB])
@@ -209,17 +223,17 @@ class Removals:
             results_or_raise(results)
 
     def result(self, key: Hashable) -> Removed:
-        """Return the result for a key. Raises StalePlan if no task has produced it yet."""
+        """Return the result stored under a key. Raises StalePlan if there is no such result yet."""
         if (result := self.results.get(key)) is None:
             raise StalePlan
         return result
 
 
 def folder_of_new_file(old: str, folder: str) -> str:
-    """Return the folder for the file that replaces the file `old`.
+    """Return the folder for the new file that replaces the file `old`.
 
-    This is the folder of `old` if it is `folder` or inside it, otherwise `folder`. `folder` is a URI without a trailing
-    slash.
+    If `old` is inside `folder`, at any depth, the new file goes to the folder of `old`. Otherwise, the new file goes to
+    `folder`. `old` is a URI, and `folder` is a URI without a trailing slash.
     """
     own = old.rpartition("/")[0]
     return own if f"{own}/".startswith(f"{folder}/") else folder
