@@ -1,8 +1,8 @@
-"""All uses of private names of PyIceberg, except methods of its Glue catalog (`tables/glue/compare_and_set.py`).
+"""All code that uses private names of PyIceberg, except for PyIceberg's Glue catalog.
 
-PyIceberg has no public API for snapshots that add delete files or files of several partition specs, nor for all fields
-of manifests. If a release of PyIceberg changes one of these names, `test_pyiceberg_internals.py` fails and reports what
-to do.
+`tables/glue/compare_and_set.py` uses the private methods of the Glue catalog. PyIceberg has no public API to add a
+snapshot with delete files or with files of several partition specs, or to read all fields of manifests. If a release of
+PyIceberg changes one of the private names, `test_pyiceberg_internals.py` fails and reports what to do.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ _DOUBLE = Struct("<d")
 _REFERENCED_DATA_FILE = 143
 _REFERENCED = next(field for field in DATA_FILE_TYPE[3].fields if field.field_id == _REFERENCED_DATA_FILE)
 _DELETE_FILE_TYPE = StructType(*DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields, _REFERENCED)
-"""The type of a file in manifests of delete files.
+"""The type of the data file field in manifests of delete files.
 
 PyIceberg's type for format version 2 lacks the optional field `referenced_data_file` (Iceberg spec: Data File Fields).
 """
 
 _EQUALITY = NestedField(135, "equality_ids", ListType(136, IntegerType(), element_required=True), required=False)
-"""The field IDs of equality deletes as a list of int, as Java expects (Iceberg spec: Data File Fields).
+"""The manifest field with the field IDs by which equality deletes match rows (Iceberg spec: Data File Fields).
 
-PyIceberg would write them as long.
+Iceberg's Java library expects a list of int, but PyIceberg's own type is a list of long.
 """
 
 _ENTRY_SCHEMAS = {
@@ -100,10 +100,10 @@ _ENTRY_SCHEMAS = {
 
 
 class SnapshotProducer(_SnapshotProducer[Any]):
-    """Adds one snapshot to a branch. The snapshot enters the transaction at the end of the `with` block.
+    """Adds one snapshot to a branch. The end of the `with` block adds the snapshot to the transaction.
 
-    Subclasses define the snapshot's manifests. PyIceberg's conflict checks are not used, because they belong to
-    PyIceberg's own retries.
+    Subclasses define the manifests of the snapshot. This class does not use PyIceberg's conflict checks, because they
+    belong to PyIceberg's own retries.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     @abstractmethod
     def manifests(self) -> list[ManifestFile]:
-        """Return the snapshot's manifests, in the order of its manifest list."""
+        """Return the manifests of the snapshot, in the order in which the manifest list contains them."""
 
     @abstractmethod
     def summary(self, previous: Mapping[str, str] | None) -> Summary:
-        """Return the snapshot's summary. `previous` is the summary of the branch's present head, or None."""
+        """Return the summary of the snapshot. `previous` is the summary of the branch's present head, or None."""
 
     @property
     def metadata(self) -> TableMetadata:
@@ -136,11 +136,18 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     @property
     def written_manifests(self) -> list[str]:
-        """The paths of the manifests written for this snapshot. They are deleted if the commit fails."""
+        """The paths of the manifests that have been written for this snapshot.
+
+        If the commit fails, these manifests are deleted.
+        """
         return self._written_manifests
 
     def written(self, content: ManifestContent, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
-        """Write a manifest and return it. `entries` must not be empty, and must all be of this content and spec."""
+        """Write a manifest with the given entries, and return the manifest.
+
+        There must be at least one entry. All entries must be of data files or all of delete files, as `content` says,
+        and of the partition spec `spec_id`.
+        """
         spec = self.spec(spec_id)
         if content == ManifestContent.DELETES:
             output = self.new_manifest_output()
@@ -179,10 +186,10 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
 
 def _with_both_zeros(summary: PartitionFieldSummary, type_: IcebergType) -> PartitionFieldSummary:
-    """Return the summary with a lower bound of 0.0 changed to -0.0, and an upper bound of -0.0 changed to 0.0.
+    """Return the summary with a lower bound of 0.0 replaced by -0.0, and an upper bound of -0.0 replaced by 0.0.
 
-    Engines order -0.0 before 0.0 (Iceberg spec: Data File Fields, note 3), but PyIceberg uses the first zero that it
-    reads for both bounds. The change is safe, because bounds need not be tight.
+    Engines order -0.0 before 0.0 (Iceberg spec: Data File Fields, note 3). PyIceberg treats both zeros as equal, so it
+    uses the first zero that it reads for both bounds. Wider bounds are safe, because bounds need not be tight.
     """
     if not isinstance(type_, FloatType | DoubleType):
         return summary
@@ -199,9 +206,9 @@ def summary_of(
     counts: Mapping[str, str],
     previous: Mapping[str, str] | None,
 ) -> Summary:
-    """Return the summary of a snapshot: numbers of added and removed files and rows, and the new totals.
+    """Return the summary of a snapshot: the numbers of added and removed files and rows, and the new totals.
 
-    `counts` contains further entries. `previous` is the summary of the parent snapshot.
+    `counts` contains more entries for the summary. `previous` is the summary of the parent snapshot.
     """
     # Update the metrics directly, because `collector.add_file` requires one spec for all partitions.
     collector = SnapshotSummaryCollector()
@@ -241,9 +248,10 @@ class _DeletesWriter(ManifestWriterV2):
 
 
 def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEntry]:
-    """Yield the live entries of a manifest, with the values that they inherit from it.
+    """Yield the live entries of a manifest, with the values that the entries inherit from the manifest.
 
-    Unlike `ManifestFile.fetch_manifest_entry`, this function reads doubles exactly, and reads `referenced_data_file`.
+    Unlike `ManifestFile.fetch_manifest_entry`, this function reads doubles exactly, and reads the field
+    `referenced_data_file`.
     """
     with _ManifestReader(manifest, io) as entries:
         for entry in entries:
@@ -252,7 +260,7 @@ def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEnt
 
 
 def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """Return the entries of a manifest with the status deleted: files that the manifest's snapshot has removed."""
+    """Return the entries of a manifest that have the status deleted: entries of files that a snapshot has removed."""
     with _ManifestReader(manifest, io) as entries:
         return [
             _inherit_from_manifest(entry, manifest) for entry in entries if entry.status == ManifestEntryStatus.DELETED
@@ -262,20 +270,24 @@ def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
 def delete_file(**arguments: Any) -> DataFile:
     """Return the manifest entry of a delete file.
 
-    Accepts the arguments of `DataFile.from_args`, and `referenced_data_file`.
+    Accepts the same arguments as `DataFile.from_args`, and also `referenced_data_file`.
     """
     return DataFile._bind(_DELETE_FILE_TYPE, **arguments)
 
 
 def referenced_data_file(file: DataFile) -> str | None:
-    """Return the path of the only data file to which a delete file applies. Return None if its entry names no path."""
+    """Return the value of the field `referenced_data_file` in the entry of a delete file, or None without a value.
+
+    The value is the path of the only data file to which the delete file applies.
+    """
     return file[len(_DELETE_FILE_TYPE.fields) - 1] if len(file) == len(_DELETE_FILE_TYPE.fields) else None
 
 
 class _WholeFile(AvroFile[_Entry]):
-    """An Avro file that is read to its last byte. PyIceberg's own class stops at an incomplete block without an error.
+    """A reader for an Avro file that checks that the file is complete.
 
-    Raises ValueError or EOFError if the file is incomplete, and OversizedFile if it is too large after decompression.
+    PyIceberg's own class stops at an incomplete block without an error. This class raises ValueError or EOFError if the
+    file is incomplete, and OversizedFile if the file is too large after decompression.
     """
 
     _bytes = 0
@@ -285,7 +297,7 @@ class _WholeFile(AvroFile[_Entry]):
     def __enter__(self) -> Self:
         with self.input_file.open() as source:
             content = source.read()
-        # The compiled decoder may read beyond the end of its buffer, so it is used only for complete blocks.
+        # The compiled decoder may read beyond the end of its buffer, so use it only for complete blocks.
         self.decoder, self._bytes = StreamingBinaryDecoder(content), len(content)
         self.header = self._read_header()
         if (schema := self.header.meta.get("avro.schema")) is None:
@@ -335,7 +347,7 @@ class _WholeFile(AvroFile[_Entry]):
 
 
 def _chunks(reader: IO[bytes], limit: int) -> Iterator[bytes]:
-    """Yield a reader's content in chunks. Stop after the chunk with which the total exceeds `limit` bytes."""
+    """Yield the content of a reader in chunks, and stop as soon as the total size exceeds `limit` bytes."""
     while limit >= 0 and (chunk := reader.read(_CHUNK)):
         limit -= len(chunk)
         yield chunk
@@ -357,9 +369,10 @@ class _ManifestReader(_WholeFile[ManifestEntry]):
 
 
 class ManifestContents(_WholeFile[ManifestEntry | ManifestFile]):
-    """The entries of a manifest, or the manifests in a manifest list. Nothing says which of them `content` is.
+    """The entries of a manifest, or the manifests in a manifest list.
 
-    `location` is only used in messages. Raises ValueError and other exceptions for a file of another kind.
+    The caller need not know which of the two kinds of file `content` is. `location` appears only in messages. Raises
+    ValueError and other exceptions if the file is invalid or of another kind.
     """
 
     def __init__(self, content: bytes, location: str) -> None:
@@ -375,7 +388,7 @@ class ManifestContents(_WholeFile[ManifestEntry | ManifestFile]):
 
 
 _DATA_FILE = 2
-"""The field ID of the data file in a manifest's entries."""
+"""The field ID of the data file in a manifest entry."""
 
 
 class _BytesInputFile(InputFile):
@@ -395,9 +408,9 @@ class _BytesInputFile(InputFile):
 
 @lru_cache(64)
 def _entry_reader(schema: str, content: ManifestContent) -> Reader:
-    """Return the reader of manifest entries with this Avro schema.
+    """Return a reader for manifest entries with this Avro schema.
 
-    Readers are cached, because creating one takes longer than reading a small manifest.
+    Readers are cached, because the creation of a reader takes longer than reading a small manifest.
     """
     enums: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
     resolver: Any = _Resolver({-1: ManifestEntry, 2: DataFile}, enums)
@@ -427,7 +440,7 @@ class OpenTransaction(Transaction):
 
     @property
     def requirements(self) -> tuple[TableRequirement, ...]:
-        """What the catalog must check before it commits the transaction."""
+        """The requirements that the catalog must check before it commits the transaction."""
         return self._requirements
 
     @property
@@ -441,21 +454,25 @@ class OpenTransaction(Transaction):
         return self._updates
 
     def require(self, requirements: tuple[TableRequirement, ...]) -> None:
-        """Replace the requirements of the commit, because PyIceberg's own cover only one of several branches."""
+        """Replace the requirements of the commit.
+
+        If a transaction changes several branches, PyIceberg's own requirements cover only one of them.
+        """
         self._requirements = requirements
 
 
 def apply(transaction: Transaction, updates: tuple[TableUpdate, ...]) -> None:
-    """Add metadata updates that no method of PyIceberg's Transaction can add."""
+    """Add metadata updates to a transaction. Use this function if no method of `Transaction` adds such an update."""
     transaction._apply(updates, ())
 
 
 def with_updates(
     base: TableMetadata, updates: tuple[TableUpdate, ...], metadata_location: str | None = None
 ) -> TableMetadata:
-    """Apply updates to metadata like PyIceberg's `update_table_metadata`. Unchanged parts are shared with `base`.
+    """Return the metadata `base` with the updates applied, like PyIceberg's `update_table_metadata`.
 
-    If `metadata_location`, the location of `base`, is given, it is appended to the metadata log.
+    The result shares unchanged parts with `base`. `metadata_location` is the location of `base`. If it is not None,
+    append it to the metadata log.
     """
     context, metadata = _TableMetadataUpdateContext(), base
     for update in updates:

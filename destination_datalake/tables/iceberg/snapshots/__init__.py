@@ -1,1 +1,1 @@
-"""Reads the live files of Iceberg tables, makes manifest entries, and adds snapshots that change files."""
+"""Reads the live files of Iceberg tables, creates manifest entries, and adds snapshots that add or remove files."""

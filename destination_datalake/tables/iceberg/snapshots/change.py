@@ -1,8 +1,8 @@
 """Adds a snapshot with any combination of added and removed files to a branch.
 
-PyIceberg has one class per operation, but none of them writes delete files, or files of several partition specs. A
-snapshot with such files needs several manifests: each one lists files of one spec, and either data files or delete
-files (Iceberg spec: Manifests).
+PyIceberg has one class per operation. None of these classes can write delete files, or files of several partition
+specs. A snapshot with such files needs several manifests, because one manifest lists only files of one partition spec,
+and either data files or delete files (Iceberg spec: Manifests).
 """
 
 from __future__ import annotations
@@ -35,28 +35,30 @@ from destination_datalake.tables.iceberg.snapshots.files import lean_entry, live
 _logger = logging.getLogger(__name__)
 
 _CONCURRENT_READS = 8
-"""Maximum number of manifests that are read at once. The number limits the use of memory."""
+"""Maximum number of manifests that are read concurrently. The number limits the use of memory."""
 
 _CHANGED_PARTITIONS = "changed-partition-count"
 
 _UNMERGED: LruCache[bool] = LruCache(10_000)
-"""The paths of manifests that could not be merged, so that later commits do not try again.
+"""The paths of manifests that a commit could not merge, so that later commits do not try again.
 
-Each path has size one, so the cache holds 10,000 paths.
+Each path counts as size one, so the cache holds 10,000 paths.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The files that a snapshot adds to a branch, and the live files that it removes.
+    """The files that a snapshot adds to a branch, and the live files that the snapshot removes from the branch.
 
-    Both may be data files and delete files, of any partition spec. Delete files can be added only to tables of format
-    version 2. Added files get the snapshot's sequence number, so added position deletes also apply to data files that
-    the same snapshot adds. `sequences` sets other data sequence numbers for added files, by path.
+    Both kinds of changes may include data files and delete files, of any partition spec. A snapshot can add delete
+    files only to a table of format version 2. Added files get the snapshot's sequence number, so added position deletes
+    also apply to data files that the same snapshot adds. `sequences` sets other data sequence numbers for added files,
+    by path.
 
-    `manifests` contains the paths of the manifests that list the removed data files. If it is None, all manifests are
-    searched. `renewed` contains the paths of manifests to rewrite without the entries of files that earlier snapshots
-    removed. With `same_rows`, the snapshot changes no rows, so incremental readers skip it.
+    `manifests` contains the paths of the manifests that list the removed data files. If `manifests` is None, the commit
+    searches all manifests. `renewed` contains the paths of manifests that the commit rewrites without the entries of
+    files that earlier snapshots removed. With `same_rows`, the snapshot changes no rows, so incremental readers skip
+    the snapshot.
     """
 
     added: Sequence[IcebergFile] = ()
@@ -68,9 +70,9 @@ class Change:
 
     @property
     def operation(self) -> Operation:
-        """The snapshot's operation, by which incremental readers decide what to read.
+        """The operation in the snapshot's summary, by which incremental readers decide what to read.
 
-        It follows the rules of Iceberg's own library (RowDelta).
+        The rules are the same as in Iceberg's Java library (RowDelta).
         """
         if self.same_rows:
             return Operation.REPLACE
@@ -83,17 +85,21 @@ class Change:
 def change_branch(
     change: Change, branch: str, table: Table, transaction: Transaction, properties: Mapping[str, str] = EMPTY_DICT
 ) -> None:
-    """Add a snapshot with the change to a branch. `properties` are added to the snapshot's summary.
+    """Add a snapshot with the change to a branch, in a transaction. Add `properties` to the snapshot's summary.
 
-    Raises ValidationException if a file to remove is not live, and TableConflict if a manifest cannot be read
-    completely.
+    Raises ValidationException if a file to remove is not live on the branch, and TableConflict if a manifest cannot be
+    read completely.
     """
     with _Producer(change, branch, table, transaction, properties):
         pass
 
 
 class _Producer(SnapshotProducer):
-    """Writes a snapshot's manifests: one per partition spec and content, without the removed files."""
+    """Writes the manifests of a snapshot.
+
+    Each new manifest lists files of one partition spec, and either data files or delete files. The snapshot reuses
+    former manifests that list no removed files. If there are many small ones, this class merges them.
+    """
 
     def __init__(
         self, change: Change, branch: str, table: Table, transaction: Transaction, properties: Mapping[str, str]
@@ -114,7 +120,7 @@ class _Producer(SnapshotProducer):
         return [*added, *removed, *rewritten, *unchanged]
 
     def summary(self, previous: Mapping[str, str] | None) -> Summary:
-        """Return the snapshot's summary, with the number of partitions that it changes."""
+        """Return the summary of the snapshot, with the number of partitions that the snapshot changes."""
         change = self._change
         files = (*change.added, *change.removed)
         changed = {(file.spec_id, repr(file.partition)) for file in files if len(file.partition)}
@@ -122,7 +128,7 @@ class _Producer(SnapshotProducer):
         return summary_of(change.operation, change.added, change.removed, counts, previous)
 
     def spec(self, spec_id: int) -> PartitionSpec:
-        """Return a partition spec of the table, with a fixed partition type."""
+        """Return a partition spec of the table whose partition type does not depend on the present schema."""
         spec = super().spec(spec_id)
         return _TypedSpec.with_type(spec, _partition_type(spec, self.metadata))
 
@@ -131,7 +137,7 @@ class _Producer(SnapshotProducer):
             yield ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED,
                 snapshot_id=self.snapshot_id,
-                # None means that the file inherits the manifest's sequence number (Iceberg spec: Sequence Number
+                # With None, the file inherits the manifest's sequence number (Iceberg spec: Sequence Number
                 # Inheritance).
                 sequence_number=self._change.sequences.get(file.file_path),
                 file_sequence_number=None,
@@ -141,7 +147,12 @@ class _Producer(SnapshotProducer):
     def _without_removed(
         self, previous: Sequence[ManifestFile]
     ) -> tuple[list[ManifestFile], list[ManifestFile], list[ManifestFile]]:
-        """Return manifests of the removed entries, manifests rewritten without them, and untouched manifests."""
+        """Return three lists of manifests, for a new snapshot that removes files.
+
+        The first list contains new manifests with the entries of removed files, the second list the manifests that were
+        rewritten without these entries, and the third list the manifests of the previous snapshot that stay unchanged.
+        Raises ValidationException if a file to remove is in none of the manifests.
+        """
         removed = {*self._change.removed}
         contents = {_content(file) for file in removed}
         renewed = self._change.renewed
@@ -176,13 +187,13 @@ class _Producer(SnapshotProducer):
             yield from zip(batch, read, strict=True)
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """Merge the small manifests into one, and return all manifests. If that fails, return them unchanged."""
+        """Merge small manifests into one. Return all manifests, or the unchanged `manifests` if the merge fails."""
         mergeable = [manifest for manifest in manifests if _UNMERGED.get(manifest.manifest_path) is None]
         chosen = manifests_to_merge(mergeable, self.metadata.properties)
         if not chosen:
             return manifests
         own = len(self.written_manifests)
-        self._writes.wait()  # If these writes fail, it is not a failure of the merge.
+        self._writes.wait()  # Wait outside the `try` block: a failure of earlier writes is not a failure of the merge.
         try:
             read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), chosen)
             merged = [*self._by_spec(_existing(entry) for entries in read for entry in entries)]
@@ -205,7 +216,7 @@ class _Producer(SnapshotProducer):
         return [*merged, *(manifest for manifest in manifests if manifest not in replaced)]
 
     def _delete_manifests(self, own: int) -> None:
-        """Delete the manifests written for this snapshot, except the first `own` of them. Ignore failures."""
+        """Delete the manifests written for this snapshot, except the first `own` manifests. Ignore failures."""
         unneeded = self.written_manifests[own:]
         del self.written_manifests[own:]
         for path in unneeded:
@@ -213,7 +224,10 @@ class _Producer(SnapshotProducer):
                 self.io.delete(path)
 
     def _by_spec(self, entries: Iterable[ManifestEntry]) -> Iterator[ManifestFile]:
-        """Write one manifest per partition spec and content among the entries, and yield the manifests."""
+        """Write the entries to new manifests, and yield the manifests.
+
+        There is one manifest per partition spec for data files, and one for delete files.
+        """
         for (content, spec_id), of_spec in groupby(sorted(entries, key=_manifest_of), _manifest_of):
             yield self.written(content, spec_id, of_spec)
 
@@ -223,14 +237,14 @@ def _existing(entry: ManifestEntry) -> ManifestEntry:
 
 
 def _removed(entry: ManifestEntry, snapshot_id: int) -> ManifestEntry:
-    """Return the entry of a removed file without metrics, so that no value of the file stays in metadata."""
+    """Return the deleted entry of a removed file, without metrics, so that metadata keeps no bounds of its columns."""
     return _with_status(entry, ManifestEntryStatus.DELETED, snapshot_id, lean_entry(entry.data_file))
 
 
 def _with_status(
     entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None, file: IcebergFile | None = None
 ) -> ManifestEntry:
-    """Return the entry with another status, and with the ID of the snapshot that has set it."""
+    """Return the entry with another status, and with the ID of the snapshot that the entry records for this status."""
     return ManifestEntry.from_args(
         status=status,
         snapshot_id=snapshot_id,
@@ -253,17 +267,18 @@ def _manifest_of(entry: ManifestEntry) -> tuple[ManifestContent, int]:
 _MERGE_COUNT = 20
 _MERGED_BYTES = 1 << 20
 _MAX_MERGED_MANIFESTS = 100
-"""Maximum number of manifests that one commit merges. Reading each of them costs a request."""
+"""Maximum number of manifests that one commit merges. Each of these manifests may cost a read request."""
 
 
 def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[str, str]) -> list[ManifestFile]:
-    """Return the manifests to merge into one, all of one partition spec. Empty if too few are small.
+    """Return the manifests to merge into one, all of one partition spec. Empty if there are too few small manifests.
 
-    Each commit adds a manifest. When a partition spec has 20 small manifests, the smallest ones are merged into one of
-    at most one megabyte, so no commit rewrites more than that. A manifest of at most half a megabyte is small. The
-    table properties `commit.manifest.*` override these numbers. Values that are not numbers are ignored.
+    Each commit adds a manifest. When a partition spec has 20 small manifests, a commit merges the smallest ones into a
+    new manifest of at most 1 MiB, so no commit rewrites more than 1 MiB. A manifest of at most 512 KiB is small. The
+    table properties `commit.manifest.*` override these numbers. This function ignores property values that are not
+    numbers.
 
-    Iceberg's library waits for 100 manifests and merges up to 8 MB. For readers, this makes no difference.
+    Iceberg's own library waits for 100 manifests and merges up to 8 MB. For readers, this makes no difference.
     """
     present = dict(properties)
     if not property_as_bool(present, TableProperties.MANIFEST_MERGE_ENABLED, True):
@@ -281,10 +296,10 @@ def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[st
 
 
 def _may_be_merged(manifest: ManifestFile) -> bool:
-    """Return whether a manifest has live data files and may be rewritten.
+    """Return whether a manifest has live data files and may be merged.
 
-    Three kinds of manifests are not rewritten: encrypted ones, those of delete files, and those of old writers that do
-    not count files.
+    Commits do not merge encrypted manifests, manifests of delete files, and manifests of old writers that record no
+    numbers of files.
     """
     counts = (manifest.added_files_count, manifest.existing_files_count)
     return (
@@ -296,9 +311,9 @@ def _may_be_merged(manifest: ManifestFile) -> bool:
 
 
 def _smallest(manifests: Sequence[ManifestFile], max_bytes: int, max_count: int) -> list[ManifestFile]:
-    """Return the smallest manifests that fit into one of `max_bytes`, at most `max_count` of them.
+    """Return the smallest manifests whose total size is at most `max_bytes`, and at most `max_count` manifests.
 
-    Among manifests of equal size, older ones come first.
+    Among manifests of equal size, older manifests come first.
     """
     chosen, size = list[ManifestFile](), 0
     for manifest in sorted(manifests, key=lambda manifest: (manifest.manifest_length, manifest.sequence_number))[
@@ -322,7 +337,7 @@ def _number(properties: dict[str, str], name: str, default: int) -> int:
 
 
 class _TypedSpec(PartitionSpec):
-    """A partition spec with a fixed partition type, which PyIceberg uses when it writes manifests."""
+    """A partition spec with a fixed partition type. PyIceberg uses this type when it writes manifests."""
 
     _type: StructType = PrivateAttr()
 
@@ -338,9 +353,9 @@ class _TypedSpec(PartitionSpec):
 
 
 def _partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
-    """Return the type of a spec's partition values in manifests. All fields are optional, as in Iceberg's library.
+    """Return the type of a spec's partition values in manifests. As in Iceberg's library, all fields are optional.
 
-    If a source column was dropped, its type in a former schema is used.
+    If the source column of a partition field was dropped, use the column's type in the latest schema that contains it.
     """
     return StructType(
         *(

@@ -1,7 +1,7 @@
-"""Reads the live files of a branch from manifests, and makes the manifest entries of new files.
+"""Reads the live files of a branch from manifests, and creates the manifest entries of new files.
 
-Each live data file comes with the delete files that may apply to it. Manifests are immutable, so their entries are
-cached while a table is planned repeatedly.
+This module returns each live data file with the delete files that may apply to it. Manifests are immutable, so
+`BranchFiles` caches their entries for callers that plan a change to the same table several times.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _Value = TypeVar("_Value")
 PartitionKey = tuple[int, str]
 """The ID of a partition spec, and the `repr` of the partition values.
 
-The values themselves are no key, because 0.0 equals -0.0, and NaN does not equal itself.
+The values themselves cannot identify a partition, because 0.0 equals -0.0, and NaN does not equal itself.
 """
 
 _REMEDY = (
@@ -73,8 +73,9 @@ _REMEDY = (
 class LiveFile:
     """A live data file with the delete files that may apply to it, or a live delete file.
 
-    The `entry` of a data file has only the metrics that its `BranchFiles` keeps. `sequence` is the data sequence
-    number, or None in tables of format version 1. `manifest` is the path of the manifest that contains the entry.
+    `entry` is the manifest entry of the file. The entry of a data file contains only the metrics that `BranchFiles`
+    keeps. `sequence` is the data sequence number, or None in tables of format version 1. `manifest` is the path of the
+    manifest that contains the entry.
     """
 
     entry: IcebergFile
@@ -89,12 +90,15 @@ class LiveFile:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """The paths of the file and of its delete files. They are a part of the key of a job's result."""
+        """The path of the file, followed by the sorted paths of its delete files.
+
+        A job's result depends on all these files, so its key contains this value.
+        """
         return (self.path, *sorted(deletes.file_path for deletes in self.deletes))
 
     @property
     def partition(self) -> PartitionKey:
-        """The file's partition spec and partition values."""
+        """The partition spec and the partition values of the file, as a key."""
         return partition_key(self.entry)
 
     @property
@@ -103,7 +107,7 @@ class LiveFile:
         return any(deletes.content == DataFileContent.EQUALITY_DELETES for deletes in self.deletes)
 
     def source(self, metadata: TableMetadata) -> SourceFile:
-        """Return what jobs need to read the file, such as its URI, size, row count and delete files."""
+        """Return the data that a job needs to read the file, such as its URI, size, row count and delete files."""
         file, identities = self.entry, identity_sources(self.entry, metadata)
         return SourceFile(
             file.file_path, file.file_size_in_bytes, file.record_count, identities, as_sources(self.deletes)
@@ -111,27 +115,27 @@ class LiveFile:
 
 
 class BranchFiles:
-    """Reads the live files of branches. Reads several manifests at once, and each manifest only once."""
+    """Reads the live files of branches. Reads several manifests concurrently, and reads each manifest only once."""
 
     def __init__(self, metrics: Collection[int] | None = ()) -> None:
-        """Choose the columns whose metrics are kept, by field ID. With None, keep the metrics of all columns.
+        """Choose the columns whose metrics the reader keeps, by field ID.
 
-        Metrics use most of an entry's memory.
+        With None, keep the metrics of all columns. Metrics use most of the memory of an entry.
         """
         self._metrics = frozenset(metrics) if metrics is not None else None
         self._files: dict[str, tuple[LiveFile, ...]] = {}
-        """The files in each manifest that has been read, by the manifest's path."""
+        """The live files in each manifest that has been read, by the path of the manifest."""
         self._last_read: frozenset[str] = frozenset()
 
     def on_branch(self, table: Table, branch: str) -> list[LiveFile]:
-        """Return the live data files of a branch. Empty if the branch does not exist.
+        """Return the live data files of a branch, or an empty list if the branch does not exist.
 
         Raises TableConflict if a manifest cannot be read completely.
         """
         return self.at(table.metadata.snapshot_by_name(branch), table.io)
 
     def at(self, snapshot: Snapshot | None, io: FileIO) -> list[LiveFile]:
-        """Return the live data files of a snapshot. Empty for None.
+        """Return the live data files of a snapshot, or an empty list if `snapshot` is None.
 
         Raises TableConflict if a manifest cannot be read completely.
         """
@@ -152,7 +156,7 @@ class BranchFiles:
         return self._read(ManifestContent.DELETES, manifests, io)
 
     def forget_unused(self) -> None:
-        """Drop cached manifests that do not belong to the snapshot that was read last."""
+        """Remove cached manifests that do not belong to the snapshot that was read last."""
         for path in self._files.keys() - self._last_read:
             del self._files[path]
 
@@ -176,9 +180,10 @@ class BranchFiles:
 
 
 class Incomplete(Exception):
-    """A manifest list or manifest cannot be read completely.
+    """Raised if a manifest list or manifest cannot be read completely.
 
-    Either the file ends too early, or a manifest has fewer live files than the manifest list counts.
+    Either the file is damaged or ends too early, or the number of live files in a manifest differs from the number in
+    the manifest list.
     """
 
 
@@ -211,8 +216,8 @@ def _raising_incomplete(path: str) -> Iterator[None]:
 def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
     """Return the live entries of a manifest.
 
-    Raises TableConflict if the manifest cannot be read completely. A new manifest with only the entries that were read
-    would lose files.
+    Raises TableConflict if the manifest cannot be read completely. If a commit wrote a new manifest with only some of
+    the entries, the table would lose files.
     """
     with _raising_conflict():
         return [*complete_entries(manifest, io)]
@@ -227,7 +232,10 @@ def _raising_conflict() -> Iterator[None]:
 
 
 def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
-    """Return a manifest entry with only the metrics of these field IDs. Metrics use most of its memory."""
+    """Return a manifest entry with only the metrics of the columns with these field IDs.
+
+    Metrics use most of the memory of an entry.
+    """
 
     def of_columns(values: Mapping[int, _Value] | None) -> dict[int, _Value]:
         return {id_: value for id_, value in (values or {}).items() if id_ in columns}
@@ -252,9 +260,9 @@ def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
 
 
 def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
-    """Return the manifests of a snapshot that contain live data files or delete files.
+    """Return the manifests of a snapshot that contain live data files or delete files. Empty if `snapshot` is None.
 
-    Reads only the manifest list. Raises TableConflict if it cannot be read completely.
+    Reads only the manifest list. Raises TableConflict if the manifest list cannot be read completely.
     """
     with _raising_conflict():
         manifests = manifests_of(snapshot.manifest_list, io) if snapshot is not None else []
@@ -262,7 +270,10 @@ def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
 
 
 def has_row_level_deletes(snapshot: Snapshot | None, io: FileIO) -> bool:
-    """Return whether a snapshot has delete files. Raises TableConflict like `live_manifests`."""
+    """Return whether a snapshot has delete files.
+
+    Raises TableConflict if the manifest list cannot be read completely.
+    """
     return any(manifest.content == ManifestContent.DELETES for manifest in live_manifests(snapshot, io))
 
 
@@ -275,7 +286,10 @@ def partition_key(file: IcebergFile) -> PartitionKey:
 
 
 def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
-    """Return the lowest and the highest data file path in a file of position deletes. None for unknown bounds."""
+    """Return the lowest and the highest data file path in a position delete file, as UTF-8.
+
+    A bound is None if it is unknown. Both are None for a file of equality deletes.
+    """
     if deletes.content != DataFileContent.POSITION_DELETES:
         return None, None
     if (path := referenced_data_file(deletes)) is not None:
@@ -285,17 +299,20 @@ def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
 
 
 def applies_only_to(deletes: IcebergFile, path: str) -> bool:
-    """Return whether a delete file contains only position deletes of the data file at `path`."""
+    """Return whether a delete file contains only position deletes for the data file at `path`."""
     return path_bounds(deletes) == (path.encode(), path.encode())
 
 
 def as_sources(deletes: Iterable[IcebergFile]) -> tuple[SourceFile, ...]:
-    """Return what jobs need to read delete files: their URIs, sizes and row counts."""
+    """Return the data that a job needs to read delete files: their URIs, sizes and row counts."""
     return tuple(SourceFile(file.file_path, file.file_size_in_bytes, file.record_count) for file in deletes)
 
 
 def unneeded_deletes(removed: Iterable[LiveFile], files: Iterable[LiveFile]) -> list[IcebergFile]:
-    """Return the delete files that are not needed any more after `removed` is removed from the live `files`."""
+    """Return the delete files that no live file needs after a commit removes the files in `removed`.
+
+    `files` contains all live files before the commit, including those in `removed`.
+    """
     by_path: dict[str, IcebergFile] = {}
     uses = Counter(deletes.file_path for file in files for deletes in file.deletes)
     for file in removed:
@@ -307,7 +324,11 @@ def unneeded_deletes(removed: Iterable[LiveFile], files: Iterable[LiveFile]) -> 
 
 @dataclass(slots=True)
 class _PartitionDeletes:
-    """The delete files of one partition, by the paths of the data files to which they apply."""
+    """The delete files of one partition, by the paths of the data files to which each delete file applies.
+
+    A delete file in `for_any_file` may apply to any path, one in `by_path` applies to one path, and one in `ranges`
+    applies to paths between two bounds.
+    """
 
     for_any_file: list[LiveFile] = field(default_factory=list)
     highest: int = -1
@@ -346,7 +367,7 @@ class _PartitionDeletes:
 
 
 class DeleteIndex:
-    """The delete files of a snapshot, by partition and path."""
+    """An index of the delete files of a snapshot, by partition and by data file path."""
 
     def __init__(self, files: Iterable[LiveFile]) -> None:
         self._everywhere = _PartitionDeletes()
@@ -360,7 +381,7 @@ class DeleteIndex:
         return tuple(deletes.entry for group in groups for deletes in group.applying(file.file_path, sequence or 0))
 
     def _group_of(self, deletes: IcebergFile) -> _PartitionDeletes:
-        # Equality deletes apply to all partitions if their spec has no fields, or only void ones.
+        # If the partition spec of equality deletes has no fields, or only void fields, they apply to all partitions.
         if all(deletes.partition[position] is None for position in range(len(deletes.partition))):
             return self._everywhere
         return self._by_partition.setdefault(partition_key(deletes), _PartitionDeletes())
@@ -371,14 +392,14 @@ class DeleteIndex:
             yield group
 
 
-# --- manifest entries of new files, made from their footers -----------------------------------------------------------
+# --- manifest entries of new files, from the footers of these files ---------------------------------------------------
 
 
 _FLOAT_BYTES = 4
 
 
 class Entries:
-    """Makes the manifest entries of new files. Computes the indexes of the table's schema only once."""
+    """Creates the manifest entries of new files. Computes the indexes of the table's schema only once."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         schema = metadata.schema()
@@ -390,9 +411,10 @@ class Entries:
         self._statistics = compute_statistics_plan(schema, metadata.properties)
 
     def add(self, file: DataFile, sort_order_id: int | None) -> str | None:
-        """Add the entry of a file of the default partition spec. It is made from the file's footer, without reading S3.
+        """Create the entry of a file from the file's footer, without reading S3, and add the entry to `entries`.
 
-        If the file does not fit the table, add nothing and return the reason as a clause about the table.
+        The file must have the table's default partition spec. If the file does not fit the table, add nothing and
+        return the reason as a clause about the table. Otherwise, return None.
         """
         footer = pq.read_metadata(io.BytesIO(file.footer))
         reason = self._mismatch(footer) or outdated(file, self._metadata)
@@ -403,10 +425,10 @@ class Entries:
         return reason
 
     def of_compacted(self, file: WrittenFile, like: IcebergFile, sort_order_id: int | None) -> IcebergFile | None:
-        """Return the entry of a new file that contains the rows of old files.
+        """Return the entry of a new file that contains rows of old files.
 
-        Its partition is that of `like`, the entry of one of the old files. Return None if the file no longer fits the
-        table's schema.
+        `like` is the entry of one of the old files. The new entry has the same partition. Return None if the new file
+        no longer fits the table's schema.
         """
         footer = pq.read_metadata(io.BytesIO(file.footer))
         if self._mismatch(footer) is not None:
@@ -414,10 +436,11 @@ class Entries:
         return self._entry(file, footer, sort_order_id, like.partition, like.spec_id)
 
     def _mismatch(self, footer: pq.FileMetaData) -> str | None:
-        """Return why a file does not fit the table's schema, as a clause about the table, or None.
+        """Return why a file does not fit the table's schema, as a clause about the table. None if the file fits.
 
-        Readers find columns by field ID, so values of a dropped or renamed column would be lost. If a column is float
-        in the file and double in the schema, some engines misread the file (trinodb/trino#30544).
+        A file with a dropped or renamed column does not fit. Readers find columns by field ID, so they would not find
+        the values in the right column. A file that stores a column as float does not fit a schema with double, because
+        some engines fail on the file's statistics (trinodb/trino#30544).
         """
         for path, id_, type_ in _fields(footer.schema.to_arrow_schema(), ""):
             if id_ is None or self._ids.get(path) != id_:
@@ -434,9 +457,9 @@ class Entries:
         partition: Record,
         spec_id: int,
     ) -> IcebergFile:
-        """Return a file's manifest entry.
+        """Return the manifest entry of a file.
 
-        Columns without statistics in the file's footer get no metrics, which Iceberg permits.
+        A column without statistics in the file's footer gets no metrics. Iceberg permits entries without metrics.
         """
         plan = dict(self._statistics)
         for id_ in {self._ids_of_parquet[path] for path in _without_statistics(footer)}:
@@ -462,9 +485,9 @@ class Entries:
 
 
 def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[int]:
-    """Return the field IDs of the columns that a file may lack because its partition contains their value.
+    """Return the field IDs of the columns that a file may lack, because a partition value is the column's value.
 
-    Iceberg spec: Column Projection.
+    Readers then take the value from the partition (Iceberg spec: Column Projection).
     """
     return frozenset(
         field.source_id
@@ -474,10 +497,10 @@ def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[in
 
 
 def position_deletes_entry(file: WrittenFile, data_file: IcebergFile) -> IcebergFile:
-    """Return the manifest entry of a file of position deletes for the data file `data_file`.
+    """Return the manifest entry of a position delete file that applies only to the data file `data_file`.
 
-    Both bounds of the path column are the data file's path. Readers use them to assign the deletes to that file. Unlike
-    other bounds, they must not be truncated (Iceberg spec: Data File Fields, note 4).
+    Both bounds of the path column are the path of the data file, so that readers assign the delete file to this data
+    file. Unlike other bounds, these bounds must not be truncated (Iceberg spec: Data File Fields, note 4).
     """
     path = {PATH_ID: data_file.file_path.encode()}
     entry = delete_file(
@@ -496,7 +519,7 @@ def position_deletes_entry(file: WrittenFile, data_file: IcebergFile) -> Iceberg
 
 
 def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]) -> IcebergFile:
-    """Return the manifest entry of a rewritten file, with the old file's partition and metrics.
+    """Return the manifest entry of a rewritten file, with the partition and the metrics of the old file.
 
     The bounds of the fields in `to_double` become doubles. The entry omits column sizes and split offsets, because
     those of the old file do not apply to the new file. If the new file has fewer rows, the entry also omits bounds and
@@ -537,7 +560,7 @@ def promoted_to_double(before: Schema, after: Schema) -> frozenset[int]:
 
 
 def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
-    """Yield the paths of a Parquet file's columns that lack statistics in some row group."""
+    """Yield the path of each Parquet column without statistics, once per row group that lacks the statistics."""
     for group in range(metadata.num_row_groups):
         for column in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(column)
@@ -546,10 +569,10 @@ def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
 
 
 def _drop_invalid_upper_bound(column: StatsAggregator) -> None:
-    """Remove a column's upper bound if PyIceberg would truncate it to an invalid text.
+    """Remove a column's upper bound if PyIceberg would truncate the bound to an invalid string.
 
-    PyIceberg truncates the highest text to 16 characters and increments the last one. If that is U+D7FF, the result is
-    half of a surrogate pair. Iceberg permits columns without bounds.
+    PyIceberg truncates the highest string to 16 characters and increments the last character. If this character is
+    U+D7FF, the result ends with half of a surrogate pair. Iceberg permits columns without bounds.
     """
     try:
         column.max_as_bytes()
@@ -569,9 +592,9 @@ def _as_doubles(bounds: Mapping[int, bytes] | None, ids: Collection[int]) -> dic
 
 
 def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataType]]:
-    """Yield the dotted path, the field ID and the type of every field at any depth.
+    """Yield the dotted path, the field ID and the Arrow type of every field, including nested fields at any depth.
 
-    `fields` is an Arrow schema, a struct type or a list of fields.
+    `fields` is an Arrow schema, a struct type or a list of fields. `above` is a prefix for the paths.
     """
     for child in fields:
         path = f"{above}{child.name}"
@@ -582,36 +605,36 @@ def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataT
             yield from _fields(child.type, f"{path}.")
 
 
-# --- which files may contain a key, according to the bounds of their columns ------------------------------------------
+# --- the files that may contain a key, according to column bounds -----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """The columns of a key, with their field IDs and present types.
+    """The field IDs and the present types of the columns of a key.
 
-    The bounds of an old file may have a narrower type than the column has now. Their length reveals it (Iceberg spec:
-    Schema Evolution).
+    The bounds in the entry of an old file may have a narrower type than the column has now. Readers recognise the type
+    by the length of the bound (Iceberg spec: Schema Evolution).
     """
 
     columns: tuple[tuple[int, PrimitiveType], ...]
 
     @classmethod
     def for_fields(cls, key: Sequence[int], schema: Schema) -> Self:
-        """Return the columns with these field IDs, which must be of primitive types."""
+        """Return the columns with the field IDs in `key`. All these columns must have primitive types."""
         types = ((id_, schema.find_type(id_)) for id_ in key)
         return cls(tuple((id_, type_) for id_, type_ in types if isinstance(type_, PrimitiveType)))
 
     def may_have(self, file: IcebergFile, part: IndexPart) -> bool:
-        """Return whether the file's bounds permit a row with a key of this part of the index."""
+        """Return whether a file may contain a row with a key in this part of the index, according to its bounds."""
         return part.rows > 0 and all(
             _may_have(file, id_, type_, bounds) for (id_, type_), bounds in zip(self.columns, part.bounds, strict=True)
         )
 
 
 def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBounds) -> bool:
-    """Return whether a column of a file may contain a value within a key's bounds.
+    """Return whether a column of a file may contain a value within the bounds of the key values in this column.
 
-    Null and NaN are within the bounds if the key contains them.
+    Also return True if the key values include null or NaN, and the file's column may contain null or NaN, respectively.
     """
     values = (file.value_counts or {}).get(id_)
     nulls, nans = (file.null_value_counts or {}).get(id_), (file.nan_value_counts or {}).get(id_)
@@ -630,7 +653,7 @@ def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBoun
 
 
 def as_stored(value: Any) -> Any:
-    """Return a value as manifests store bounds: dates and times become integers."""
+    """Return a value in the form in which `from_bytes` decodes bounds: convert dates and times to integers."""
     match value:
         case datetime():
             return datetime_to_micros(value)
