@@ -1,8 +1,9 @@
 """The Iceberg table of a stream.
 
-Executors write Parquet files with the table's field IDs. Each commit adds the files of a batch in one snapshot. An
-overwrite collects its rows on a branch. One commit then makes the branch's head the current snapshot, so that readers
-see either the old rows or the new ones (Iceberg spec: snapshot references).
+Spark's executors write Parquet files with the field IDs of the table. Each commit adds the files of one batch in one
+snapshot. A sync that overwrites the table collects its rows on a branch. At the end of the sync, one commit makes the
+head of the branch the current snapshot, so readers see either all old rows or all new rows (Iceberg spec: snapshot
+references).
 """
 
 from __future__ import annotations
@@ -106,23 +107,24 @@ _logger = logging.getLogger(__name__)
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "write.format.default": "parquet",
-    # Every commit writes a metadata file. Keep the last hundred (Iceberg: table properties).
+    # Every commit writes a metadata file. Keep only the last 100 of these files (Iceberg: table properties).
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
 
 _FRESH_SECONDS = 30.0
-"""A sync's first commit reuses the table that `prepare` loaded if it is at most this many seconds old.
+"""Maximum age in seconds of a loaded table or a commit that counts as recent.
 
-`publish` checks whether the table was recreated only if the last commit is older. This saves small syncs two requests.
-A table that is dropped sooner might as well have been dropped right after the sync.
+The first commit of a sync reuses the table that `prepare` has loaded, if that load is recent. `publish` does not check
+whether another writer has recreated the table, if the last commit is recent. This saves small syncs two requests. If
+another writer drops the table within this time, the outcome is the same as if it dropped the table after the sync.
 """
 
 
 class IcebergTable(StreamTable):
     """The Iceberg table to which one sync writes a stream (see `Table`).
 
-    `prepare` adds the column types, the field IDs and the data folder to the plan for new files.
+    `plan` is the plan for new files. `prepare` adds the column types, the field IDs and the data folder to it.
     """
 
     def __init__(
@@ -140,10 +142,10 @@ class IcebergTable(StreamTable):
         self._wanted: tuple[tuple[Field, ...], WantedLayout] | None = None
 
     def prepare(self) -> None:
-        """Create the table, or adapt the existing table's schema to the stream.
+        """Create the table, or adapt the schema of the existing table to the stream.
 
-        Takes over or removes pending overwrites of earlier syncs. Raises TableConflict if the stream cannot be written
-        to the existing table.
+        Also take over or remove the unpublished rows that overwrites of earlier syncs have left. Raises TableConflict
+        if the connector cannot write the stream to the existing table.
         """
         try:
             table, created = self._operations.load(), False
@@ -159,13 +161,13 @@ class IcebergTable(StreamTable):
         table, columns = self._begin(table)
         if not self._is_ours(table):
             self._wanted_layout(columns, known_columns(table.metadata)).warn_of_difference(table.metadata, self.name)
-        # The sort order stays fixed for the sync, unlike the partition spec, because files in a former sort order stay
-        # valid.
+        # Unlike the partition spec, the sort order does not change during the sync, because files in a former sort
+        # order stay valid.
         self._plan = replace(self._plan, sort_order=sort_order(table.metadata, self._plan.columns))
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
 
     def is_empty(self) -> bool:
-        """Return whether the snapshot summaries of main and all unpublished branches count no rows."""
+        """Return whether the snapshot summaries of main and of all unpublished branches count no rows."""
         branches = (MAIN_BRANCH, *unpublished_branches(self._metadata))
         return all(rows_on(branch, self._metadata) is None for branch in branches)
 
@@ -174,23 +176,24 @@ class IcebergTable(StreamTable):
         return ARCHIVED_PROPERTY in self._metadata.properties
 
     def position(self) -> TablePosition:
-        """Return the number of the table's metadata file after this sync's last commit."""
+        """Return the table's position after the last commit of this sync, from the number of the metadata file."""
         return self._operations.position
 
     def plan(self) -> FilePlan:
-        """Return how to write the files of the next batch, with the column types and field IDs of the last commit.
+        """Return the plan for the files of the next batch, with the column types and field IDs of the last commit.
 
-        If the catalog vends credentials for the table's files, the plan includes them.
+        If the catalog vends credentials for the table's files, the plan contains these credentials.
         """
         access = self._operations.access
         return replace(self._plan, vended_access=access if access.has_session_credentials else None)
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        """Append the files, and add or promote the columns that they need, in one commit.
+        """Append the files, and add or promote the columns that the files need, in one commit.
 
-        Files that store a column as int and as long may coexist (Iceberg spec: type promotion). If a column becomes
-        double, the same commit replaces the files that store it as float. If the new files no longer fit the table,
-        deletes them and returns Reencode.
+        A table may contain files that store a column as int and files that store it as long (Iceberg spec: type
+        promotion). If the commit promotes a column to double, the same commit replaces the files that store the column
+        as float. If the new files no longer fit the table, delete them and return Reencode. Also raises ConnectorError
+        if a job fails.
         """
         self._merge_leftovers()
         self._has_merged = False
@@ -247,9 +250,9 @@ class IcebergTable(StreamTable):
         return Committed()
 
     def merge_is_due(self) -> bool:
-        """Return whether pending rows are so large or old that they should be merged before the stream ends.
+        """Return whether pending rows are so numerous or so old that a merge should run before the stream ends.
 
-        Return False after a merge until the next commit, and for some minutes after a failed merge.
+        Return False after a merge until the next commit, and for 10 minutes after a failed merge.
         """
         scope, now = self._mode.to_merge, datetime.now(UTC)
         if self._has_merged or scope is None or scope.pending is None:
@@ -258,10 +261,10 @@ class IcebergTable(StreamTable):
         return may_be and is_merge_due(self._metadata, now)
 
     def merge(self) -> None:
-        """Merge pending rows into the table's content.
+        """Merge pending rows into the table's content, which is what readers see.
 
-        If other writers commit first at every attempt, the rows stay pending. The rows of an overwrite are merged only
-        by `publish`.
+        If other writers commit first at every attempt, log a warning and leave the rows pending. This method does not
+        merge the rows of an overwrite. `publish` merges them.
         """
         self._no_merge_before = datetime.now(UTC) + RETRY_DELAY  # Reset below if the merge succeeds.
         self._merge_leftovers()
@@ -275,10 +278,11 @@ class IcebergTable(StreamTable):
         self._has_merged = True
 
     def publish(self, _rewrite: Rewrite) -> None:
-        """Merge pending rows. For an overwrite, make the rows on its branch the table's content.
+        """Merge pending rows. If the sync overwrites the table, make the rows on its branch the table's content.
 
-        If an overwrite has committed no batch, the table becomes empty. Call this method only once. Raises Fenced if
-        another sync has taken over the overwrite, and Recreated if the table was dropped and created again.
+        If the sync overwrites the table but has committed no batch, the table becomes empty. Call this method only
+        once. Raises Fenced if another sync has taken over the overwrite, and Recreated if another writer has dropped
+        and recreated the table.
         """
         try:
             if not self._has_merged:
@@ -318,29 +322,29 @@ class IcebergTable(StreamTable):
         return self._operations.create(schema, location, spec, order, properties)
 
     def _begin(self, table: PyIcebergTable | None = None) -> tuple[PyIcebergTable, tuple[Field, ...]]:
-        """Adapt the schema and begin the write mode. Return the table and the columns to write."""
+        """Adapt the schema and begin the write mode, in one commit. Return the table and the columns to write."""
         table, (self._mode, columns) = self._operations.commit(self._reconcile, table)
         self._use_schema(table.metadata, columns)
         self._prepared = table, time.monotonic()
         return table, columns
 
     def _pop_prepared(self) -> PyIcebergTable | None:
-        """Return the table that the last `_begin` loaded if it is recent, otherwise None. Forget it.
+        """Return the table after the commit of the last `_begin`, if this commit is recent. Otherwise, return None.
 
-        Other writers may have changed the table since.
+        Return each table only once. Other writers may have changed the table in the meantime.
         """
         prepared, self._prepared = self._prepared, None
         return prepared[0] if prepared is not None and time.monotonic() < prepared[1] + _FRESH_SECONDS else None
 
     def _merge(self, scope: MergeScope) -> bool:
-        """Merge pending rows. Return whether any were pending. Raises the errors of `Merge.run`."""
+        """Merge pending rows. Return whether any rows were pending. Raises the same errors as `Merge.run`."""
         deletes = self._layout.config.dedup.deletes
         return Merge(self.name, self._operations, self._context, deletes, scope, self._plan, self._mode).run()
 
     def _merge_leftovers(self) -> None:
-        """Merge the pending rows of earlier syncs before this sync writes rows.
+        """Merge the pending rows of earlier syncs, before this sync writes rows without deduplication.
 
-        Raises TableBusy if another sync keeps adding pending rows.
+        Raises TableBusy if it finds pending rows four times in succession, because another sync keeps adding them.
         """
         for _ in range(4):
             if (scope := self._mode.leftover_merge) is None:
@@ -355,9 +359,9 @@ class IcebergTable(StreamTable):
     def _reconcile(
         self, table: PyIcebergTable, transaction: Transaction
     ) -> tuple[WriteMode, tuple[Field, ...]] | Ungoverned:
-        """Adapt the schema and begin the write mode. Return the mode and the columns to write.
+        """Adapt the schema and begin the write mode, in a transaction. Return the mode and the columns to write.
 
-        Return Ungoverned if new columns must be committed first, to apply permissions to them.
+        If new columns need permissions, return Ungoverned, so that the columns are committed before any rows.
         """
         self._require_compatible(table.metadata)
         sources, existing = column_sources(table.metadata), column_types(table.metadata)
@@ -375,7 +379,8 @@ class IcebergTable(StreamTable):
         reconciled = self._reconciled(columns, existing, type_names)
         written = [column.name for column in (*METADATA_COLUMNS, *reconciled.columns)]
         require_all_written(self._stream, self.name, table.metadata, written, reconciled.changes)
-        # Promotion to double waits for the first batch: executors must rewrite files for it, and may still be starting.
+        # Leave promotions to double to the first batch: executors must rewrite files for a promotion, and the executors
+        # may still be starting.
         deferred = [change for change in reconciled.changes if isinstance(change, Widen) and change.type == Float64()]
         apply_changes([change for change in reconciled.changes if change not in deferred], transaction)
         if reconciled.conflicts:
@@ -416,7 +421,7 @@ class IcebergTable(StreamTable):
             raise table_conflict(self._stream.id, self.name, reason)
 
     def _add_comment(self, reconciled: Reconciliation, transaction: Transaction) -> None:
-        """Add the type conflicts to the table's comment, which is in the catalog or in Iceberg's properties."""
+        """Add the type conflicts to the table's comment. The present comment may be in Glue or in a table property."""
         glue_table = self._catalog.find(self.name)
         texts = [
             glue_table.get("Description") if glue_table is not None else None,
@@ -427,9 +432,9 @@ class IcebergTable(StreamTable):
             transaction.set_properties({COMMENT: comment})
 
     def _wanted_layout(self, columns: tuple[Field, ...], known: tuple[Field, ...] = ()) -> WantedLayout:
-        """Return the partition fields and the sort order that the options define for these columns.
+        """Return the partition fields and the sort order that the options define for the stream's `columns`.
 
-        `known` contains the columns of the existing table. It is empty for a new table.
+        `known` contains the columns of the existing table. For a new table, `known` is empty.
         """
         if self._wanted is None or self._wanted[0] != columns:
             layout = replace(self._layout, known=known)
@@ -443,7 +448,11 @@ class IcebergTable(StreamTable):
         return owner is not None and owner.stream == self._stream.id
 
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:
-        """Update the plan for new files: field IDs, partition spec, and `columns` with their types in the table."""
+        """Set the field IDs, the partition spec and the columns in the plan for new files.
+
+        The plan gets `columns` with the types that these columns have in the table. Also record the types and the size
+        of the table for the report of the sync.
+        """
         written = evolve(column_types(metadata), columns).columns
         assigned = partitioning(metadata, written, self._layout.config.max_open_partitions)
         ids = index_by_name(metadata.schema())
@@ -461,9 +470,11 @@ class Promotion:
     """Rewrites the live files that store a column as float when a commit promotes the column to double.
 
     The Iceberg spec permits such files to stay, but Trino fails on their statistics when a query filters by the column
-    (trinodb/trino#30544). Files of pending rows are rewritten too, because branches share the table's schema. Retries
-    of the commit reuse the new files. A new file is written to the old file's folder if that is inside `folder` (an S3
-    URI without a trailing slash), otherwise to `folder`.
+    (trinodb/trino#30544). The promotion also rewrites files on unpublished branches, because all branches share the
+    table's schema. Retries of the commit reuse the new files.
+
+    If an old file is inside `folder`, an S3 URI without a trailing slash, the new file goes to the folder of the old
+    file. Otherwise, the new file goes to `folder`.
     """
 
     def __init__(self, table: TableName, folder: str, access: AwsAccess, rewrite: Rewrite) -> None:
@@ -478,11 +489,12 @@ class Promotion:
         self._started = time.monotonic()
 
     def rewrite_files(self, table: PyIcebergTable, transaction: Transaction, to_double: frozenset[int]) -> None:
-        """Rewrite the files with promoted columns, and replace them in one snapshot per branch.
+        """Rewrite the files that contain promoted columns, and replace these files in one snapshot per branch.
 
-        `to_double` contains the IDs of the promoted fields. If it is empty, do nothing. Deleted rows (by position
-        deletes) are left out of the new files. Raises TableConflict if equality deletes apply to a file: they would not
-        apply to the new file, so deleted rows would come back.
+        `to_double` contains the IDs of the promoted fields. If `to_double` is empty, do nothing. The new files do not
+        contain the rows that position deletes remove. Raises RewriteFailed if a file cannot be rewritten. Raises
+        TableConflict if equality deletes apply to a file, because they would not apply to the new file, so the deleted
+        rows would be visible again.
         """
         self._added, self._without_field_ids = [], 0
         if not to_double:
@@ -512,7 +524,10 @@ class Promotion:
                 change_branch(Change(added, removed), branch, table, transaction, uniqueness)
 
     def log(self) -> None:
-        """Log how many files were rewritten, and warn of files that cannot be rewritten. Call this after the commit."""
+        """Log the number of rewritten files. Also log a warning if files without field IDs could not be rewritten.
+
+        Call this method after the commit.
+        """
         if self._added:
             _logger.info(
                 "Table %s: promoted column %s to double, and rewrote the %d files that stored the column as float "
@@ -539,7 +554,7 @@ class Promotion:
         return [file for file in self.written() if file.uri not in added]
 
     def written(self) -> list[Rewritten]:
-        """Return the new files of all attempts. Some may be only partly written."""
+        """Return the new files of all attempts. If a rewrite failed, some of these files may not exist."""
         return [file for file in self._rewritten.values() if file.uri != file.source]
 
     def _rewritable(self, live: Sequence[LiveFile], branch: str) -> list[LiveFile]:

@@ -1,6 +1,6 @@
-"""Verifies an Iceberg table: reads the file statistics that its metadata records, and checks the metadata.
+"""Verifies an Iceberg table: checks its metadata, and returns the statistics that files should have.
 
-The statistics come from snapshots, manifest lists and manifests.
+The expected statistics come from snapshots, manifest lists and manifests. `verify` compares them with the files.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _BOUNDED = (
 
 
 class VerifiedIceberg(VerifiedTable):
-    """One Iceberg table, as it was when it was loaded.
+    """An Iceberg table to verify, in the state that the constructor has loaded.
 
-    With `lists_folder`, unreferenced objects in the table's folder are reported too.
+    With `lists_folder`, the verification also reports unreferenced objects in the table's folder.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class VerifiedIceberg(VerifiedTable):
         self._bounded = fields if self._schema is not None else []
         self._partitions = {spec.spec_id: self._fields_of(spec) for spec in self._table.specs().values()}
         self._counted: dict[str, Total] = {}
-        """The numbers of live data files and rows in each manifest, by the manifest's path."""
+        """The numbers of live data files and rows in each manifest, by the path of the manifest."""
         self._broken = False
 
     def has_changed(self) -> bool:
-        """Load the table again, and return whether its metadata file is another one."""
+        """Load the table again, and return whether the table now has another metadata file."""
         return self._operations.load().metadata_location != self._table.metadata_location
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
-        """Yield the expected statistics of the files on main and on the branches of unfinished syncs.
+        """Yield the expected statistics of each file on main and on the branches of unfinished syncs.
 
-        With `lists_folder`, also reports unreferenced objects in the table's folder.
+        With `lists_folder`, also report unreferenced objects in the table's folder.
         """
         metadata = self._table.metadata
         for branch in (MAIN_BRANCH, PENDING_BRANCH, *generation_branches(metadata)):
@@ -110,11 +110,11 @@ class VerifiedIceberg(VerifiedTable):
             self._check_folder()
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare the files and rows in manifests with snapshot summaries and with the reports of syncs.
+        """Compare the numbers of files and rows in manifests with snapshot summaries and with the reports of syncs.
 
-        Also report rollbacks that the snapshot log shows.
+        Also report each rollback that the snapshot log shows. `read` is ignored.
         """
-        del read  # Not needed, because the statistics of each file are compared individually.
+        del read  # Not needed, because `verify` compares the statistics of each file individually.
         if shared := ", ".join(".".join(path) for path in shared_members(self._table.schema().as_struct())):
             self.notes.append(
                 "Some nested fields may contain values of two source fields, because an earlier version of the "
@@ -132,7 +132,7 @@ class VerifiedIceberg(VerifiedTable):
             if report.snapshot is None:
                 continue
             if (snapshot := self._table.metadata.snapshot_by_id(report.snapshot)) is None:
-                # Whoever expires a snapshot updates the metadata, so older metadata must have the snapshot.
+                # An expiry updates the metadata, so metadata that is older than the report must contain the snapshot.
                 if self._table.metadata.last_updated_ms < report.finished.timestamp() * 1000:
                     description = (
                         f"lacks snapshot {report.snapshot} of run {report.run}, so another program has set the table's "
@@ -150,10 +150,12 @@ class VerifiedIceberg(VerifiedTable):
             )
 
     def _check_rollbacks(self, runs: Mapping[int | None, str]) -> None:
-        """Report rollbacks: an older snapshot became current again, so rows of later snapshots are lost.
+        """Report each rollback in the snapshot log. After a rollback, the rows of later snapshots are lost.
 
-        A snapshot is older if it is an ancestor of the replaced one, or was current before. Checking the ancestors
-        alone is not sufficient, because the snapshot of an overwrite has none.
+        In a rollback, an older snapshot replaces the current snapshot. A snapshot is older if it is an ancestor of the
+        replaced snapshot, or if it was current before. It is not sufficient to check the ancestors, because the
+        snapshot of an overwrite does not have the replaced snapshots as ancestors. `runs` maps snapshot IDs to the runs
+        that committed the snapshots.
         """
         metadata = self._table.metadata
         earlier: set[int] = set()
@@ -232,7 +234,7 @@ class VerifiedIceberg(VerifiedTable):
         return ExpectedFileStats(source, kind, self._schema, columns, partition=partition)
 
     def _fields_of(self, spec: PartitionSpec) -> tuple[PartitionField, ...]:
-        """Return the fields of a spec, with the transform void for those whose values are not verified."""
+        """Return the fields of a partition spec. A field whose values are not verified gets the transform void."""
         schema, paths = self._table.schema(), source_paths(self._table.schema())
         fields = []
         for field in spec.fields:
@@ -244,10 +246,10 @@ class VerifiedIceberg(VerifiedTable):
         return tuple(fields)
 
     def _check_folder(self) -> None:
-        """Report unreferenced objects in the table's folder.
+        """Report the unreferenced objects in the table's folder.
 
-        Objects that look like orphans of the table are counted in one note. Other objects are reported as problems,
-        unless their name or the name of a folder around them begins with `_` or `.`.
+        One note counts the objects that look like orphan files of the table. Every other object is a problem, unless
+        its name, or the name of a folder around it inside the table's folder, begins with `_` or `.`.
         """
         s3 = self._operations.access.client("s3")
         references = References(self._table.io, s3)
@@ -282,7 +284,7 @@ class VerifiedIceberg(VerifiedTable):
 
 
 def _expected_column(field: NestedField, file: IcebergFile) -> ExpectedColumnStats | None:
-    """Return a file's statistics of a column as its manifest records them, or None if it records none."""
+    """Return the statistics of a column that the manifest entry of a file records, or None if it records none."""
     lower, upper = (_bound(field, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
     nulls = (file.null_value_counts or {}).get(field.field_id)
     if lower is None and upper is None and nulls is None:
@@ -291,9 +293,9 @@ def _expected_column(field: NestedField, file: IcebergFile) -> ExpectedColumnSta
 
 
 def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
-    """Return a column's bound for `ExpectedColumnStats`. Return None if it is missing or cannot be decoded.
+    """Return the bound of a column for `ExpectedColumnStats`. None if the bound is missing or cannot be decoded.
 
-    A bound written before a promotion has the narrower type.
+    If a bound was written before the column was promoted, the bound has the former, narrower type.
     """
     encoded = (bounds or {}).get(field.field_id)
     if encoded is None:

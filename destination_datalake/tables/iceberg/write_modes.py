@@ -1,12 +1,14 @@
-"""Write modes: the branch to which a sync commits, what it takes over, and how it publishes rows.
+"""Write modes: how a sync commits and publishes rows, and what it does with unpublished rows of earlier syncs.
 
-An overwrite commits to its own branch. Its sync holds the table's fencing token until the branch is published. Branch
-and token are created, taken over and removed together, in one commit. Rows to deduplicate are committed to another
-branch. A merge moves them to main, the content that readers see.
+A sync that appends commits to the branch `main`, the content that readers see. A sync that appends with deduplication
+commits to the branch of pending rows, from which a merge moves the rows to main. A sync that overwrites commits to a
+branch of its own, and holds the table's fencing token (see `FencingToken`) until the sync publishes the branch. One
+commit creates, takes over or removes both the branch and the token.
 
-The platform does not send acknowledged records again, so the rows of a pending overwrite are kept. A later sync of the
-same generation continues the branch. A sync that appends adopts its rows. An overwrite of another generation removes
-it.
+An overwrite is pending until a sync publishes its branch. The platform does not send acknowledged records again, so the
+table keeps the rows of a pending overwrite. The platform assigns a generation number to each refresh of a stream. A
+later overwrite of the same generation continues the branch. A sync that appends adopts the rows: it moves them from the
+branch to the branch to which it commits. An overwrite of another generation removes the branch and its rows.
 """
 
 from __future__ import annotations
@@ -61,10 +63,10 @@ from destination_datalake.tables.table import (
 
 
 def properties_of_new_table(stream: Stream) -> dict[str, str]:
-    """Return the property with the generation of a new table.
+    """Return the table property with the generation of a new table.
 
-    The result is empty if the generation is unknown. It is also empty for an overwrite, which sets the property when it
-    publishes.
+    The result is empty if the generation is unknown. The result is also empty if the stream overwrites the table,
+    because the publication of the overwrite sets the property.
     """
     if stream.generation is None or stream.overwrites_table:
         return {}
@@ -72,10 +74,11 @@ def properties_of_new_table(stream: Stream) -> dict[str, str]:
 
 
 def lowest_generation(metadata: TableMetadata) -> int | None:
-    """Return the lowest generation of the table's rows, or None if it is unknown.
+    """Return the lowest generation of the table's rows, or None if the lowest generation is unknown.
 
-    Snapshots of other writers record no generation. They are skipped even if they replace the content. Otherwise, a
-    sync that continues the former generation would overwrite that content with the few rows that it sends.
+    Snapshots of other writers record no generation. This function skips such snapshots even if they replace the
+    content. Otherwise, a sync that continues the former generation would overwrite the new content, but would send only
+    the few rows that the earlier syncs of this generation have not sent.
     """
     lowest = _lowest(metadata.properties)
     for snapshot in history(MAIN_BRANCH, metadata):
@@ -86,15 +89,17 @@ def lowest_generation(metadata: TableMetadata) -> int | None:
 
 
 def lowest_generation_property(metadata: TableMetadata) -> dict[str, str]:
-    """Return the snapshot property with the lowest generation of the table's rows. It is empty if unknown."""
+    """Return the snapshot property with the lowest generation of the table's rows. Empty if it is unknown."""
     lowest = _lowest(metadata.properties)
     return {} if lowest is None else {LOWEST_GENERATION_PROPERTY: str(lowest)}
 
 
 def lowest_generation_after_adoption(stream: Stream, adopted: Iterable[str], table: Table) -> int | None:
-    """Return the lowest generation of the table, the stream and the adopted branches, or None if unknown.
+    """Return the lowest generation of the table, the stream and the adopted branches, or None if it is unknown.
 
-    It is unknown if the table records no generation, and either contains rows or gets rows without a generation.
+    `adopted` contains the branches of pending overwrites whose rows the stream adopts. If the table records a
+    generation, the result is known. Otherwise, it is unknown if the table contains rows, or if the stream or an adopted
+    branch has no generation.
     """
     existing = lowest_generation(table.metadata)
     added = [stream.generation, *(generation_of(branch) for branch in adopted)]
@@ -104,12 +109,12 @@ def lowest_generation_after_adoption(stream: Stream, adopted: Iterable[str], tab
 
 
 def set_lowest_generation(generation: int | None, transaction: Transaction) -> None:
-    """Record the lowest generation in a table property. With None, remove the property."""
+    """Record the lowest generation in a table property. If `generation` is None, remove the property."""
     set_property(LOWEST_GENERATION_PROPERTY, None if generation is None else str(generation), transaction)
 
 
 def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
-    """Record the generations of overwrites in a table property. Do nothing if they are unchanged."""
+    """Record the generations of overwrites in a table property. Do nothing if the property has this value already."""
     if overwrites != Overwrites.load(transaction.table_metadata.properties):
         transaction.set_properties({OVERWRITES_PROPERTY: str(overwrites)})
 
@@ -120,7 +125,7 @@ def _lowest(properties: Mapping[str, str]) -> int | None:
 
 
 def generation_of(branch: str) -> int | None:
-    """Return the generation in the name of a pending overwrite's branch, or None for `none`."""
+    """Return the generation in the name of a pending overwrite's branch. None if the overwrite has no generation."""
     generation = branch.removeprefix(GENERATION_PREFIX)
     return int(generation) if generation.isdecimal() else None
 
@@ -133,10 +138,11 @@ _SYNC = "airbyte.sync-id"
 
 
 class WriteMode(ABC):
-    """How one sync writes: the branch to which it commits, and how it publishes.
+    """The way in which one sync writes a stream to the table. `branch` is the branch to which the sync commits.
 
-    If this sync continues a published overwrite, `publisher` is the sync that published it, or empty if unknown.
-    Otherwise `publisher` is None, and this sync may add rows to any content.
+    `token` is the fencing token that the sync holds, or None. If the sync continues a published overwrite, `publisher`
+    is the ID of the sync that published the overwrite, or an empty string if this ID is unknown. Otherwise, `publisher`
+    is None, and the sync may add rows to any content.
     """
 
     def __init__(
@@ -152,11 +158,15 @@ class WriteMode(ABC):
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Prepare the branch, and take over or remove the unpublished branches of earlier syncs.
 
-        If pending rows must be merged first, keep these branches and set `leftover_merge`.
+        If a merge of pending rows must run first, keep the unpublished branches, and set `leftover_merge`.
         """
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if another sync has taken the token, or replaced the overwrite that this sync continues."""
+        """Raise Fenced if this sync must stop writing.
+
+        Either another sync has taken the fencing token, or another overwrite has replaced the overwrite that this sync
+        continues.
+        """
         if self._token is not None:
             self._token.require(metadata.properties, self._table)
         if self._publisher not in (None, metadata.properties.get(PUBLISHED_BY_PROPERTY, "")):
@@ -165,22 +175,22 @@ class WriteMode(ABC):
     def publish(self, operations: TableOperations) -> Table | None:  # noqa: ARG002
         """Make the rows on the branch the table's content. Return the table after the commit.
 
-        In the base class, rows are already in the table's content: do nothing and return None.
+        In the base class, do nothing and return None, because publication requires no commit.
         """
         return None
 
     def published(self) -> WriteMode:
-        """Return the write mode for commits after the branch has been published."""
+        """Return the write mode for the sync's commits after the publication of the branch."""
         return self
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:  # noqa: B027
-        """Add what this mode needs to the commit of a merge. The base class adds nothing."""
+        """Add the changes that this mode requires to the commit of a merge. The base class adds no changes."""
 
     @property
     def leftover_merge(self) -> MergeScope | None:
-        """The merge that must run before this sync writes rows, or None. It merges pending rows of earlier syncs.
+        """The merge of earlier syncs' pending rows that must run before this sync writes rows, or None.
 
-        Call `begin` again after the merge.
+        After the merge, call `begin` again.
         """
         return None
 
@@ -192,8 +202,8 @@ class WriteMode(ABC):
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
         """Return the summary properties for a new snapshot on a branch.
 
-        The IDs of the sync and its generation are only for people who read the table's history. The connector does not
-        rely on them, because other engines may expire snapshots at any time.
+        The sync ID and the generation ID are only for people who read the table's history. The connector does not read
+        these two properties, because other engines may expire snapshots at any time.
         """
         values = {_SYNC: self._stream.sync_id, _GENERATION: self._stream.generation}
         own = {key: str(value) for key, value in values.items() if value is not None}
@@ -202,7 +212,10 @@ class WriteMode(ABC):
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to the branch in one snapshot. `origin` is `branches.NEW` or `branches.ADOPTED`."""
+        """Add the files to the branch in one snapshot.
+
+        `origin` is the summary property that records where the files come from: `branches.NEW` or `branches.ADOPTED`.
+        """
         self._add_snapshot(files, self._branch, table, transaction, origin)
 
     def _add_snapshot(
@@ -217,7 +230,10 @@ class WriteMode(ABC):
         change_branch(Change([*files]), branch, table, transaction, {**properties, **origin})
 
     def _adopt_pending(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from its holder."""
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from the sync that holds it.
+
+        Raises TableConflict if a branch contains delete files, because the rows of such a branch cannot be adopted.
+        """
         branches = generation_branches(table.metadata)
         lowest = lowest_generation_after_adoption(self._stream, branches, table)
         if lowest is not None:
@@ -226,7 +242,7 @@ class WriteMode(ABC):
         self._take_token(transaction)
 
     def _take_token(self, transaction: Transaction) -> None:
-        """Take the fencing token. If this sync needs none, remove it. Either fences the former holder."""
+        """Take the fencing token, or remove the token if this sync needs none. Both fence the former holder."""
         set_property(TOKEN_PROPERTY, str(self._token) if self._token is not None else None, transaction)
 
     def _adopt(self, branches: Sequence[str], table: Table, transaction: Transaction) -> None:
@@ -248,10 +264,10 @@ class WriteMode(ABC):
 
 
 class Append(WriteMode):
-    """Commits to main, so readers see each commit at once.
+    """A write mode that commits to main, so readers see each commit immediately.
 
-    Any number of syncs may append at the same time, unless one of them holds a `token`. Pending rows of earlier syncs
-    are merged first.
+    Any number of syncs may append at the same time, unless one of them holds a `token`. Before the first commit, the
+    sync must merge the pending rows of earlier syncs (see `leftover_merge`).
     """
 
     def __init__(
@@ -261,9 +277,10 @@ class Append(WriteMode):
         self._leftover_merge: MergeScope | None = None
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from its holder.
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from the sync that holds it.
 
-        If earlier syncs left rows to deduplicate, only take the token, because `leftover_merge` must run first.
+        If earlier syncs have left pending rows, only take the token, because `leftover_merge` must run first. Raises
+        TableConflict if a branch with rows to adopt contains delete files.
         """
         self._leftover_merge = pending_scope(table.metadata)
         if self._leftover_merge is None:
@@ -279,7 +296,7 @@ class Append(WriteMode):
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to main in one snapshot. Remove the record that main's rows are unique by a key."""
+        """Add the files to main in one snapshot. Remove the table property that records unique rows on main."""
         super().append_files(files, table, transaction, origin)
         set_property(UNIQUE_BY, None, transaction)
 
@@ -288,7 +305,7 @@ class Append(WriteMode):
 
 
 class AppendDedup(WriteMode):
-    """Commits to the branch of pending rows, from which merges move the rows into the content.
+    """A write mode that commits to the branch of pending rows, from which merges move the rows to main.
 
     Any number of syncs may write at the same time, unless one of them holds a `token`.
     """
@@ -305,22 +322,26 @@ class AppendDedup(WriteMode):
         self._definition = definition
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from its holder.
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from the sync that holds it.
 
-        Raises TableConflict if the content is unique by another key. Also raises TableConflict if the pending rows were
-        written without a column of this key, because the column would be null in all of them.
+        Raises TableConflict if the rows on main are unique by another key, or if a branch with rows to adopt contains
+        delete files. Also raises TableConflict if earlier syncs wrote the pending rows before the table had all columns
+        of this key, because a missing column would be null in all these rows.
         """
         self._require_key(table.metadata)
         pending = pending_scope(table.metadata)
         if pending is not None and not self._definition.has_columns(_schema_of_pending(table.metadata)):
             raise self._conflict(pending.definition, "its pending rows were written with", table.metadata)
         if pending is not None:
-            # `_require_key` has checked the key. A new cursor applies to pending rows too, not only to new ones.
+            # `_require_key` has checked the key. A new cursor also applies to the rows that are already pending.
             self._definition.write_to(PENDING_BY, transaction)
         self._adopt_pending(table, transaction)
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise TableConflict if the content is unique by another key. Raise Fenced like the base class."""
+        """Raise TableConflict if the rows on main are unique by another key.
+
+        Also raise Fenced in the same cases as the base class.
+        """
         super().require(metadata)
         self._require_key(metadata)
 
@@ -347,7 +368,7 @@ class AppendDedup(WriteMode):
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to the branch of pending rows in one snapshot. Create the branch if needed."""
+        """Add the files to the branch of pending rows in one snapshot. Create the branch if it does not exist."""
         if MAIN_BRANCH not in transaction.table_metadata.refs:
             # PyIceberg cannot create a branch in a table without snapshots.
             self._add_snapshot((), MAIN_BRANCH, table, transaction)
@@ -357,7 +378,7 @@ class AppendDedup(WriteMode):
 
 
 def _schema_of_pending(metadata: TableMetadata) -> Schema:
-    """Return the schema of the pending branch's head, or the table's if the head records none."""
+    """Return the schema of the pending branch's head, or the table's schema if the head records no schema."""
     head = metadata.snapshot_by_name(PENDING_BRANCH)
     schema = metadata.schema_by_id(head.schema_id) if head is not None and head.schema_id is not None else None
     return schema or metadata.schema()
@@ -367,10 +388,10 @@ def _schema_of_pending(metadata: TableMetadata) -> Schema:
 
 
 class Overwrite(WriteMode):
-    """Commits to a branch of its own, which becomes the table's content on publication. Holds the fencing token.
+    """A write mode that commits to a branch of its own, which replaces the table's content on publication.
 
-    With a `definition`, publication deduplicates the rows on the branch. With `exclusive`, the sync keeps the token
-    after publication.
+    The sync holds the fencing token. With a `definition`, publication deduplicates the rows on the branch. With
+    `exclusive`, the sync keeps the token after publication.
     """
 
     def __init__(
@@ -389,7 +410,7 @@ class Overwrite(WriteMode):
         self._exclusive = exclusive
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Take the fencing token. Continue or create the branch of this generation, and remove those of others."""
+        """Take the fencing token. Continue or create this overwrite's branch, and remove those of other overwrites."""
         self._take_token(transaction)
         obsolete = generation_branches(table.metadata)
         if self.is_pending(table.metadata):
@@ -406,11 +427,11 @@ class Overwrite(WriteMode):
             disable_ref_expiry(self._branch, transaction)
 
     def is_pending(self, metadata: TableMetadata) -> bool:
-        """Return whether an earlier sync has left a branch of this generation, which this sync continues."""
+        """Return whether an earlier sync has left a branch of this generation. This sync then continues the branch."""
         return self._stream.overwrite_generation is not None and self._branch in generation_branches(metadata)
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if another sync has taken the token or removed the branch."""
+        """Raise Fenced if another sync has taken the fencing token, or if the branch no longer exists."""
         super().require(metadata)
         if self._branch not in metadata.refs:
             raise Fenced(self._table)
@@ -418,7 +439,7 @@ class Overwrite(WriteMode):
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
         """Return the summary properties for a new snapshot on a branch.
 
-        All rows on the overwrite's own branch have the same generation, which is therefore their lowest.
+        All rows on the overwrite's own branch have the same generation, so this generation is the lowest one.
         """
         properties, generation = super().snapshot_properties(branch, metadata), self._stream.generation
         if branch == self._branch and generation is not None:
@@ -427,22 +448,23 @@ class Overwrite(WriteMode):
 
     @property
     def to_merge(self) -> MergeScope | None:
-        """The merge of the branch's rows with each other, or None without deduplication.
+        """The merge of the rows on the branch with each other, or None without deduplication.
 
-        It leaves out the rows of the present content, because the overwrite replaces them.
+        The merge leaves out the rows on main, because the overwrite replaces them.
         """
         return None if self._definition is None else MergeScope(self._definition, self._branch, None)
 
     def publish(self, operations: TableOperations) -> Table:
-        """Make the branch's head the current snapshot of main, and remove the branch. Raises Fenced.
+        """Make the head of the branch the current snapshot of main, and remove the branch. Return the table.
 
-        The token is removed too, unless the sync is `exclusive`.
+        Also remove the token, unless the sync is `exclusive`. Raises Fenced if another sync has taken over the
+        overwrite.
         """
         table, _ = operations.commit(self.end_merge)
         return table
 
     def published(self) -> WriteMode:
-        """Return the mode in which this sync adds further rows to the published content."""
+        """Return the write mode in which this sync adds more rows to the content that it has published."""
         assert self._token is not None
         token = self._token if self._exclusive else None
         if self._definition is not None:
@@ -450,16 +472,16 @@ class Overwrite(WriteMode):
         return Append(self._table, self._stream, token, self._token.sync)
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:
-        """Publish the branch in the same commit as its merge.
+        """Publish the branch in the same commit as the merge of its rows. Raises Fenced in the same cases as `publish`.
 
         A merged branch must not stay unpublished, because a merge removes the rows that mark keys as deleted. If a
-        later append adopted such a branch, content rows with the deleted keys would stay.
+        later append adopted such a branch, the rows on main with the deleted keys would stay.
         """
         self.require(table.metadata)
         with ManageSnapshots(transaction) as snapshots:
             head = transaction.table_metadata.refs[self._branch].snapshot_id
             snapshots.set_current_snapshot(head).remove_branch(self._branch)
-        # Remove the pending rows. They belong to the former content, which the overwrite replaces.
+        # Remove the pending rows of earlier syncs, because they belong to the former content.
         remove_branches([PENDING_BRANCH], transaction)
         set_property(PENDING_BY, None, transaction)
         if self._definition is None:
@@ -486,10 +508,11 @@ def write_mode(
     *,
     exclusive: bool,
 ) -> WriteMode:
-    """Return how the sync `sync` must write the stream.
+    """Return the write mode for the stream in the sync with the ID `sync`.
 
-    `definition` is None without deduplication. With `exclusive`, no other sync may write at the same time. Raises
-    TableConflict if the stream's generation may not write to the table.
+    `definition` contains the columns for deduplication, or is None without deduplication. With `exclusive`, no other
+    sync may write to the table at the same time. Raises TableConflict if the table does not accept rows of the stream's
+    generation.
     """
     properties = metadata.properties
     token = FencingToken.after(properties, sync)
