@@ -112,7 +112,8 @@ class BackgroundWrites:
     def run(self, call: Callable[[], None]) -> bool:
         """Start a call, and return whether the call runs in the background.
 
-        If a background call fails, `wait` raises the exception. If a foreground call fails, this method raises it.
+        If a background call fails, `wait` raises the exception. If a foreground call fails, this method raises the
+        exception.
         """
         if self._is_active and len(self._running) < MAX_BACKGROUND_WRITES:
             future: Future[None] = Future()
@@ -297,7 +298,7 @@ class LruCache(Generic[_Value]):
     def put(self, address: str, value: _Value, size: int) -> None:
         """Cache a value of `size` bytes. Remove the earlier value for this address.
 
-        A value that exceeds the budget alone is not cached.
+        Do not cache a value that alone exceeds the budget.
         """
         with self._lock:
             self._forget(address)

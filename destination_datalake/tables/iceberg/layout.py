@@ -1,7 +1,8 @@
 """The partition spec and the sort order of a table, which options can set and all writers follow.
 
 Table properties record the options that the connector last applied. The connector applies the options again only if
-they have changed. So if another engine sets a new partition spec or sort order in the meantime, the table keeps it.
+the options have changed. So if another engine sets a new partition spec or sort order in the meantime, the table keeps
+the new one.
 
 Writers use the present partition spec and sort order of the table, even if another engine has set them.
 """

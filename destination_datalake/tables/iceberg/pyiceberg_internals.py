@@ -138,7 +138,7 @@ class SnapshotProducer(_SnapshotProducer[Any]):
     def written_manifests(self) -> list[str]:
         """The paths of the manifests that have been written for this snapshot.
 
-        If the commit fails, these manifests are deleted.
+        If the commit fails, PyIceberg deletes these manifests.
         """
         return self._written_manifests
 
@@ -410,7 +410,7 @@ class _BytesInputFile(InputFile):
 def _entry_reader(schema: str, content: ManifestContent) -> Reader:
     """Return a reader for manifest entries with this Avro schema.
 
-    Readers are cached, because the creation of a reader takes longer than reading a small manifest.
+    This function caches readers, because the creation of a reader takes longer than reading a small manifest.
     """
     enums: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
     resolver: Any = _Resolver({-1: ManifestEntry, 2: DataFile}, enums)
@@ -436,7 +436,7 @@ class _ExactDoubleReader(DoubleReader):
 
 
 class OpenTransaction(Transaction):
-    """A PyIceberg transaction whose updates and requirements can be read and replaced."""
+    """A PyIceberg transaction that exposes its updates and requirements, and can replace the requirements."""
 
     @property
     def requirements(self) -> tuple[TableRequirement, ...]:
@@ -471,8 +471,8 @@ def with_updates(
 ) -> TableMetadata:
     """Return the metadata `base` with the updates applied, like PyIceberg's `update_table_metadata`.
 
-    The result shares unchanged parts with `base`. `metadata_location` is the location of `base`. If it is not None,
-    append it to the metadata log.
+    The result shares unchanged parts with `base`. `metadata_location` is the location of `base`. If the updates change
+    anything and `metadata_location` is not None, the metadata log of the result contains this location.
     """
     context, metadata = _TableMetadataUpdateContext(), base
     for update in updates:

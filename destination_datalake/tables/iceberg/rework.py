@@ -2,8 +2,7 @@
 
 Jobs run without a lock on the table. The catalog accepts a commit only if the table still has the metadata on which the
 commit was planned. After a conflict, the loop loads the table and makes a new plan. The loop repeats no job for
-unchanged files, because it stores each result of a job under a key that contains everything on which the result
-depends.
+unchanged files, because it stores each result under a key that contains everything on which the result depends.
 """
 
 from __future__ import annotations

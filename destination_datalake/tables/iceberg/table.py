@@ -124,7 +124,7 @@ another writer drops the table within this time, the outcome is the same as if i
 class IcebergTable(StreamTable):
     """The Iceberg table to which one sync writes a stream (see `Table`).
 
-    `plan` is the plan for new files. `prepare` adds the column types, the field IDs and the data folder to it.
+    `plan` contains how to write new files. `prepare` adds the column types, the field IDs and the data folder.
     """
 
     def __init__(
@@ -493,7 +493,7 @@ class Promotion:
 
         `to_double` contains the IDs of the promoted fields. If `to_double` is empty, do nothing. The new files do not
         contain the rows that position deletes remove. Raises RewriteFailed if a file cannot be rewritten. Raises
-        TableConflict if equality deletes apply to a file, because they would not apply to the new file, so the deleted
+        TableConflict if equality deletes apply to a file. Such deletes would not apply to the new file, so the deleted
         rows would be visible again.
         """
         self._added, self._without_field_ids = [], 0

@@ -1,6 +1,7 @@
 """Verifies an Iceberg table: checks its metadata, and returns the statistics that files should have.
 
-The expected statistics come from snapshots, manifest lists and manifests. `verify` compares them with the files.
+The expected statistics come from snapshots, manifest lists and manifests. The command `verify` compares these
+statistics with the files.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ commit creates, takes over or removes both the branch and the token.
 
 An overwrite is pending until a sync publishes its branch. The platform does not send acknowledged records again, so the
 table keeps the rows of a pending overwrite. The platform assigns a generation number to each refresh of a stream. A
-later overwrite of the same generation continues the branch. A sync that appends adopts the rows: it moves them from the
-branch to the branch to which it commits. An overwrite of another generation removes the branch and its rows.
+later overwrite of the same generation continues the branch. A sync that appends adopts the rows: the sync moves these
+rows to the branch to which it commits. An overwrite of another generation removes the branch and its rows.
 """
 
 from __future__ import annotations
@@ -230,9 +230,10 @@ class WriteMode(ABC):
         change_branch(Change([*files]), branch, table, transaction, {**properties, **origin})
 
     def _adopt_pending(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from the sync that holds it.
+        """Move the rows of pending overwrites to this sync's branch, and remove the branches of these overwrites.
 
-        Raises TableConflict if a branch contains delete files, because the rows of such a branch cannot be adopted.
+        Also take the token from the sync that holds it. Raises TableConflict if the branch of a pending overwrite
+        contains delete files, because this connector cannot move the rows of such a branch.
         """
         branches = generation_branches(table.metadata)
         lowest = lowest_generation_after_adoption(self._stream, branches, table)
@@ -277,10 +278,10 @@ class Append(WriteMode):
         self._leftover_merge: MergeScope | None = None
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from the sync that holds it.
+        """Move the rows of pending overwrites to main, remove the branches of these overwrites, and take the token.
 
         If earlier syncs have left pending rows, only take the token, because `leftover_merge` must run first. Raises
-        TableConflict if a branch with rows to adopt contains delete files.
+        TableConflict if the branch of a pending overwrite contains delete files.
         """
         self._leftover_merge = pending_scope(table.metadata)
         if self._leftover_merge is None:
@@ -322,11 +323,11 @@ class AppendDedup(WriteMode):
         self._definition = definition
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites, remove their branches, and take the token from the sync that holds it.
+        """Move the rows of pending overwrites to the branch of pending rows. Remove the branches of these overwrites.
 
-        Raises TableConflict if the rows on main are unique by another key, or if a branch with rows to adopt contains
-        delete files. Also raises TableConflict if earlier syncs wrote the pending rows before the table had all columns
-        of this key, because a missing column would be null in all these rows.
+        Also take the token. Raises TableConflict if the rows on main are unique by another key, or if the branch of a
+        pending overwrite contains delete files. Also raises TableConflict if the pending rows were written before the
+        table had all columns of the key, because a missing column would be null in all these rows.
         """
         self._require_key(table.metadata)
         pending = pending_scope(table.metadata)

@@ -210,8 +210,8 @@ def deduplication(
 ) -> Deduplication | None:
     """Return the names of the columns by which the stream is deduplicated, or None without deduplication.
 
-    Raises TableConflict if a field of the primary key or the cursor field has no column, or if its column contains
-    objects or arrays.
+    Raises TableConflict if a field of the primary key, or the cursor field, has no column or a column of objects or
+    arrays. With `deletes_hard`, the result contains the deletion column, so that a merge deletes keys.
     """
     if not stream.dedup:
         return None
@@ -252,8 +252,8 @@ class MergePlan:
 
     The `stored` files contain the unique rows of the target branch. The merge combines the rows in the `pending` files
     with each other and with the stored rows. The last `arriving` pending files are on the pending branch. The other
-    pending files are already on the target branch, because another writer has added rows to this branch or replaced its
-    content. These files stay unless the merge removes some of their rows.
+    pending files are already on the target branch, because another writer has added rows to the target branch or
+    replaced its content. Such a file stays unless the merge removes some rows of the file.
     """
 
     table: Table
@@ -266,7 +266,7 @@ class MergePlan:
 
     @property
     def metadata(self) -> TableMetadata:
-        """The table's metadata when the merge was planned."""
+        """The table's metadata at the time of the plan."""
         return self.table.metadata
 
     @property

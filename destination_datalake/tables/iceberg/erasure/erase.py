@@ -2,8 +2,8 @@
 
 One commit replaces the files that contain such rows on every branch, and removes the snapshots that refer to such a
 file. The manifests of a branch's new head contain none of the IDs as a bound or partition value of a removed file.
-After the commit, the erasure deletes the files to which no snapshot refers any more. Snapshots that the request keeps
-are an exception: they and their files stay.
+After the commit, the erasure deletes the files to which no snapshot refers any more. A request can keep recent
+snapshots. Such snapshots stay in the table with their files, even if they contain rows to erase.
 """
 
 from __future__ import annotations
@@ -417,7 +417,7 @@ class TableErasure(Rework[TablePlan, _Result]):
 
 
 def _key(file: LiveFile, metadata: TableMetadata) -> Hashable:
-    """Return the key by which the result of a removal is stored: the file, its delete files, and the schema ID."""
+    """Return the key for the result of a removal: the paths of the file and its delete files, and the schema ID."""
     return file.state, metadata.current_schema_id
 
 

@@ -79,7 +79,7 @@ class TablePlan:
 
     @property
     def metadata(self) -> TableMetadata:
-        """The table's metadata when the erasure was planned."""
+        """The table's metadata at the time of the plan."""
         return self.table.metadata
 
     def snapshots_with_rows(self, matches: MatchesByFile) -> dict[int, Snapshot]:
@@ -385,8 +385,8 @@ def manifest_reveals_id(
 
     This function decodes each bound as each of the `types`. With `field_id`, it compares only the bounds of that column
     in manifests. Otherwise, it compares the bounds of all columns. Return False if the object no longer exists. Return
-    None if the object cannot be read, because it is damaged, too large when decompressed, or neither a manifest nor a
-    manifest list.
+    None if the object is damaged, is too large before or after decompression, or is neither a manifest nor a manifest
+    list.
     """
     try:
         content = get(s3, uri, version=version, limit=MAX_FILE_BYTES)

@@ -129,7 +129,10 @@ class Expirer:
 
 
 def remove_expired(outdated: Expired, metadata: TableMetadata, transaction: Transaction) -> None:
-    """Remove expired snapshots, branches and tags in a transaction. `metadata` is the metadata that contains them."""
+    """Add the removal of expired snapshots, branches and tags to a transaction.
+
+    `metadata` is the table's metadata before the transaction.
+    """
     refs = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in outdated.refs]
     snapshot_ids = frozenset(outdated.snapshots)
     # When PyIceberg removes a snapshot, it also removes the snapshot's table statistics, but not the partition
@@ -396,7 +399,7 @@ class OrphanRemover:
         self._age = age
 
     def remove(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Orphans:
-        """Remove the orphan files. A dry run only counts and lists them.
+        """Remove the orphan files. A dry run only counts and lists the files.
 
         Raises MaintenanceSkipped, DeadlineExceeded, errors from reading metadata, and S3 errors.
         """

@@ -6,7 +6,7 @@ remaining file needs. Compaction rewrites files with many deleted rows even if t
 The old files that become one new file form a bin. Compaction runs in rounds. Each round rewrites some bins, and commits
 them in one snapshot. It commits a bin only if all old files of the bin are still live and have the same delete files as
 before. Otherwise, the round deletes the new file, and the next round plans the old files again. If the process is
-killed, the new files of its round become orphan files.
+killed, the new files of the current round become orphan files.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class CompactionPlan:
 
 @dataclass(slots=True)
 class CompactionReport:
-    """The numbers and sizes of the files before and after a compaction, and its failures. Sizes are in bytes."""
+    """The report of a compaction: the files before and after all commits, and the failures. Sizes are in bytes."""
 
     files_before: int = 0
     files_after: int = 0
@@ -185,7 +185,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         self._reader = BranchFiles()
         self._report = CompactionReport()
         self._skip: set[str] = set()
-        """The paths of the files that this compaction has committed or could not compact. Later rounds skip them."""
+        """The paths of the files that this compaction has committed or could not compact. Later rounds skip these."""
         self._reasons: dict[str, int] = defaultdict(int)
         self._bins: _Bins | None = None
         self._written: list[Compacted] = []
@@ -368,7 +368,7 @@ class _Bins:
             )
 
     def still_live(self, new: Compacted, live: Mapping[str, LiveFile]) -> list[LiveFile]:
-        """Return the old files that the new file `new` replaces. Return an empty list if it must not replace them.
+        """Return the old files that the new file `new` replaces, or an empty list if `new` must not be committed.
 
         A new file may replace old files only if all old files are live and have the same delete files as before, and if
         the new file contains all rows of the old files except the deleted rows.

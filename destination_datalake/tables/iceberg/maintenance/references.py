@@ -5,9 +5,9 @@ commits also use, must find every object that the second reader finds. The first
 completely or raises Incomplete.
 
 This module keeps a hash of eight bytes per referenced object in memory: 80 MB for ten million files. If two hashes
-collide, an unreferenced object seems to be referenced, so this module does not delete it. The hash is computed from the
-object's normalised key, not from the object's address, because engines write the same address in several ways, and an
-S3 access point has another name than its bucket.
+collide, an unreferenced object seems to be referenced, so this module does not delete the object. The module computes
+the hash from the object's normalised key, not from the address of the object. The reason is that engines write the same
+address in several ways, and that an S3 access point has another name than its bucket.
 
 As a last guard, this module never deletes an object outside the table's folder.
 """

@@ -92,7 +92,7 @@ class LiveFile:
     def state(self) -> tuple[str, ...]:
         """The path of the file, followed by the sorted paths of its delete files.
 
-        A job's result depends on all these files, so its key contains this value.
+        The result of a job depends on all these files, so the key of the result contains their paths.
         """
         return (self.path, *sorted(deletes.file_path for deletes in self.deletes))
 
@@ -381,7 +381,7 @@ class DeleteIndex:
         return tuple(deletes.entry for group in groups for deletes in group.applying(file.file_path, sequence or 0))
 
     def _group_of(self, deletes: IcebergFile) -> _PartitionDeletes:
-        # If the partition spec of equality deletes has no fields, or only void fields, they apply to all partitions.
+        # Equality deletes apply to all partitions if their partition spec has no fields, or only void fields.
         if all(deletes.partition[position] is None for position in range(len(deletes.partition))):
             return self._everywhere
         return self._by_partition.setdefault(partition_key(deletes), _PartitionDeletes())
@@ -438,9 +438,9 @@ class Entries:
     def _mismatch(self, footer: pq.FileMetaData) -> str | None:
         """Return why a file does not fit the table's schema, as a clause about the table. None if the file fits.
 
-        A file with a dropped or renamed column does not fit. Readers find columns by field ID, so they would not find
-        the values in the right column. A file that stores a column as float does not fit a schema with double, because
-        some engines fail on the file's statistics (trinodb/trino#30544).
+        A file with a dropped or renamed column does not fit, because readers find columns by field ID, so the values in
+        this column would be lost. A file that stores a column as float does not fit a schema with double, because some
+        engines fail on the file's statistics (trinodb/trino#30544).
         """
         for path, id_, type_ in _fields(footer.schema.to_arrow_schema(), ""):
             if id_ is None or self._ids.get(path) != id_:
