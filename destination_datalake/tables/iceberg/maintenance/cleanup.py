@@ -11,8 +11,8 @@ all of these conditions are met:
 - The file has a name and folder that Iceberg tables use.
 - No other table has metadata in the table's folder. Otherwise, this module removes no file.
 - The file is older than the longest time between a writer's upload and commit.
-- The table does not refer to the file, neither before nor after this module lists the folder. References are in
-  snapshots, in the lists of statistics files, and in the metadata log.
+- The table refers to the file neither before nor after this module lists the folder. A table's snapshots, lists of
+  statistics files, and metadata log can refer to files.
 
 A metadata file that is no longer in the metadata log is also an orphan file.
 """

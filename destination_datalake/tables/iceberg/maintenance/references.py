@@ -213,7 +213,7 @@ def _hash_of_key(path: str) -> int:
 
 
 class File(NamedTuple):
-    """An object's path, its size in bytes, and the time of its last modification if the object was listed."""
+    """The path and the size in bytes of an object, and the modification time if S3 has listed the object."""
 
     path: str
     size: int
