@@ -22,7 +22,7 @@ from destination_datalake.records.values.registry import rules_for
 from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.types import Field
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?')
 """Matches a string or number in a text that is not JSON."""
 
 

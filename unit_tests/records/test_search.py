@@ -23,6 +23,7 @@ from destination_datalake.schema.types import (
     ColumnType,
     Decimal,
     Field,
+    Float32,
     Float64,
     Int32,
     Int64,
@@ -141,6 +142,16 @@ def test_a_line_that_is_no_row_is_found_all_the_same(number: int) -> None:
     odd = UNREADABLE[number]
     lines = [line('{"user_id":1}'), odd, line('{"user_id":7}'), odd.replace(b"7", b"9")]
     assert matches(Field(USER, USER, Int64()), Values.from_values(Int64(), 7), lines) == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("type_", "chosen"),
+    [(Int64(), 7), (Float32(), 7.0), (Float64(), 7.0), (Decimal(9, 2), decimal.Decimal(7)), (String(), "7")],
+)
+@pytest.mark.parametrize("text", ["2020-01-01", "1e5.3", "1e", "1-1", "--1", "1..1", "1E+", "-", "01"])
+def test_a_line_with_an_invalid_number_is_found_by_its_other_values(type_: ColumnType, chosen: Any, text: str) -> None:
+    lines = [line(f'{{"user_id":{value},"at":{text}}}') for value in (9, 7)]
+    assert matches(Field(USER, USER, type_), Values.from_values(type_, chosen), lines) == [False, True]
 
 
 def test_of_a_line_whose_data_can_be_read_the_other_values_do_not_count() -> None:
