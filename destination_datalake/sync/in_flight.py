@@ -354,10 +354,7 @@ class InFlight:
         with self._changed:
             released = self._ledger.released_by_stream
             return Progress(
-                tuple(
-                    replace(p, failed=self._outcome.has_failed(p.stream), states_released=released[p.stream])
-                    for p in self._progress.values()
-                ),
+                tuple(replace(p, states_released=released[p.stream]) for p in self._progress.values()),
                 time.monotonic() - self._started,
                 self._buffer.buffered_bytes,
                 released.total(),

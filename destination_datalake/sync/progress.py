@@ -106,7 +106,6 @@ class StreamProgress:
     """The time at which the first record was read (`time.monotonic`)."""
     seconds: float = 0.0
     """The time in seconds from the first record to the latest commit."""
-    failed: bool = False
 
     @property
     def rows_rejected(self) -> int:
