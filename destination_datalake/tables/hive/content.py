@@ -268,7 +268,7 @@ class WriteMode(ABC):
 
     @abstractmethod
     def content(self, table_input: TableInput) -> Content:
-        """Return the content to which the sync writes. Raises Fenced if another sync has taken the token."""
+        """Return the content to which the sync writes. Raises Fenced unless this sync holds the fencing token."""
 
     @abstractmethod
     def set_content(self, table_input: TableInput, content: Content) -> None:
@@ -279,9 +279,10 @@ class WriteMode(ABC):
 
     @abstractmethod
     def publish(self, table_input: TableInput) -> None:
-        """Make the written files visible. Raises Fenced if another sync has taken the token.
+        """Make the written files visible. An overwrite replaces the old content with these files.
 
-        An append adds the files to the old content. An overwrite replaces the old content with them.
+        The files of an append are already visible, so this method does nothing for an append. For an overwrite, the
+        method raises Fenced unless this sync holds the fencing token.
         """
 
     def require(self, table_input: TableInput) -> None:
@@ -319,7 +320,7 @@ class Append(WriteMode):
             save_lowest_generation(table_input, generation if lowest is None else min(lowest, generation))
 
     def content(self, table_input: TableInput) -> Content:
-        """Return the published content. Raises Fenced if another sync has taken the token."""
+        """Return the published content. Raises Fenced unless this sync holds the fencing token."""
         self.require(table_input)
         return Content.published(table_input)
 
@@ -375,13 +376,17 @@ class Overwrite(WriteMode):
         self._save(table_input, Content(self._new_folder, types), self._generation)
 
     def content(self, table_input: TableInput) -> Content:
-        """Return the content of the pending overwrite. Raises Fenced if another sync has taken the token."""
+        """Return the content of the pending overwrite.
+
+        Raises Fenced unless this sync holds the fencing token and the table records a pending overwrite.
+        """
         return Content.pending(table_input, self._pending(table_input))
 
     def set_content(self, table_input: TableInput, content: Content) -> None:
         """Record `content` as that of the pending overwrite.
 
         If the former folder differs from the new one, list the former folder as dead, because no reader has seen it.
+        Raises Fenced in the same cases as the method `content`.
         """
         pending = self._pending(table_input)
         if pending.location != content.folder:
@@ -390,7 +395,10 @@ class Overwrite(WriteMode):
         self._save(table_input, content, pending.generation)
 
     def publish(self, table_input: TableInput) -> None:
-        """Publish the content of the pending overwrite. Raises Fenced if another sync has taken the token."""
+        """Publish the content of the pending overwrite. Do nothing if an earlier call has published the content.
+
+        Otherwise, raises Fenced in the same cases as the method `content`.
+        """
         if self._published and self._was_content(self._published, table_input):
             # An earlier call published the overwrite, but its response was lost. Other writers may have changed the
             # table since then.

@@ -50,8 +50,8 @@ class Moves:
     If `in_place` is True, a widening changes only the types in the catalog. The names of new folders contain
     `generation`.
 
-    All methods may raise Fenced if another sync takes the token, TableBusy if another writer changes the table, and
-    RewriteFailed if a file cannot be rewritten.
+    All methods may raise Fenced if this sync loses the fencing token, and TableBusy if another writer changes the
+    table. They raise RewriteFailed if a file cannot be rewritten, or if other writers change files in every attempt.
     """
 
     glue_table: GlueTable

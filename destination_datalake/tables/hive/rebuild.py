@@ -89,8 +89,8 @@ class HiveRebuild:
     def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
         """Make the rebuilt table's folder the location of this table, and drop the rebuilt table.
 
-        Returns False and changes nothing if this table's state differs from `expected`. Raises Fenced if another sync
-        has taken the fencing token, and TableBusy if another writer changed the location.
+        Returns False and changes nothing if this table's state differs from `expected`. Raises Fenced if the rebuild
+        has lost the fencing token, and TableBusy if another writer changed the location.
         """
         assert self._table is not None
         location = expected.version.partition(" ")[0]

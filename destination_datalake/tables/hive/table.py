@@ -205,8 +205,9 @@ class HiveTable(StreamTable):
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Complete the uploads of all files, or of none. First widen the content's columns if the files require it.
 
-        The files become visible one after the other. Returns Reencode if the content's folder or column types no longer
-        match the plan that the files follow.
+        The files of an append become visible one after the other. Returns Reencode if the content's folder or column
+        types no longer match the plan that the files follow. Also returns Reencode if another program has dropped and
+        recreated the table, this sync had not committed anything, and no sync holds the new table's fencing token.
         """
         try:
             return self._commit(files, rewrite)
@@ -261,8 +262,8 @@ class HiveTable(StreamTable):
     def take_over(self, rebuilt: TableName, expected: str) -> None:
         """Replace this table's content with that of a rebuilt table, whose folders are beside this table's folders.
 
-        Raises Fenced if another sync has taken the fencing token, and TableBusy if this table's location differs from
-        `expected`.
+        Raises Fenced if this object's sync has lost the fencing token, and TableBusy if this table's location differs
+        from `expected`.
         """
         source = GlueTable(rebuilt, self._access).read()
 
@@ -334,8 +335,8 @@ class HiveTable(StreamTable):
 
         Returns the content, and the stream's columns with their final names and types. A pending overwrite keeps the
         types of its files, even if the table's columns have changed since. If a wider column type requires new files,
-        this method leaves the column for the first batch that needs the wider type. Raises Fenced if another sync has
-        taken the token.
+        this method leaves the column for the first batch that needs the wider type. Raises Fenced if this sync has lost
+        the fencing token.
         """
         content, existing = self._mode.content(table_input), column_types(table_input)
         reconciled = self._reconciled(self._named_columns, content.types, column_type_names(table_input))
@@ -362,7 +363,7 @@ class HiveTable(StreamTable):
 
         `change` changes the entry and returns the content for the next batch. The default is `_reconciled_content`. The
         permissions take effect before readers see values in new columns, because the files with these columns are still
-        pending. Returns the content. Raises Fenced if another sync has taken the token.
+        pending. Returns the content. Raises Fenced if this sync has lost the fencing token.
         """
         change = change or self._reconciled_content
 
@@ -471,8 +472,8 @@ class HiveTable(StreamTable):
     def _publish(self, table_input: TableInput) -> Sequence[str]:
         """Publish the written files, and return the folders to delete. If no work remains, release the token.
 
-        Raises Recreated if another program dropped and recreated the table, so that the table does not contain the
-        commits.
+        Raises Recreated if another program dropped and recreated the table after a commit of this sync, so that the new
+        table does not contain the committed files. An overwrite may also raise Fenced (see `Overwrite.publish`).
         """
         if self._has_committed and self._glue_table.created != self._created:
             raise Recreated(self.name)
@@ -507,7 +508,11 @@ class HiveTable(StreamTable):
     # Partitions
 
     def _register(self, partitions: Collection[str]) -> None:
-        """Register partitions of the published content before files become visible in them. Raises Fenced."""
+        """Register partitions of the published content before files become visible in them.
+
+        If some of the partitions already exist but are stale, update all stale partitions. This update raises Fenced if
+        this sync has lost the fencing token.
+        """
 
         def mark(table_input: TableInput) -> None:
             self._mode.require(table_input)
@@ -522,7 +527,7 @@ class HiveTable(StreamTable):
         """Register the partitions of a pending overwrite before its publication, if the table has no visible rows.
 
         If the sync registered the partitions only after the publication, readers would miss rows until then. Raises
-        Fenced if another sync has taken the token.
+        Fenced if this method would register partitions, but this sync has lost the fencing token.
         """
         pending = PendingOverwrite.load(self._current)
         if pending is None or self._index.has_partitions_outside(self._current, pending.location):
@@ -544,7 +549,7 @@ class HiveTable(StreamTable):
     def _bring_up_to_date(self) -> None:
         """Update stale partitions until all partitions match the content.
 
-        Raises Fenced if another sync has taken the token.
+        Raises Fenced if partitions are stale and this sync has lost the fencing token.
         """
         while not self._update_stale_partitions(self._mode.require):
             pass
@@ -572,7 +577,8 @@ class HiveTable(StreamTable):
     def _updating_partitions_if_fenced(self) -> Iterator[None]:
         """Update the registered partitions once more if the block raises an error and this sync is fenced.
 
-        In this case, raise Fenced instead of the block's error.
+        In this case, raise Fenced instead of the block's error. If another program has recreated the table, raise
+        Recreated without an update.
         """
         try:
             yield
@@ -589,9 +595,11 @@ class HiveTable(StreamTable):
             raise fenced from error
 
     def _fenced_error(self, error: Exception) -> Fenced | None:
-        """Return Fenced if another sync has taken the fencing token, otherwise None.
+        """Return a Fenced error if this sync has lost the fencing token, otherwise None.
 
-        Returns None if this sync still holds the token, never took it, or has released it.
+        Returns `error` itself if it is Fenced. If another program has recreated the table, returns Recreated instead.
+        For any other `error`, returns None if this sync still holds the token, has not taken it yet, or has released
+        it, and also if the table cannot be read.
         """
         try:
             if isinstance(error, Fenced) or (self._began and not self._released):
