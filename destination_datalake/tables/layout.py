@@ -1,7 +1,7 @@
-"""The partition fields and the sort order of a table, derived from the options and the stream.
+"""Derive the partition fields and the sort order of a table from the options and the stream.
 
-If options name streams or fields that the sync does not contain, this module raises an error or warns before any record
-is read.
+If an option names a stream or field that the sync does not contain, this module raises an error or warns before the
+sync reads any record.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ PARTS: Mapping[PartitioningUnits, tuple[Part, ...]] = {
 }
 """The partition keys of Hive tables for each value of the option `partitioning`.
 
-If Airbyte's AWS Datalake destination supports a value, the keys equal those of its tables. DAY alone is the day of the
-month. DAY with HOUR is the whole date.
+Airbyte's AWS Datalake destination supports some of these values, and creates the same keys for them. In `DAY`, the day
+is the day of the month. In `DAY/HOUR`, it is the whole date.
 """
 
 _MAX_FIELDS_IN_MESSAGE = 10
 
 _MAX_NAME_BYTES = 160
-"""Bytes of an S3 key that are reserved for the generation's folder and the file's name.
+"""Maximum length of a generation's folder and a file's name together, in bytes of an S3 key.
 
-The remaining bytes are available for the folders of the table and of the partition.
+The folders of the table and of the partition may use the remaining bytes of the key.
 """
 
 _FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "month", "day": "day", "hour": "hour"}
@@ -77,7 +77,8 @@ _FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "mon
 class Source:
     """A column, or a field inside a column, by which rows are partitioned or sorted.
 
-    `label` is the prefix of the partition keys that are derived from this source.
+    `path` contains the names in the table, beginning with the column's name. The names of partition keys that are
+    derived from this source begin with `label`.
     """
 
     path: tuple[str, ...]
@@ -90,11 +91,12 @@ class TableLayout:
     """The configured location, partitioning and sort order of one stream's table.
 
     In all methods, `columns` contains the stream's columns with their names in the table. A method returns None if the
-    options configure nothing. An existing table then keeps its layout.
+    options configure no partitioning or sort order, or if the stream lacks the date by which they partition the table.
+    An existing table then keeps its layout.
 
-    Methods raise ConfigError if `partition_by` or `sort_by` names a field that is neither in the stream nor in `known`,
-    the columns of the existing table. Known columns are accepted, because a table stays partitioned by a column even if
-    the stream drops the column or changes its type.
+    `known` contains the columns of an existing table. Methods raise ConfigError if `partition_by` or `sort_by` names a
+    field that is neither in the stream nor in `known`, or whose type does not permit the use. A field in `known` is
+    enough, because the table stays partitioned by a column even if the stream drops the column or changes its type.
     """
 
     stream: Stream
@@ -102,10 +104,10 @@ class TableLayout:
     location: TableLocation
     known: tuple[Field, ...] = ()
     as_json: frozenset[tuple[str, ...]] = frozenset()
-    """The paths of the columns that are stored as JSON text, whatever their schemas."""
+    """The paths of the columns that the table stores as JSON text, whatever their schemas."""
 
     def columns(self, naming: Naming, untyped: Untyped = Untyped.INFER) -> tuple[Field, ...]:
-        """Return the columns that the stream gets in a new table, without the metadata columns."""
+        """Return the columns of a new table for the stream, without the metadata columns."""
         numeric, (nested, depth) = NumericTypes(self.config.numeric_types), self.config.nested_of(*self.stream.id)
         columns = stream_columns(self.stream.json_schema, numeric, naming, Nested(nested), depth, untyped)
         return tuple(replace(column, type=Json()) if column.path in self.as_json else column for column in columns)
@@ -113,8 +115,8 @@ class TableLayout:
     def iceberg_fields(self, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
         """Return the partition fields of an Iceberg table.
 
-        Only the finest unit of the option `partitioning` is used, because Iceberg rejects several time units of one
-        column as redundant (Iceberg: PartitionSpec.checkForRedundantPartitions).
+        If the option `partitioning` contains several time units, this method uses only the finest. Iceberg rejects
+        several time units of one column as redundant (Iceberg: PartitionSpec.checkForRedundantPartitions).
         """
         explicit = self._explicit(columns)
         if explicit is not None:
@@ -130,8 +132,8 @@ class TableLayout:
     def hive_folders(self, columns: Sequence[Field]) -> PartitionFolders | None:
         """Return the partition keys of a Hive table, and the template of its partition folders."""
         template = path_template(self.config.path_layout, self.config.partitioning)
-        # The keys are strings, equal to the texts in the folders, in layouts of other destinations and in Athena's
-        # partition projection.
+        # In the layouts of other destinations and in Athena's partition projection, the keys are strings that equal the
+        # values in the folders' names.
         projected = self.config.catalog_partitions != "register"
         fields = self.hive_fields(columns, digits=projected) if template is None else self._fields_of(template, columns)
         if fields is None:
@@ -148,9 +150,9 @@ class TableLayout:
         return PartitionFolders.from_template(template, keys, max_bytes)
 
     def hive_fields(self, columns: Sequence[Field], *, digits: bool) -> tuple[PartitionField, ...] | None:
-        """Return the partition fields of a Hive table if the option `path_layout` is `hive`.
+        """Return the partition fields of a Hive table, for the value `hive` of the option `path_layout`.
 
-        With `digits`, numbers become strings that are padded with zeros.
+        If `digits` is True, the values of all keys are strings, and numbers in these strings are padded with zeros.
         """
         explicit = self._explicit(columns)
         if explicit is not None:
@@ -165,7 +167,11 @@ class TableLayout:
         return _distinct(fields, columns)
 
     def _fields_of(self, template: PathTemplate, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
-        """Return a partition field for each variable of the path template, in the order of the template."""
+        """Return a partition field for each variable in the partition folders of the path template, in this order.
+
+        Return None if neither `partition_by` nor the template configures partitioning, or if the template needs a date
+        and the stream has none.
+        """
         explicit = self._explicit(columns)
         if explicit == []:
             return ()
@@ -238,16 +244,17 @@ class TableLayout:
     def _name(self, source: Source, transform: Transform) -> str:
         kind = str(transform).partition("[")[0].replace("truncate", "trunc")
         if kind == "identity":
-            # In Iceberg, an identity field has the name of its column. In Hive, a partition key is an additional
-            # column.
+            # In Iceberg, an identity field has the name of its column. In Hive, a partition key is an additional column
+            # that needs its own name.
             return source.label if self.config.table_type == "ICEBERG" else f"{source.label}_key"
         return f"{source.label}_{kind}"
 
     def _resolve(self, name: str, columns: Sequence[Field], option: str, transform: Transform, use: str) -> Source:
-        """Return the column, or the field inside a column, that `option` names by its key in the records.
+        """Return the column, or the field inside a column, that `option` names by its key `name` in the records.
 
-        `use` completes the clause "rows cannot be …" in messages. Raises ConfigError if the field does not exist or its
-        type does not permit the transform.
+        `use` completes the clause "rows cannot be …" in messages. Logs a warning if only the existing table has a field
+        whose type permits the transform. Raises ConfigError if the field does not exist, or if its type does not permit
+        the transform.
         """
         if name in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
@@ -275,13 +282,13 @@ class TableLayout:
     def _date_source(self, columns: Sequence[Field]) -> Source | None:
         """Return the date or timestamp column that the option `partition_source` names.
 
-        If there is no such column, log a warning and return None.
+        If the stream has no such column, log a warning and return None.
         """
         config = self.config
         if config.partition_source in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
-        # A cursor field is a path of keys (Airbyte protocol: cursor_field). AWS Datalake used the first key that is a
-        # date.
+        # A cursor field is a path of keys (Airbyte protocol: cursor_field). AWS Datalake used the first key in the path
+        # that names a date.
         cursor = self.stream.cursor_field
         keys = (".".join(cursor), *cursor) if config.partition_source == "cursor" else (config.partition_source,)
         dates = {".".join(column.path): column for column in columns if isinstance(column.type, Date | Timestamp)}
@@ -338,7 +345,7 @@ def _distinct(
     columns: Sequence[Field],
     has_name_of_column: Callable[[PartitionField], bool] = lambda _: False,
 ) -> tuple[PartitionField, ...]:
-    """Return the partition fields, renamed so that no name equals another field's or a column's name.
+    """Return the partition fields. If a field's name equals another field's or a column's name, append a number to it.
 
     A field for which `has_name_of_column` returns True may have the name of its source column.
     """
@@ -358,9 +365,9 @@ def _distinct(
 def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[str]:
     """Yield a warning for each entry of the option `streams` that matches no stream of the sync.
 
-    Such an entry may be meant for another connection. Raises ConfigError if the entry differs from the name of a stream
-    only in case and separators, and the stream has no entry. Otherwise the stream's table would be created without the
-    entry's options.
+    The user may have written such an entry for another connection. Raises ConfigError if the entry differs from the
+    name of a stream only in case and separators, and no other entry matches the stream. Otherwise, the sync would
+    create the stream's table without the entry's options.
     """
     names = {str(stream).lower(): stream for stream in streams}
     for number, entry in enumerate(config.streams):
@@ -385,10 +392,11 @@ def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[st
 def require_partition_source(
     config: Config, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], catalog: TableCatalog
 ) -> None:
-    """Raise ConfigError if the option `partition_source` names a field that is not a date in any stream.
+    """Raise ConfigError if the option `partition_source` names a field that is not a date or timestamp in any stream.
 
-    The check is skipped if the table of an affected stream exists. Tables are partitioned when they are created, so a
-    sync can continue an existing table even if the source has removed the field.
+    Streams with `partition_by` do not count, because `partition_source` does not affect them. Return without an error
+    if the table of any other stream exists: a sync partitions a table when it creates the table, and can continue the
+    table even if the source has removed the field.
     """
     source = config.partition_source
     affected = [stream for stream in streams if config.of_stream(*stream.id).partition_by is None]
@@ -421,7 +429,7 @@ def _partitions_by_time(config: Config) -> bool:
 
 def _dates(config: Config, stream: Stream) -> Iterator[str]:
     nested, depth = config.nested_of(*stream.id)
-    # Only the records' field names are used, so any naming of columns will do.
+    # Only the field names in the records matter here, so this function can pass any naming of columns.
     for column in stream_columns(
         stream.json_schema, NumericTypes(config.numeric_types), SNAKE_CASE, Nested(nested), depth
     ):
@@ -430,7 +438,7 @@ def _dates(config: Config, stream: Stream) -> Iterator[str]:
 
 
 def _exists(table: TableName, catalog: TableCatalog) -> bool:
-    """Return whether a table exists. Return True if the catalog raises an error, because a later call reports it."""
+    """Return whether a table exists. If the catalog raises an error, return True: a later call reports the error."""
     try:
         return catalog.find(table) is not None
     except Exception:

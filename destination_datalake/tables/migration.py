@@ -1,10 +1,12 @@
 """Recognises and continues inherited tables: tables that Airbyte's AWS Datalake destination created.
 
-AWS Datalake used awswrangler. The Glue table records the format of the files, but not the program that wrote them.
-Folders have the names of the namespace and the stream in the source. Tables have the same names in a sanitised
-spelling. Column types followed other rules than those of this connector: 64-bit numbers from the start, text for every
-open schema, and no dates in arrays. A column keeps its type if the type follows from those rules, so that a sync does
-not add a second column.
+AWS Datalake wrote tables with the library awswrangler. The Glue table records the format of the files, but not the
+program that wrote them. The last two folders of a table's location have the original names of the stream's namespace
+and of the stream. The database and the table have the same names in a sanitised spelling.
+
+AWS Datalake chose other column types than this connector: 64-bit numbers from the start, text for every schema that
+does not declare all values, and no dates in arrays. If a column has the type that AWS Datalake would choose, a sync
+keeps this type, instead of adding a second column with another type.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _FORMATS: Mapping[str, str] = {"parquet": "Parquet", "json": "JSONL"}
-"""AWS Datalake's option `format_type` for each classification that awswrangler records."""
+"""The value of AWS Datalake's option `format_type` for each value of the table parameter `classification`.
+
+The library awswrangler sets this parameter.
+"""
 
 _PARTITION_KEY = re.compile(r"(?P<column>.+)_(?P<part>date|year|month|day)")
 
@@ -63,7 +68,7 @@ _PARTITIONINGS: Mapping[tuple[Part, ...], str] = {
     ("year", "month"): "YEAR/MONTH",
     ("year", "month", "day"): "YEAR/MONTH/DAY",
 }
-"""AWS Datalake's option `partitioning` for the name suffixes of the partition keys."""
+"""The value of AWS Datalake's option `partitioning` for each sequence of suffixes in the names of partition keys."""
 
 _MAX_TABLES_IN_MESSAGE = 10
 _CONCURRENT_CALLS = 8
@@ -87,7 +92,8 @@ def is_inherited(glue_table: Mapping[str, Any]) -> bool:
 def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
     """Return whether a Glue crawler or job created the table. Both set the same parameters as awswrangler.
 
-    Crawlers also set their parameter on tables that they only update, so the creator that Glue records is checked too.
+    A crawler sets the parameter `UPDATED_BY_CRAWLER` even on a table that another program created. So if Glue records
+    the table's creator, this function also compares the creator.
     """
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     creator = glue_table.get("CreatedBy")
@@ -97,16 +103,19 @@ def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InheritedKeys:
-    """The column by which AWS Datalake partitioned a table. `parts` are the parts of its date in each partition key."""
+    """The column by which AWS Datalake partitioned a table.
+
+    `parts` contains one entry per partition key: the part of the column's date that is the key's value.
+    """
 
     column: str
     parts: tuple[Part, ...]
 
     @classmethod
     def from_glue(cls, glue_table: Mapping[str, Any]) -> Self | None:
-        """Return the column and the parts that the partition keys of a Glue table indicate.
+        """Return the column and the parts, as indicated by the names and types of a Glue table's partition keys.
 
-        Return None if AWS Datalake does not create keys with these names and types.
+        Return None if the table is not partitioned, or if AWS Datalake never creates keys with these names and types.
         """
         keys = glue_table.get("PartitionKeys") or []
         matches = [match for key in keys if (match := _PARTITION_KEY.fullmatch(key["Name"])) is not None]
@@ -119,7 +128,7 @@ class InheritedKeys:
 
     @property
     def partitioning(self) -> str:
-        """The value of AWS Datalake's option `partitioning` that creates these keys."""
+        """The value of the option `partitioning` for which AWS Datalake creates these keys."""
         return _PARTITIONINGS[self.parts]
 
 
@@ -139,10 +148,11 @@ class InheritedTable:
 
     @classmethod
     def from_glue(cls, database: str, default_database: str, glue_table: Mapping[str, Any]) -> Self | None:
-        """Return the table that a Glue entry describes, or None if AWS Datalake did not create it.
+        """Return the table that a Glue entry describes, or None if AWS Datalake did not create the table.
 
-        The last two folders of the table's location are the namespace and the stream. In the default database, streams
-        have no namespace.
+        The last two folders of the table's location are named after the namespace and the stream. In the default
+        database, streams have no namespace. Also return None if the names of these folders do not match the names of
+        the database and the table.
         """
         descriptor = glue_table.get("StorageDescriptor", {})
         location: str = descriptor.get("Location", "")
@@ -163,7 +173,10 @@ class InheritedTable:
         )
 
     def options(self, config: Config) -> tuple[str, ...]:
-        """Return the options, each with its required value, that must be changed for a sync to continue the table."""
+        """Return the options that the user must change so that a sync continues the table.
+
+        Each entry is a clause with the required value, such as `table_type to HIVE`.
+        """
         # Columns keep their names with every naming style. Only the table's name depends on the style.
         finds_table = TableNaming.from_config(config).table_of(self.stream).table == self.name.table
         required = {
@@ -190,7 +203,7 @@ class InheritedTable:
 JsonSchema = Mapping[str, object]
 
 _Kind = Literal["text", "JSON", "timestamp", "date", "integer", "number", "boolean", "struct", "array"]
-"""The kinds of columns that AWS Datalake derived from JSON schemas (version 0.1.35, stream_writer.py)."""
+"""A kind of column. AWS Datalake derived the kind from the JSON schema (version 0.1.35, stream_writer.py)."""
 
 _SCALARS: Mapping[str, _Kind] = {"integer": "integer", "number": "number", "boolean": "boolean"}
 _TIMES: Mapping[object, _Kind] = {"date-time": "timestamp", "date": "date"}
@@ -199,7 +212,8 @@ _TIMES: Mapping[object, _Kind] = {"date-time": "timestamp", "date": "date"}
 def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
     """Return the naming rules for a table's columns: AWS Datalake's for an inherited table, otherwise `naming`.
 
-    If an earlier sync added a second column for a field, named by `naming`, the field keeps that column.
+    An earlier sync may have added a column for a field under the name that `naming` gives to the field. Such a field
+    keeps this column.
     """
     if naming == AWS_DATALAKE or not is_inherited(glue_table):
         return naming
@@ -214,7 +228,10 @@ def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
 
 
 def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the stream's columns. In an inherited table, columns keep the types that AWS Datalake chose."""
+    """Return the stream's columns with their types in the table.
+
+    In an inherited table, columns keep the types that AWS Datalake chose (see `inherit_types`).
+    """
     if not is_inherited(glue_table):
         return tuple(columns)
     glue_columns = glue_table["StorageDescriptor"]["Columns"]
@@ -225,9 +242,11 @@ def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mappin
 def inherited_keys(
     glue_table: Mapping[str, Any], columns: Sequence[Field]
 ) -> list[tuple[PartitionField, ColumnType, ColumnType]]:
-    """Return the fields by which AWS Datalake partitioned the table, with the types of the key and of its column.
+    """Return the fields by which AWS Datalake partitioned the table.
 
-    The result is empty if AWS Datalake did not partition the table, or if the column is no longer a date or timestamp.
+    Each entry contains a field, the type of its partition key, and the type of its source column. Return an empty list
+    if AWS Datalake did not partition the table, or if `columns` no longer contains the source column as a date or
+    timestamp.
     """
     inherited = InheritedKeys.from_glue(glue_table) if is_inherited(glue_table) else None
     if inherited is None:
@@ -248,10 +267,11 @@ def inherited_keys(
 def inherit_types(
     columns: Sequence[Field], json_schema: JsonSchema, existing: Mapping[str, ColumnType | None]
 ) -> tuple[Field, ...]:
-    """Return the stream's columns. Keep the types that AWS Datalake derived from the stream's schema.
+    """Return the stream's columns. An existing column keeps its type if AWS Datalake would derive it from the schema.
 
-    `existing` maps the names of the table's columns to their types. Values that do not fit a kept type become null and
-    are rejected. Fields of flattened objects get new columns, because AWS Datalake stored objects as structs.
+    `existing` maps the names of the table's columns to their types. When a sync writes a value that does not fit a kept
+    type, the value becomes null and is listed among the rejects. If the options flatten objects, the fields of an
+    object get new columns, because AWS Datalake stored objects as structs.
     """
     properties = json_schema.get("properties")
     if not _is_schema(properties):
@@ -323,9 +343,10 @@ def _array(schema: JsonSchema) -> _Kind:
 
 
 def _item(schema: JsonSchema) -> JsonSchema:
-    """Return the schema of an array's items as AWS Datalake read it: without formats.
+    """Return the schema of an array's items, with only the keywords that AWS Datalake read.
 
-    AWS Datalake also ignored `airbyte_type`, except for numbers.
+    AWS Datalake ignored `format`, and used `airbyte_type` only for numbers. If `items` is a list, AWS Datalake read its
+    first schema.
     """
     items = schema.get("items")
     first = items[0] if isinstance(items, list) and items else items
@@ -340,8 +361,8 @@ def _item(schema: JsonSchema) -> JsonSchema:
 def _closed(properties: JsonSchema) -> bool:
     """Return whether AWS Datalake stored an object with these properties as a struct.
 
-    It did if, at every depth, no property had several types, all objects declared properties, and all arrays declared
-    items.
+    AWS Datalake did so if, at every depth, no property had several types, all objects declared properties, and all
+    arrays declared items.
     """
     return all(_is_schema(schema) and _is_closed(schema) for schema in properties.values())
 
@@ -360,7 +381,7 @@ def _is_closed(schema: JsonSchema) -> bool:
 
 
 def _only_type(declared: object) -> str:
-    """Return the only declared type besides null, or `string` if there are several or none."""
+    """Return the only declared type besides null. If the schema declares several types or none, return `string`."""
     if isinstance(declared, list):
         types = [type_ for type_ in declared if type_ != "null"]
         declared = types[0] if len(types) == 1 else None
@@ -375,14 +396,15 @@ def _is_schema(schema: object) -> TypeGuard[JsonSchema]:
     return isinstance(schema, Mapping)
 
 
-# Conflicts that make a sync fail, and that `check` reports
+# Conflicts between the options and existing tables, which make a sync or the command `check` fail
 
 
 def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str | None:
-    """Describe the AWS Datalake tables that a sync would not continue, and the options that continue them.
+    """Describe the AWS Datalake tables that a sync would not continue.
 
-    Return None if there are no such tables. `glue_tables` are the tables of the configured database. Tables in other
-    buckets are ignored.
+    The text includes the options that the user must set to continue these tables. `glue_tables` contains the tables of
+    the configured database. This function ignores tables whose location is outside the configured bucket. Return None
+    if a sync would continue all other AWS Datalake tables.
     """
     database = config.lakeformation_database_name
     existing = {TableName(database, glue_table["Name"]) for glue_table in glue_tables}
@@ -395,11 +417,14 @@ def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str |
 def refuse_unchanged_configuration(
     streams: Mapping[StreamId, TableName], config: Config, catalog: TableCatalog
 ) -> None:
-    """Raise ConfigError if an unadapted configuration would not continue the AWS Datalake table of a stream.
+    """Raise ConfigError if a sync with an unchanged AWS Datalake configuration would not continue a stream's old table.
 
-    A configuration is unadapted if it contains only options that AWS Datalake also had. Such a sync would migrate only
-    a part of the connection, although the connection's states belong to the old tables. `streams` maps streams to their
-    tables. If Glue denies a request, the error is only logged, because the stream's sync reports the problem later.
+    A configuration is unchanged if it sets no option that can make a table differ from AWS Datalake's. The sync of such
+    a connection would write some streams to new tables. But the connection's states record that the old tables contain
+    the rows sent so far, so the source would not send those rows to the new tables.
+
+    `streams` maps streams to their tables. If a request to the catalog fails with an AWS error, such as a missing
+    permission, this function only logs the error, because the sync of the stream reports the problem later.
     """
     if config.has_table_options:
         return
@@ -449,10 +474,10 @@ def _is_in_bucket(table: InheritedTable, config: Config) -> bool:
 
 
 def _new_target(table: InheritedTable, config: Config, existing: Collection[TableName]) -> TableName | None:
-    """Return the table that a sync would write to instead of continuing the inherited table.
+    """Return the name of the table to which a sync would write instead of continuing the inherited table.
 
-    Return the inherited table's own name if the sync would fail. Return None if the sync continues the inherited table,
-    or if an earlier sync has already created the other table.
+    If the sync would fail, return the name of the inherited table itself. If the sync would continue the inherited
+    table, or if the table to which it would write exists already, return None.
     """
     target = TableNaming.from_config(config).table_of(table.stream)
     if target != table.name:
@@ -474,9 +499,9 @@ def _describe(table: InheritedTable, target: TableName) -> str:
 def refuse_second_table(stream: StreamId, name: TableName, config: Config, catalog: TableCatalog) -> None:
     """Raise TableConflict if table `name` does not exist, but another Airbyte connector created a table for the stream.
 
-    The catalog is called only if the other connector would choose a different name, and if the option table_prefix is
-    not set, because that option requests new tables. Raises ConnectorError if the catalog does not respond. A missing
-    permission is only logged.
+    This function does not call the catalog if the other connectors would use the name `name` too. It also does not call
+    the catalog if the user has set the option `table_prefix`, because this option requests new tables. Raises
+    ConnectorError if AWS does not answer or rejects a request. If a permission is missing, only logs the problem.
     """
     names = dict.fromkeys((_inherited_name(stream, config), s3_data_lake.table_of(stream, config)))
     names.pop(name, None)
@@ -521,9 +546,9 @@ def _inherited_name(stream: StreamId, config: Config) -> TableName:
 
 
 def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
-    """Return the options that continue an inherited table, as the rest of a sentence that begins with "Set".
+    """Return the options that the user must set to continue an inherited table.
 
-    Return None if AWS Datalake did not create the table.
+    The result is the rest of a sentence that begins with "Set". Return None if AWS Datalake did not create the table.
     """
     database = glue_table.get("DatabaseName", "")
     if (inherited := InheritedTable.from_glue(database, database, glue_table)) is None:

@@ -1,4 +1,4 @@
-"""The names, locations and owners of tables, and a finder for the tables of a configuration."""
+"""Tables' names, locations and owners, and `TableFinder`, which finds a configuration's tables in the catalog."""
 
 from __future__ import annotations
 
@@ -46,25 +46,30 @@ if TYPE_CHECKING:
 
 
 # --- Locations --------------------------------------------------------------------------------------------------------
-# Compare the configured location of a table with its location in the catalog.
+# Derive a table's location from the options, and compare this location with the table's location in the catalog.
 
 _logger = logging.getLogger(__name__)
 
 TableKind = Literal["Iceberg", "Hive"]
 
 GENERATIONS_SUFFIX = "__generations"
-"""Suffix of the folder that holds all generations of a Hive table's files. The folder is beside the table's root."""
+"""Name suffix of the folder that holds all generations of a Hive table's files.
+
+Each generation is a folder whose files replace those of the earlier generations. The folder with this suffix is beside
+the table's root folder.
+"""
 
 _GENERATION_FOLDER = re.compile(rf"(?P<root>.+){GENERATIONS_SUFFIX}/generation-[^/]+")
 
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """Where the options place a stream's table.
+    """The location of a stream's table, as configured by the options.
 
     `folder` is the S3 URI of a new table's folder, without a trailing slash. `warehouse` is the S3 URI of the folder
-    that contains all tables, with a trailing slash. A sync writes to an existing table outside the warehouse only if
-    `follow` is set (option `follow_table_location`), or if the catalog assigns the locations of tables (`is_assigned`).
+    that contains all tables, with a trailing slash. A sync writes to an existing table outside the warehouse only in
+    two cases: if `follow` is True (option `follow_table_location`), or if the catalog assigns a location to each table
+    (`is_assigned`).
     """
 
     folder: str
@@ -74,7 +79,7 @@ class TableLocation:
 
     @classmethod
     def for_stream(cls, config: Config, stream: StreamId, name: TableName, naming: Naming) -> Self:
-        """Return where the options place the stream's table `name`."""
+        """Return the location that the options configure for the stream's table `name`."""
         database = database_folder(name.database)
         names = {
             "database": database,
@@ -90,7 +95,11 @@ class TableLocation:
         return cls(config.uri(folder), config.uri(""), config.follow_table_location, assigned)
 
     def accept(self, stream: StreamId, name: TableName, kind: TableKind, location: str, *, created: bool) -> None:
-        """Log the location of a stream's table. Raises TableConflict if the options do not allow the location."""
+        """Log the location of a stream's table.
+
+        Raises TableConflict if the options do not allow the location. For an Iceberg table, also raises TableConflict
+        if S3 clients may resolve the location to different keys.
+        """
         allows_any = self.follow or self.is_assigned
         problem = not_in_s3(location) if allows_any else outside_warehouse(location, self.warehouse)
         if problem is None and kind == "Iceberg":
@@ -102,9 +111,10 @@ class TableLocation:
         )
 
     def content_root(self, location: str) -> str:
-        """Return the folder below which a Hive table at `location` stores new generations, without a trailing slash.
+        """Return the root folder for new generations of a Hive table at `location`, without a trailing slash.
 
-        A table inside the warehouse uses the configured folder. A table outside the warehouse keeps its own.
+        A generation is a folder for the table's files, in a folder beside the root (see `GENERATIONS_SUFFIX`). A table
+        inside the warehouse uses the configured folder as root. A table outside the warehouse keeps its present root.
         """
         if is_inside(location, self.warehouse):
             return self.folder
@@ -121,7 +131,7 @@ def is_inside(location: str, warehouse: str) -> bool:
 
 
 def outside_warehouse(location: str, warehouse: str) -> str | None:
-    """Return why a table outside `warehouse` cannot be written to, with remedies, or None if it is inside."""
+    """Return why a sync cannot write to a table at `location`, with remedies, or None if it is inside `warehouse`."""
     if is_inside(location, warehouse):
         return None
     return (
@@ -132,7 +142,7 @@ def outside_warehouse(location: str, warehouse: str) -> str | None:
 
 
 def not_in_s3(location: str) -> str | None:
-    """Return why a table outside S3 cannot be written to, with remedies, or None if `location` is an S3 URI."""
+    """Return why a sync cannot write to a table at `location`, with remedies, or None if `location` is an S3 URI."""
     try:
         S3Address.parse(location)
     except ValueError:
@@ -144,12 +154,12 @@ def not_in_s3(location: str) -> str | None:
 
 
 def has_ambiguous_folder(key: str) -> bool:
-    """Return whether a folder in an S3 key has an empty name, or the name `.` or `..`, which some clients resolve."""
+    """Return whether a folder in an S3 key has the name `.` or `..`, or no name. Some clients normalise such keys."""
     return not {"", ".", ".."}.isdisjoint(key.split("/"))
 
 
 def _ambiguity(location: str) -> str | None:
-    """Return a problem if S3 clients may resolve the location to different keys, otherwise None.
+    """Return a problem, with remedies, if S3 clients may resolve the location to different keys, otherwise None.
 
     Some clients resolve `.`, `..` and repeated slashes, or cut the key at `?` or `#`.
     """
@@ -177,15 +187,19 @@ _NAMINGS: Mapping[tuple[str, bool], Naming] = {
 
 
 REPLAY_SUFFIX = "__replay"
-"""Name suffix of the table that the command `replay` fills from the archive of another table."""
+"""Name suffix of a table that the command `replay` fills from the archive of another table."""
 
 REBUILD_SUFFIX = "__rebuild"
-"""Name suffix of a rebuilt table, whose content later replaces that of the original table."""
+"""Name suffix of the temporary table whose rows will replace the rows of the original table."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableNaming:
-    """Names databases and tables as the options configure."""
+    """The rules by which the options name databases and tables.
+
+    `strategy` is the option `database_strategy`. `naming` contains the rules for the characters of names, and `limits`
+    contains the catalog's limits for names.
+    """
 
     database: str
     strategy: DatabaseStrategy
@@ -195,7 +209,7 @@ class TableNaming:
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Return the naming of databases and tables that the options configure."""
+        """Return the rules that the options configure."""
         naming = _NAMINGS[config.naming.style, config.naming.split_numbers]
         return cls(
             config.lakeformation_database_name,
@@ -208,8 +222,8 @@ class TableNaming:
     def table_of(self, stream: StreamId) -> TableName:
         """Return the name of the stream's table.
 
-        With the strategy `namespace`, the stream's namespace names the database. Streams without a namespace, and all
-        streams with the strategy `single`, use `database`.
+        With the strategy `namespace`, the database is named after the stream's namespace. A stream without a namespace
+        uses `database`. With the strategy `single`, every stream uses `database`.
         """
         namespace = stream.namespace if self.strategy == "namespace" else None
         database = self.naming.database(namespace) if namespace else self.database
@@ -217,9 +231,9 @@ class TableNaming:
         return TableName(database, table)
 
     def candidates(self, stream: str) -> Mapping[TableName, StreamId]:
-        """Return the possible tables for the text "name" or "namespace.name", each with its stream.
+        """Return the possible tables for a stream given as "name" or "namespace.name", each with its stream.
 
-        The text is ambiguous, because the namespace may end at any of its dots.
+        The string `stream` is ambiguous if it contains dots, because the namespace may end at any of them.
         """
         parts = stream.split(".")
         streams = [StreamId(".".join(parts[:number]) or None, ".".join(parts[number:])) for number in range(len(parts))]
@@ -228,8 +242,8 @@ class TableNaming:
     def tables_of(self, streams: Sequence[Stream]) -> Mapping[StreamId, TableName]:
         """Return the name of each stream's table.
 
-        Raises ConfigError if two streams share a table, or if a table's name is reserved for the connector or invalid
-        in the catalog.
+        Raises ConfigError if two streams have the same table, or if a name is reserved for the connector or invalid in
+        the catalog.
         """
         names = {stream.id: self.table_of(stream.id) for stream in streams}
         for stream, name in names.items():
@@ -258,7 +272,7 @@ class TableNaming:
         return names
 
     def _reserved_for(self, name: TableName) -> str | None:
-        """Return what the connector itself uses the name for, or None if a stream's table may have the name."""
+        """Return the connector's own use of the name, as a noun phrase. Return None if the name is not reserved."""
         if name == (self.database, REJECTS_TABLE):
             return "the table of rejects"
         if name == (self.database, REPORTS_TABLE):
@@ -287,11 +301,11 @@ def _collision(strategy: DatabaseStrategy, first: StreamId, second: StreamId, na
 
 
 # --- Owners -----------------------------------------------------------------------------------------------------------
-# The owner of a table is the stream for which the table was created. Table parameters record the owner.
+# The owner of a table is the stream for which the connector created the table. Table parameters record the owner.
 #
-# Iceberg tables store these parameters as properties, which PyIceberg copies to the Glue table. If changed options map
-# the stream to another table or its columns to other names, a sync creates the new table or columns and leaves the old
-# ones unchanged. `check` warns of such a change.
+# Iceberg tables store these parameters as properties, which PyIceberg copies to the Glue table. If the user changes
+# options so that the stream maps to another table, or its columns to other names, a sync creates the new table or
+# columns. The old ones stay unchanged. The command `check` warns of such a change.
 
 
 _MAX_COLLISIONS_IN_MESSAGE = 20
@@ -307,23 +321,25 @@ _MAX_PARAMETER = 500_000
 _INVALID_IN_NAMES = re.compile(r"[\s<>(),:.]")
 
 REPLAY_OF = "airbyte.replay-of"
-"""A parameter of tables that a replay filled. Its value is the name of the table whose archive was replayed."""
+"""A parameter of tables that the command `replay` filled. Its value is the name of the table whose archive it read."""
 
 
 def untyped_in(parameters: Mapping[str, str]) -> Untyped:
     """Return how a table with these parameters stores values without a declared type.
 
-    Tables without the parameter `airbyte.types` store them as JSON text, so strings have quotes (`"open"`). Such a
-    table keeps doing so, because the catalog cannot distinguish columns of JSON text from columns of plain strings.
+    A table without the parameter `airbyte.types` stores them as JSON text, in which strings have quotes (`"open"`).
+    Later syncs also write JSON text to this table, because the catalog cannot distinguish columns of JSON text from
+    columns of plain strings.
     """
     return Untyped.INFER if parameters.get(_TYPES) == "inferred" else Untyped.JSON_TEXT
 
 
 @dataclass(frozen=True, slots=True)
 class TableOwner:
-    """The stream for which a table was created, and the rules by which its columns are named.
+    """The stream for which the connector created a table, and the rules by which it names the table's columns.
 
-    If a replay fills the table, `replay_of` is the name of the table whose archive is replayed. Otherwise it is None.
+    If the command `replay` fills the table, `replay_of` is the name of the table whose archive the command reads.
+    Otherwise, `replay_of` is None.
     """
 
     stream: StreamId
@@ -340,7 +356,7 @@ class TableOwner:
     def load(cls, parameters: Mapping[str, str]) -> Self | None:
         """Return the owner that a table's parameters record.
 
-        Return None if they record no owner or an unknown naming.
+        Return None if the parameters record no owner, or an unknown naming style.
         """
         name, naming = parameters.get(_NAME), STYLES.get(parameters.get(_NAMING, ""))
         if name is None or naming is None:
@@ -357,12 +373,12 @@ class TableOwner:
     ) -> tuple[Field, ...]:
         """Return the stream's columns with the names that they have, or will get, in an existing table.
 
-        `parameters` are those of the table. `existing` maps the table's column names to the source fields, or to None
-        if the stream must not use the name. `types` maps the column names to types. Logs a warning if the table was
-        created for another stream, or if names of fields collide.
+        `parameters` contains the parameters of the table. `existing` maps the name of each column to the field in the
+        records that fills the column, or to None if the stream must not use the name. `types` maps the column names to
+        types. Logs a warning if the connector created the table for another stream, or if names of fields collide.
 
         Raises TableConflict if the parameter `airbyte.replay-of` differs from `replay_of`. Only a replay of the same
-        archive may write to a table that a replay filled, and a replay may not write to any other table.
+        archive may write to a table that a replay filled, and a replay must not write to any other table.
         """
         recorded = TableOwner.load(parameters)
         if (replayed := parameters.get(REPLAY_OF)) != self.replay_of:
@@ -384,10 +400,10 @@ class TableOwner:
         return named
 
     def name_parameters(self, parameters: Mapping[str, str], columns: Sequence[Field]) -> dict[str, str]:
-        """Return the parameters that record the names of `columns` and the names already recorded in `parameters`.
+        """Return the parameters that record the names of `columns`, and the names that `parameters` already records.
 
-        Column comments do not suffice: Glue truncates them, other programs change them, and fields inside structs have
-        none.
+        Comments of columns cannot replace this record: Glue truncates comments, other programs change them, and fields
+        inside structs have no comments.
         """
         record = name_record(parameters).with_columns(columns, self.naming)
         saved = {style: _names_as_json(names) for style, names in record.by_style.items()}
@@ -415,7 +431,7 @@ def recorded_names(parameters: Mapping[str, str]) -> dict[str, str]:
 
 
 def name_record(parameters: Mapping[str, str]) -> NameRecord:
-    """Return the names of fields that a table's parameters record. If they are unreadable, return an empty record."""
+    """Return the names of fields that a table's parameters record, or an empty record if their JSON is invalid."""
     pieces = takewhile(lambda piece: piece is not None, (parameters.get(_parameter(number)) for number in count()))
     try:
         saved = json.loads("".join(piece for piece in pieces if piece is not None) or "{}")
@@ -436,7 +452,7 @@ def _names_as_json(names: Names) -> dict[str, object]:
 def _names_of(saved: object) -> Names:
     """Return the names of fields from decoded JSON.
 
-    Invalid and repeated names are skipped, because other programs may have changed the parameter.
+    Skip invalid and repeated names, because other programs may have changed the parameter.
     """
     names: Names = {}
     taken: set[str] = set()
@@ -452,7 +468,7 @@ def _names_of(saved: object) -> Names:
 class OwnedTable:
     """A table in the Glue Data Catalog whose parameters record an owner.
 
-    `columns` contains pairs of a column's name and its path in the records.
+    `columns` contains a pair for each column: its name, and the path of its values in the records.
     """
 
     name: TableName
@@ -466,7 +482,7 @@ class OwnedTable:
 
     @classmethod
     def from_glue(cls, database: str, glue_table: TableTypeDef) -> Self | None:
-        """Return the table that a Glue entry describes. Return None if it has no owner or a replay filled it."""
+        """Return the table that a Glue entry describes, or None if the table has no owner or a replay filled it."""
         parameters = glue_table.get("Parameters", {})
         owner = TableOwner.load(parameters)
         if owner is None or owner.replay_of is not None:
@@ -479,9 +495,9 @@ class OwnedTable:
 
 
 def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[OwnedTable]:
-    """Yield the tables in the configured database to which a sync would still write their owners' streams.
+    """Yield the tables to which a sync with these rules would still write the stream of the table's owner.
 
-    Tables in other databases are ignored, because another connection may have created them.
+    Skip tables outside the configured database, because another connection may have created them.
     """
     for table in tables:
         if table.name.database == naming.database and naming.table_of(table.owner.stream) == table.name:
@@ -489,11 +505,11 @@ def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator
 
 
 def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[str]:
-    """Yield a description of each stream that `naming` maps to another table, and of each renamed column.
+    """Yield a description of each stream that `naming` maps to another table, and of each table with renamed columns.
 
-    A stream is skipped if its new table already contains it. A column is skipped if the table already has the new name.
-    If some tables were created with `naming`, all others are ignored, because they probably belong to another
-    connection. Streams with and without a namespace are treated separately.
+    Skip a stream if another table, to which `naming` maps the stream, has it as owner. Skip a column if the table
+    already has a column with the new name. If some tables already follow `naming`, skip all others, because they
+    probably belong to another connection. This last rule applies separately to streams with and without a namespace.
     """
     owners = {table.name: table.owner.stream for table in tables}
     in_use = {table.owner.stream.namespace is None for table in tables if _created_by(naming, table)}
@@ -518,7 +534,10 @@ def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
 
 
 def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
-    """Return pairs of the old and the new name of each column that `naming` renames. Skip names with a suffix."""
+    """Return the old and the new name of each column that `naming` renames.
+
+    Skip a column whose name does not follow from the column's path alone, such as a name with a suffix.
+    """
     recorded_naming, configured_naming = table.owner.naming, naming.naming
     if recorded_naming == configured_naming:
         return ()
@@ -537,19 +556,22 @@ def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], .
 
 
 def _is_complete(comment: str) -> bool:
-    """Return whether a column's comment is the column's complete path: Glue truncates longer comments."""
+    """Return whether a column's comment contains the complete path of the column.
+
+    The connector truncates a path that is longer than Glue allows for comments.
+    """
     return len(comment.encode()) < MAX_BYTES
 
 
 # --- Finding tables ---------------------------------------------------------------------------------------------------
-# Find the tables of a configuration in the catalog, by their owners and locations.
+# Find a configuration's tables in the catalog by the owners and locations of the tables.
 
 
 @dataclass(slots=True)
 class TableFinder:
-    """Finds a configuration's Iceberg tables in the catalog. With `with_hive`, also finds its Hive tables.
+    """Finds a configuration's Iceberg tables in the catalog. If `with_hive` is True, also finds its Hive tables.
 
-    After a search, `notes` contains a sentence for each database or table that was skipped.
+    After a search, `notes` contains a sentence about each database or table that the search skipped.
     """
 
     config: Config
@@ -560,12 +582,13 @@ class TableFinder:
     def tables(self, streams: Sequence[str]) -> list[TableName]:
         """Return the configuration's tables for `streams`, or all of its tables if `streams` is empty.
 
-        Each stream is given as "name" or "namespace.name". A table belongs to the configuration if it is in the
-        configured location, and a sync with this configuration would write its owner's stream to it.
+        Each stream is a string of the form "name" or "namespace.name". A table belongs to the configuration if it is in
+        the configured location, and if a sync with this configuration would write the stream of the table's owner to
+        it.
 
         A search for all tables covers the database `lakeformation_database_name`. If `database_strategy` is
-        `namespace`, it also covers all databases that this connector created. Raises ConfigError for a stream without a
-        table, and errors of the catalog.
+        `namespace`, the search also covers all databases that this connector created. Raises ConfigError for a stream
+        without a table, and errors from requests to the catalog.
         """
         if not streams:
             return sorted(name for name, _ in self._configured(self._in_databases()))
@@ -583,7 +606,10 @@ class TableFinder:
         return sorted(tables)
 
     def _configured(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
-        """Yield those of the listed tables that belong to the configuration, each with its owner."""
+        """Yield the listed tables that belong to the configuration, each with its owner.
+
+        Add a note about each table of the configuration's streams that this method skips for its type or location.
+        """
         naming = TableNaming.from_config(self.config)
         for database, table in listed:
             parameters, name = table.get("Parameters", {}), TableName(database, table["Name"])
@@ -634,7 +660,10 @@ class TableFinder:
         return [configured, *sorted(created - {configured})]
 
     def _of_stream(self, stream: str) -> Iterator[ListedTable]:
-        """Yield the tables in the catalog that may belong to the stream. The text `stream` can be ambiguous."""
+        """Yield the tables in the catalog that may belong to the stream.
+
+        The string `stream` can be ambiguous (see `TableNaming.candidates`).
+        """
         for name in TableNaming.from_config(self.config).candidates(stream):
             if (glue_table := self.catalog.find(name)) is not None:
                 yield ListedTable(name.database, glue_table)

@@ -1,4 +1,4 @@
-"""Compares a stream's columns with those of an existing table: missing columns, type conflicts, limits."""
+"""Compare a stream's columns with the columns of an existing table: missing columns, type conflicts, limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from destination_datalake.tables.layout import TableLayout
 
 MAX_TYPE_BYTES = 131_072
-"""Maximum size of a column's type in bytes (Glue API: Column). It also applies to Iceberg tables in Glue."""
+"""Maximum size of a column's type in bytes (Glue API: Column). Glue also applies this limit to Iceberg tables."""
 
 HIGHEST_MAX_COLUMNS = 10_000
 """The highest value of the option `max_columns`."""
@@ -51,7 +51,7 @@ class ColumnLimits:
     max_columns: int
     flattened: bool
     max_type_bytes: int | None = MAX_TYPE_BYTES
-    """Maximum size of a column's type in bytes. None for a REST catalog, which has no such limit."""
+    """Maximum size of a column's type in bytes, or None for a REST catalog, which has no such limit."""
 
     @classmethod
     def for_stream(cls, config: Config, stream: StreamId) -> Self:
@@ -60,7 +60,7 @@ class ColumnLimits:
         return cls(config.max_columns, nested == "flatten", None if config.catalog.type == "rest" else MAX_TYPE_BYTES)
 
     def is_too_long(self, type_: ColumnType | None) -> bool:
-        """Return whether the type's text in Glue's notation exceeds the catalog's limit."""
+        """Return whether the type is too long for the catalog, when written in Glue's notation."""
         return self.max_type_bytes is not None and type_ is not None and _glue_bytes(type_) > self.max_type_bytes
 
     def require(
@@ -72,8 +72,8 @@ class ColumnLimits:
     ) -> None:
         """Raise TableConflict if new or changed columns exceed a limit.
 
-        `before` and `after` contain the table's columns before and after the change. Unchanged columns that already
-        exceed a limit raise no error.
+        `before` and `after` contain the table's columns before and after the change. If only unchanged columns exceed a
+        limit, this method raises no error.
         """
         if problem := next(self._problems(before, after), None):
             raise TableConflict(cannot_write(stream, table, problem))
@@ -124,8 +124,8 @@ _MAX_TYPE_IN_LOG = 200
 class Conflict:
     """A column of a table that cannot hold the stream's values.
 
-    `table_type` and `stream_type` describe the types of the column and of the values. The values are stored in the
-    column `redirected_to` instead.
+    `table_type` describes the type of the column, and `stream_type` describes the type of the values. A sync writes the
+    values to the column `redirected_to` instead.
     """
 
     column: str
@@ -136,10 +136,11 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """How a stream's columns are stored in an existing table.
+    """The result of comparing a stream's columns with an existing table.
 
-    `changes` contains the changes that the table needs, in order. `columns` contains the stream's columns with their
-    final names and types. `conflicts` contains the table's columns that cannot hold the stream's values.
+    `changes` contains the changes that the table needs, in the order in which a sync must make them. `columns` contains
+    the stream's columns with their final names and types. `conflicts` describes the table's columns that cannot hold
+    the stream's values.
     """
 
     changes: tuple[SchemaChange, ...]
@@ -148,13 +149,13 @@ class Reconciliation:
 
     @property
     def redirected(self) -> dict[str, str]:
-        """The column that stores the values instead, by the name of each column with a conflict."""
+        """A mapping from the name of each column with a conflict to the column that stores the values instead."""
         return {conflict.column: conflict.redirected_to for conflict in self.conflicts}
 
     def comment(self, existing: str) -> str:
         """Return the table comment `existing` with an additional line for each conflict that it does not mention.
 
-        Lines that would make the comment longer than Glue allows are left out.
+        Omit lines that would make the comment longer than Glue allows.
         """
         comment = existing
         for conflict in self.conflicts:
@@ -183,8 +184,8 @@ def reconcile(
 ) -> Reconciliation:
     """Return the changes that let an existing table hold the metadata columns and the stream's columns.
 
-    `existing` maps the table's columns to their types, or to None for a type that this connector never writes.
-    `type_names` maps columns of such types to the catalog's name of the type.
+    `existing` maps the table's columns to their types, or to None for a type that this connector never writes. If
+    `existing` maps a column to None, `type_names` maps the same column to the catalog's name of its type.
 
     Raises TableConflict if a metadata column has a different type in the table, if a column cannot hold the stream's
     values and `policy` is `fail`, or if new or changed columns exceed `limits`.
@@ -209,7 +210,10 @@ def reconcile(
 
 
 def foreign_metadata_column(existing: Mapping[str, ColumnType | None], metadata: Sequence[Field]) -> str | None:
-    """Return that a metadata column has a different type in the table, as a clause with a remedy, or None."""
+    """Return a problem if a metadata column has a different type in the table, otherwise None.
+
+    The problem is a clause about the table, followed by a remedy.
+    """
     evolution = evolve(existing, metadata)
     widened = {change.path[0] for change in evolution.changes if isinstance(change, Widen)}
     for column, written in zip(metadata, evolution.columns, strict=True):
@@ -223,7 +227,7 @@ def foreign_metadata_column(existing: Mapping[str, ColumnType | None], metadata:
 
 @cache
 def _warn_once(stream: StreamId, table: TableName, conflict: Conflict) -> None:
-    """Log that values are redirected to another column. The cache avoids one warning per commit."""
+    """Log a warning that a sync writes values to another column. The cache prevents a repetition at each commit."""
     _logger.warning(
         "Table %s: column %s has type %s, which cannot store the type %s that stream %s sends. These values are "
         "written to column %s. In new rows, column %s is null.",
@@ -254,11 +258,11 @@ def _table_type(type_: ColumnType | None, type_name: str) -> str:
 
 
 # --- The columns of one sync ------------------------------------------------------------------------------------------
-# Iceberg and Hive tables name the stream's columns, and reconcile them with the table, in the same way.
+# Iceberg and Hive tables name the stream's columns in the same way, and compare them with the table in the same way.
 
 
 class StreamTable:
-    """What the Iceberg table and the Hive table of a stream share: how the stream's columns become the table's."""
+    """The base class of `IcebergTable` and `HiveTable`, which maps the stream's columns to the table's columns."""
 
     def __init__(
         self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
@@ -268,7 +272,7 @@ class StreamTable:
         self._layout = layout
         self._location = layout.location
         self._columns = plan.columns
-        """The stream's columns as in a new table."""
+        """The stream's columns with the names and types that they would have in a new table."""
         self._plan = plan
         self._owner = owner
         self._catalog = context.catalog
@@ -287,9 +291,10 @@ class StreamTable:
         sources: Mapping[str, str | None],
         types: Mapping[str, ColumnType | None],
     ) -> tuple[Field, ...]:
-        """Return the stream's columns with their names in the existing table, as in `TableOwner.name_columns`.
+        """Return the stream's columns with their names in the existing table.
 
-        `owner` has the naming rules of this table.
+        `owner` contains the naming rules of this table. For the other parameters, see `TableOwner.name_columns`, where
+        `sources` is called `existing`.
         """
         untyped = untyped_in(parameters)
         is_as_new = untyped is Untyped.INFER and owner.naming == self._owner.naming
@@ -299,7 +304,10 @@ class StreamTable:
     def _reconciled(
         self, columns: Sequence[Field], existing: Mapping[str, ColumnType | None], type_names: Mapping[str, str]
     ) -> Reconciliation:
-        """Reconcile the stream's named columns with the existing table (see `reconcile`), and record conflicts."""
+        """Compare the stream's named columns with the existing table, and record the conflicts in the journal.
+
+        Raises TableConflict in the same cases as the function `reconcile`.
+        """
         config, limits = self._layout.config, ColumnLimits.for_stream(self._layout.config, self._stream.id)
         policy, metadata = config.schema_conflicts, self._plan.metadata
         reconciled = reconcile(self._stream.id, self.name, columns, existing, type_names, policy, limits, metadata)

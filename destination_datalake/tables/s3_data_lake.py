@@ -1,9 +1,9 @@
 """Recognises and continues tables that Airbyte's S3 Data Lake destination created in the Glue Data Catalog.
 
-These tables record neither an owner nor a stream, so they are recognised by their metadata columns. Their numbers are
-long and double from the start. Objects, unions, and arrays without a declared item type are stored as JSON text, even
-inside arrays (Airbyte's bulk CDK: AirbyteTypeToIcebergSchema). The module `tables.iceberg.compatibility` contains the
-rules that depend on Iceberg's metadata.
+These tables record neither an owner nor a stream, so this module recognises them by their metadata columns. S3 Data
+Lake stores numbers as long and double from the start. It stores objects, unions, and arrays without a declared item
+type as JSON text, even inside arrays (Airbyte's bulk CDK: AirbyteTypeToIcebergSchema). The module
+`tables.iceberg.compatibility` contains the rules that depend on Iceberg's metadata.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ def is_of_s3_data_lake(glue_table: Mapping[str, Any]) -> bool:
 def table_of(stream: StreamId, config: Config) -> TableName:
     """Return the name of the table that S3 Data Lake creates for a stream.
 
-    Without a namespace, the table is in the configured database.
+    If the stream has no namespace, the table is in the configured database.
     """
     namespace = stream.namespace or config.lakeformation_database_name
     return TableName(table_identifier(namespace), table_identifier(stream.name))
 
 
 def incompatible_options(glue_table: Mapping[str, Any], config: Config) -> Iterator[str]:
-    """Yield each reason why a sync with these options would not continue the table, with a remedy.
+    """Yield each reason why a sync with these options would not continue the table.
 
-    Each reason is a clause about the table. Nothing is yielded if `table_prefix` is set, because that option requests
+    Each reason is a clause, followed by a remedy. If `table_prefix` is set, yield nothing, because this option requests
     new tables.
     """
     if config.table_prefix:
@@ -86,28 +86,28 @@ def incompatible_options(glue_table: Mapping[str, Any], config: Config) -> Itera
 EPOCH_METADATA_COLUMNS = tuple(
     replace(column, type=Int64()) if column.name == EXTRACTED_AT else column for column in METADATA_COLUMNS
 )
-"""The metadata columns of S3 Data Lake. The extraction time is an integer: milliseconds since 1970."""
+"""The metadata columns of S3 Data Lake's tables. The extraction time is an integer: milliseconds since 1970."""
 
 _BLANKS = re.compile(r"[ \t-\r]+")
 _NOT_ASCII_WORD = re.compile("[^A-Za-z0-9_]")
 
 
 def has_epoch_metadata_columns(existing: Mapping[str, ColumnType | None]) -> bool:
-    """Return whether a table has the metadata columns of S3 Data Lake. No other Airbyte connector writes them."""
+    """Return whether a table has S3 Data Lake's metadata columns. No other Airbyte connector writes such columns."""
     return all(existing.get(column.name) == column.type for column in EPOCH_METADATA_COLUMNS)
 
 
 def table_identifier(stream: str) -> str:
-    """Return S3 Data Lake's name for a stream's table in Glue. Databases are named by the same rule."""
+    """Return S3 Data Lake's name for a stream's table in Glue. S3 Data Lake names databases by the same rule."""
     plain = "".join(c for c in unicodedata.normalize("NFKD", stream.lower()) if unicodedata.category(c)[0] != "M")
     return _NOT_ASCII_WORD.sub("_", _BLANKS.sub("_", plain))
 
 
 def column_naming(naming: Naming, existing: Collection[str]) -> Naming:
-    """Return naming rules that keep the existing column names of an S3 Data Lake table. Others follow `naming`.
+    """Return naming rules that keep the existing column names of an S3 Data Lake table. New columns follow `naming`.
 
-    S3 Data Lake names a column exactly like its source field, or, with one of its options, in lower-case ASCII letters
-    and digits.
+    By default, S3 Data Lake gives a column exactly the name of the field in the source. One of its options converts
+    this name to lower-case ASCII letters, digits and underscores.
     """
     names = {name.lower() for name in existing}
 
@@ -121,7 +121,7 @@ def column_naming(naming: Naming, existing: Collection[str]) -> Naming:
 def inherit_types(
     columns: Sequence[Field], json_schema: Mapping[str, object], existing: Mapping[str, ColumnType | None]
 ) -> tuple[Field, ...]:
-    """Return the stream's columns. Keep the types that S3 Data Lake derived from the stream's schema.
+    """Return the stream's columns. An existing column keeps its type if S3 Data Lake derived it from the schema.
 
     `existing` maps the names of the table's columns to their types.
     """

@@ -1,4 +1,4 @@
-"""The interfaces `Table` and `Rebuild`, which Hive and Iceberg tables implement, and the exceptions they raise."""
+"""The interfaces `Table` and `Rebuild`, with one implementation each for Hive and Iceberg, and their exceptions."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ if TYPE_CHECKING:
 
 
 ARCHIVED_PROPERTY = "airbyte.archived"
-"""A table property that is present if the archive's journal contains every commit to the table.
+"""A table property that is present if a sync has archived the records that it wrote to the table.
 
-The journal also contains the commits of records that are not archived.
+Since that sync, the archive's journal contains the commits of all syncs to the table, even of syncs that do not archive
+their records.
 """
 
 PUBLISHED_BY_PROPERTY = "airbyte.published-by"
-"""A table property whose value is the name of the sync that published the last overwrite."""
+"""A table property whose value is the name of the sync that published the table's last overwrite."""
 
 LOWEST_GENERATION_PROPERTY = "airbyte.lowest-generation-id"
-"""A table property whose value is the lowest generation of the table's rows.
+"""A table property whose value is the lowest generation among the table's rows.
 
-The property is missing if other writers have added rows to the table.
+The platform gives a generation number to each refresh of a stream. Rows of other writers have no generation. The
+property is missing if the lowest generation is unknown, for example because the platform sends no numbers, or because
+the table already contained rows of other writers when this connector first wrote to it.
 """
 
 
 class TableName(NamedTuple):
-    """A table's database and name in the catalog. The text is `database.table`."""
+    """A table's database and name in the catalog. Converts to the string `database.table`."""
 
     database: str
     table: str
@@ -42,7 +45,8 @@ class TableName(NamedTuple):
 class TablePosition(NamedTuple):
     """The position of a commit in a table's history.
 
-    `table` identifies this table among all tables that ever had its name. `number` increases with each commit.
+    `table` distinguishes the table from earlier and later tables with the same name. `number` increases with each
+    commit.
     """
 
     table: str
@@ -54,22 +58,25 @@ class TableConflict(Exception):
 
 
 def cannot_write(stream: StreamId, table: TableName, problem: str) -> str:
-    """Return the message of a TableConflict. `problem` is a clause about the table, followed by a remedy."""
+    """Return the message of a TableConflict.
+
+    `problem` is a clause about the table, followed by a remedy and a full stop.
+    """
     return f"Cannot write stream {stream} to table {table}: {problem}"
 
 
 def table_conflict(stream: StreamId, table: TableName, problem: str) -> TableConflict:
-    """Return a TableConflict whose message also suggests choosing another database.
+    """Return a TableConflict whose message also suggests another database as a remedy.
 
-    `problem` is a clause about the table, followed by a remedy, without a full stop at the end.
+    `problem` is a clause about the table, followed by another remedy, without a full stop at the end.
     """
     return TableConflict(cannot_write(stream, table, f"{problem}, or choose another lakeformation_database_name."))
 
 
 class TableBusy(Exception):
-    """Every attempt to change the table conflicted with another writer.
+    """Every attempt to make a change to the table conflicted with another writer.
 
-    The table is unchanged. A later sync may succeed.
+    The table does not contain the change. A later sync may succeed.
     """
 
 
@@ -78,20 +85,20 @@ class CommitStateUnknown(Exception):
 
 
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
-"""Rewrites data files on the executors. Raises RewriteFailed if a file cannot be rewritten."""
+"""A function that rewrites data files on the executors. Raises RewriteFailed if it cannot rewrite a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """`commit` returns this if the commit succeeded: the batch's files are durably in the table."""
+    """The result of `Table.commit` if the commit succeeded: the batch's files are durably in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reencode:
-    """`commit` returns this if the files do not match the table. The files were deleted.
+    """The result of `Table.commit` if the batch's files do not match the table. `commit` has deleted the files.
 
-    Encode the batch again with the table's new plan. `reason` is a clause about the table. It appears in log lines and
-    failure messages.
+    The caller must encode the batch again with the table's new plan. `reason` is a clause about the table, which
+    appears in log lines and failure messages.
     """
 
     reason: str
@@ -111,85 +118,95 @@ class Table(Protocol):
     def prepare(self) -> None:
         """Create the table or adapt it to the stream, and continue the unfinished work of earlier syncs.
 
-        Call this method first.
+        Call this method before all others.
         """
 
     def is_empty(self) -> bool:
-        """Return whether the table contains neither visible nor pending rows. Call `prepare` first. May call AWS."""
+        """Return whether the table contains neither visible nor pending rows. May send requests to AWS.
+
+        Pending rows are committed rows that readers do not see yet: rows of an unpublished overwrite, or rows that the
+        connector has not deduplicated yet.
+        """
 
     def is_archived(self) -> bool:
-        """Return whether any sync has archived its commits to the table. Call `prepare` first."""
+        """Return whether any sync has archived the records that it wrote to the table."""
 
     def position(self) -> TablePosition:
         """Return the table's position after the last commit of this sync."""
 
     def plan(self) -> FilePlan:
-        """Return how to write the files of the next batch: folder, columns, format.
+        """Return how to write the files of the next batch, such as their folder, columns and format.
 
-        All earlier commits are considered.
+        The plan takes all earlier commits of this sync into account.
         """
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Add all files to the table, or none of them.
 
-        Files of an append are visible immediately. Files of an overwrite become visible when the overwrite is
-        published. If the files require wider columns, the columns are widened first. `rewrite` is then called for the
-        table's data files that cannot be read with the wider columns. Returns Reencode if the new files no longer match
-        the table.
+        Readers immediately see the files of an append, unless the table deduplicates rows. They see the files of an
+        overwrite only after `publish`. If the files require wider columns, this method also widens the columns. It
+        then calls `rewrite` for those data files of the table that engines cannot read with the wider columns. Returns
+        Reencode if the new files no longer match the table.
         """
 
     def merge_is_due(self) -> bool:
-        """Return whether so many rows are pending that `merge` should be called before the end of the sync."""
+        """Return whether the caller should call `merge` before the end of the sync.
+
+        Return True if the pending rows are many or old.
+        """
 
     def merge(self) -> None:
         """Merge the pending rows of a deduplicated table into its visible rows. Do nothing if no rows are pending.
 
-        Rows that cannot be merged stay pending and are not lost.
+        Pending rows are committed, but readers do not see them before the merge. If a merge fails, its rows stay
+        pending and are not lost.
         """
 
     def publish(self, rewrite: Rewrite) -> None:
         """Finish a stream that the source completed, even if the stream contained no records.
 
-        Pending rows are merged first. An overwrite then replaces all visible rows in one step. If an append had no
-        batches, this call does the work that `prepare` postponed until the first batch.
+        First merge all pending rows. If the sync overwrites the table, then replace all visible rows in one step. If
+        the sync appends but committed no batch, do the work that `prepare` postponed until the first batch.
         """
 
     def discard(self, files: Sequence[DataFile]) -> None:
-        """Delete the files of a batch that will not be committed, and abort their uploads."""
+        """Delete the files of a batch that the sync will not commit, and abort their unfinished uploads."""
 
 
 class CommitListener:
-    """Follows the commits of a sync, and may keep copies of record lines. Does nothing, unless a subclass does.
+    """An object that a sync notifies of its commits, and that may keep copies of record lines.
 
-    A sync calls `begin` once per stream, `publish` and `add` around each commit, and `end` at the end of a stream. If a
-    method raises an error, the stream fails.
+    The methods of this class do nothing. A subclass overrides them.
+
+    A sync calls `begin` once per stream, `publish` before each commit, `add` after each commit, and `end` after the
+    publication of the stream's table. If one of these methods raises an error, the stream fails.
     """
 
     def begin(self, stream: StreamId, table: Table) -> None:
-        """Call this method when the stream's table is prepared, before any other for the stream."""
+        """Handle the start of a stream. Call this method after preparing the table, and before all other methods."""
 
     def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:  # noqa: ARG002
-        """Return the sinks to which executors also write the stream's lines."""
+        """Return the sinks to which executors write copies of the stream's record lines."""
         return ()
 
     def publish(self, files: Sequence[LineFile]) -> None:
-        """Make the files that a batch's sinks wrote visible to readers. Call this method before the commit."""
+        """Make the files that the sinks wrote for a batch visible to readers. Call this method before the commit."""
 
     def add(self, stream: StreamId, batch: int, files: Sequence[LineFile], position: TablePosition, rows: int) -> None:
-        """Record that a batch with `rows` rows is committed. Call this method before its states are released."""
+        """Record the commit of a batch with `rows` rows. Call this method before releasing the batch's states."""
 
     def end(self, stream: StreamId, table: Table) -> None:
-        """Call this method when the stream's table is published."""
+        """Handle the end of a stream. Call this method after publishing the stream's table."""
 
     def delete_uncommitted(self, files: Sequence[LineFile]) -> None:
-        """Delete the files that the sinks of an uncommitted batch wrote, whether published or not."""
+        """Delete the files that the sinks wrote for an uncommitted batch, even if `publish` made them visible."""
 
 
 # --- Rebuilding -------------------------------------------------------------------------------------------------------
 # How to rebuild a table from its archive: read the table's state, then replace its rows.
 #
-# A replay of the archive writes the new rows to a second table, the *rebuilt* table. The files of the rebuilt table are
-# in the folder of the original table, which then takes them over in one step.
+# A replay of the archive writes the new rows to a second table, the *rebuilt* table, with its files in the original
+# table's folder. The original table then takes over these files in one step.
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +214,12 @@ class TableState:
     """The files, columns and version of a table at one time.
 
     `published_by` is the sync that published the last overwrite, or None if unknown. `has_pending` states whether the
-    table contains pending rows, which are committed but not merged. `commits_whole` states whether a commit makes its
-    whole batch visible at once.
+    table contains pending rows: committed rows that readers see only after a merge. `commits_whole` states whether a
+    commit makes all files of its batch visible at once.
 
-    `sources` contains the files that readers see, with the position deletes that apply to them. `unpublished` contains
-    the files of unfinished syncs. `version` changes with each commit of visible or pending rows. `columns` contains the
-    names of the table's columns.
+    `sources` contains the files that readers see, with their position deletes, which mark deleted rows. `unpublished`
+    contains the files that unfinished syncs have committed, but that readers do not see. `version` changes with each
+    commit of visible or pending rows. `columns` contains the names of the table's columns.
     """
 
     published_by: str | None
@@ -215,17 +232,17 @@ class TableState:
 
     @property
     def written(self) -> tuple[SourceFile, ...]:
-        """All files whose rows this connector may have written, without position deletes.
+        """All files whose rows this connector may have written, including the deleted rows in these files.
 
-        Deleted rows are thus included.
+        The returned files therefore have no position deletes.
         """
         return tuple(replace(source, position_deletes=()) for source in (*self.sources, *self.unpublished))
 
 
 class Rebuild(Protocol):
-    """Rebuilds one table from its archive.
+    """The steps that rebuild one table from its archive.
 
-    Methods may raise TableConflict, TableBusy, CommitStateUnknown, or errors of the AWS libraries.
+    Methods may raise TableConflict, TableBusy, CommitStateUnknown, or exceptions of the AWS libraries.
     """
 
     def state(self, name: TableName) -> TableState | None:
@@ -234,14 +251,11 @@ class Rebuild(Protocol):
     def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
         """Create the rebuilt table with the columns and layout of this table, but without rows.
 
-        `marks` are added to the parameters of the rebuilt table.
+        Add `marks` to the parameters of the rebuilt table.
         """
 
     def begin(self) -> None:
-        """Fence all running syncs of this table, if its type allows only one writer at a time.
-
-        Their next commits fail.
-        """
+        """If the table's type allows only one writer at a time, make the next commit of each running sync fail."""
 
     def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
         """Replace this table's rows with those of the rebuilt table in one step, and drop the rebuilt table.
@@ -252,5 +266,6 @@ class Rebuild(Protocol):
     def drop(self, rebuilt: TableName) -> None:
         """Drop the rebuilt table.
 
-        Later syncs or the removal of orphaned files delete the files that it leaves behind.
+        Some files of the rebuilt table may remain. Later syncs, or the maintenance that removes orphan files, delete
+        them.
         """

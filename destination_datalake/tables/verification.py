@@ -1,6 +1,6 @@
-"""The read-only interface through which `verify` reads a table: files, expected statistics and problems.
+"""The read-only interface through which the command `verify` reads a table: files, expected statistics and problems.
 
-Files are yielded one by one, so memory use does not grow with their number.
+Methods yield files one by one, so memory use does not grow with the number of files.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What a sync's report says about the table, for comparison. None means that the report lacks the number.
+    """The numbers about a table in the report of a sync, for comparison with the table.
 
-    - `started` and `finished`: the times between which the sync ran.
-    - `has_successor`: a later sync without a report may have changed the table.
-    - `may_be_replaced`: a later sync may have replaced the sync's files, or dropped them unpublished.
-    - `is_rewritten`: the reported sync or a later one may have rewritten files to widen columns.
-    - `rows_erased`: the maximum number of the sync's rows that `delete-rows` has removed later, or None if unknown.
+    None means that the report does not contain the number.
+
+    - `run`: the ID of the sync.
+    - `started` and `finished`: the times at which the sync started and finished.
+    - `has_successor`: whether a later sync without a report may have changed the table.
+    - `may_be_replaced`: whether a later sync may have replaced the sync's files, or removed them before publication.
+    - `is_rewritten`: whether this sync or a later sync may have rewritten files to widen columns.
+    - `rows_erased`: the maximum number of the sync's rows that the command `delete-rows` has removed since, or None if
+      unknown.
     """
 
     run: str
@@ -56,11 +60,11 @@ class Reported:
 
 
 def unreadable(error: Exception, where: str, clauses: tuple[type[Exception], ...] = (TableConflict,)) -> str:
-    """Return why an object or a table cannot be read, as a clause about it.
+    """Return why the object or table `where` is unreadable, as a clause about it.
 
-    The messages of exceptions of the types `clauses` already are such clauses. Of other errors, only the type is named,
-    or advice given, because their messages may quote what was read. Raises the error itself if a resource of this
-    machine, such as memory or disk, is exhausted.
+    If the error has one of the types in `clauses`, its message already is such a clause. For other errors, the clause
+    contains only the error's type or advice, because the error's message may quote data. Raises `error` itself if this
+    machine has run out of a resource, such as memory or disk space.
     """
     if exhaustion(error) is not None:
         raise error
@@ -73,32 +77,32 @@ def unreadable(error: Exception, where: str, clauses: tuple[type[Exception], ...
 
 
 class VerifiedTable(Protocol):
-    """A table as it was when it was loaded.
+    """The state of a table at the time when the connector loaded the table.
 
-    Methods add contradictions to `problems`, and harmless differences and skipped comparisons to `notes`. They may
-    raise TableConflict and errors of the AWS libraries.
+    Methods add contradictions to `problems`. They add sentences about harmless differences and skipped comparisons to
+    `notes`. Methods may raise TableConflict and exceptions of the AWS libraries.
     """
 
     problems: list[Finding]
     notes: list[str]
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
-        """Yield the expected size, rows and schema of each file of the table."""
+        """Yield the expected size, number of rows and schema of each file of the table."""
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare the totals of the files that were read with the table's metadata and with the reports of its syncs.
+        """Compare totals of the table's files with the table's metadata and with the reports of the table's syncs.
 
-        Call this method after reading all files. `read` contains the totals of each group of files, or is None if some
-        files were not read. `reported` begins with the newest report.
+        Call this method after reading all files. `read` maps each group of files to the totals of the files that the
+        caller has read. It is None if the caller did not read all files. `reported` begins with the newest report.
         """
 
     def has_changed(self) -> bool:
-        """Read the table again, and return whether another writer has changed it since it was loaded."""
+        """Load the table again, and return whether another writer has changed the table since the first time."""
 
 
 @dataclass(slots=True)
 class Total:
-    """The totals over all files of one group that were read. `bytes` is their size."""
+    """The numbers of files, rows and bytes in one group of files. Counts only files that the caller has read."""
 
     files: int = 0
     rows: int = 0
@@ -106,13 +110,17 @@ class Total:
 
 
 _PRECISION_SECONDS = 0.1
-"""The precision of comparisons of times in reports with the clock of row IDs, which may have been adjusted."""
+"""Tolerance for comparing the times in a report with the times in row IDs.
+
+The operating system may have adjusted the clock in between.
+"""
 
 
 class SyncStarts:
-    """The starts of syncs, according to the row IDs in their files (see `VerifiedFile.started`).
+    """The times at which syncs started, according to the row IDs in their files (see `VerifiedFile.started`).
 
-    All batches of a sync have the same start. A file with a different start was replaced by a file of another sync.
+    All batches of a sync have the same start. If the row IDs in a file have a different start, another program replaced
+    the file by a file of another sync.
     """
 
     def __init__(self) -> None:
@@ -120,14 +128,18 @@ class SyncStarts:
         self._uris: dict[tuple[str, int], str] = {}
 
     def add(self, file: VerifiedFile) -> None:
-        """Count a file for the sync in its name. Skip files whose start is unknown."""
+        """Count the file for the sync whose ID is in the file's name. Skip a file with an unknown start."""
         if file.started is not None:
             run = run_of(file.uri)
             self._starts.setdefault(run, Counter())[file.started] += 1
             self._uris.setdefault((run, file.started), file.uri)
 
     def problems(self, reported: Sequence[Reported]) -> Iterator[Finding]:
-        """Yield a file for each start that differs from the start of most files, or that the sync's report excludes."""
+        """Yield a finding about one file for each wrong start of a sync.
+
+        A start is wrong if it differs from the start in most files of the sync, or if it is outside the time for which
+        the sync ran according to its report.
+        """
         times = {
             report.run: (
                 (report.started.timestamp() - _PRECISION_SECONDS) * 1000,
@@ -146,12 +158,15 @@ class SyncStarts:
 
 
 def run_of(uri: str) -> str:
-    """Return the ID of the sync that wrote a file, with which the file's name begins (see `EncodeUnit.name`)."""
+    """Return the ID of the sync that wrote a file. The file's name begins with this ID (see `EncodeUnit.name`)."""
     return uri.rpartition("/")[2].partition("-")[0]
 
 
 def total(results: Iterable[VerifiedFile], into: dict[str, Total]) -> None:
-    """Add files that were read to the totals of their groups. Skip files that were deleted before they were read."""
+    """Add the results of reading files to the totals of the files' groups.
+
+    Skip a file that another writer deleted before it could be read.
+    """
     for file in results:
         if not file.was_deleted:
             group = into.setdefault(file.group, Total())

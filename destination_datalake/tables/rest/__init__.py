@@ -1,1 +1,1 @@
-"""Iceberg tables in a catalog that implements Iceberg's REST protocol."""
+"""Iceberg tables in catalogs that implement Iceberg's REST protocol."""

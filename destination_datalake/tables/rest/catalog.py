@@ -1,4 +1,4 @@
-"""The `TableCatalog` for Iceberg REST catalogs, also for those of Glue and S3 Tables."""
+"""The `TableCatalog` for Iceberg REST catalogs, including the REST endpoints of AWS Glue and Amazon S3 Tables."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 RestOptions = RestCatalogOptions | GlueRestCatalogOptions | S3TablesCatalogOptions
 
 _CREATED_BY_CONNECTOR = {"created-by": "destination-datalake"}
-"""This connector sets this property on the namespaces that it creates, to recognise them later."""
+"""A property that this connector sets on the namespaces that it creates, to recognise these namespaces later."""
 
 
 class RestTableCatalog:
-    """The namespaces and tables of an Iceberg REST server. Databases get no Lake Formation permissions."""
+    """The namespaces and tables of an Iceberg REST server. Grants no Lake Formation permissions on namespaces."""
 
     compares_metadata = False
 
@@ -51,28 +51,29 @@ class RestTableCatalog:
     def pyiceberg(self) -> Catalog:
         """Return the PyIceberg catalog that all tables share. The first call connects to the server.
 
-        Raises ConnectorError.
+        Raises ConnectorError if the connection fails.
         """
         return self._connected()
 
     def access_of(self, table: TableName) -> AwsAccess:
-        """Return the access with the table's vended credentials. If there are none, return the configured access.
+        """Return access to the table's files with the credentials that the server vends for the table.
 
-        Raises ConnectorError.
+        If the server vends no credentials, return the configured access. Raises ConnectorError if a request to the
+        server fails.
         """
         return self._connected().access_of(table)
 
     def ensure(self, database: str) -> None:
-        """Create the namespace if it does not exist. Requests are sent only in the first call for each namespace.
+        """Create the namespace if it does not exist. Send requests only in the first call for each namespace.
 
-        Raises ConnectorError.
+        Raises ConnectorError if a request to the server fails.
         """
         if database not in self._existing:
             self._connected().ensure_namespace(database, _CREATED_BY_CONNECTOR)
             self._existing.add(database)
 
     def govern(self, database: str) -> None:
-        """Do nothing, because namespaces of REST catalogs get no Lake Formation permissions."""
+        """Do nothing, because the connector grants no Lake Formation permissions on namespaces of REST catalogs."""
 
     def find(self, table: TableName) -> TableTypeDef | None:
         """Load the table and return it in Glue's format. Return None if the table does not exist."""
@@ -85,7 +86,7 @@ class RestTableCatalog:
             yield ListedDatabase(name, _CREATED_BY_CONNECTOR.items() <= properties.items(), None)
 
     def tables(self, database: str) -> Iterator[ListedTable]:
-        """Load and yield all tables of a namespace, one request per table."""
+        """Load and yield all tables of a namespace. Send one request per table."""
         for table in self._connected().tables(database):
             yield ListedTable(database, _in_glue_format(table))
 
@@ -103,7 +104,8 @@ class RestTableCatalog:
 def rest_options(options: RestOptions, access: AwsAccess) -> RestCatalogOptions:
     """Return the options of a generic REST catalog that have the same effect as `options`.
 
-    If the account of a Glue catalog is not configured, a request to STS determines it. Raises errors of STS.
+    If the user has configured neither the `warehouse` nor the catalog ID of a Glue catalog, send a request to STS for
+    the account ID of the credentials. Raises errors from this request.
 
     https://docs.aws.amazon.com/glue/latest/dg/connect-glu-iceberg-rest.html
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-integrating-open-source.html
@@ -135,7 +137,7 @@ def _iceberg_uri(endpoint: str) -> str:
 
 
 def _in_glue_format(table: Table) -> TableTypeDef:
-    """Return a table in Glue's format, with only the members that this connector reads."""
+    """Return a table in the format of Glue's API, with only the members that this connector reads."""
     name = table.name()
     parameters = {**table.properties, "table_type": "ICEBERG", "metadata_location": table.metadata_location}
     return cast(

@@ -1,11 +1,12 @@
 """PyIceberg's REST catalog, extended to determine the outcome of every commit and to raise readable errors.
 
-A server checks only the requirements of a commit (Iceberg REST specification: TableRequirement). `iceberg.commit.fence`
-adds requirements, so that the server rejects one of two commits planned on the same state.
+Before a server makes a commit, it checks only the requirements that the client sends with the commit (Iceberg REST
+specification: TableRequirement). `iceberg.commit.fence` adds requirements, so that the server rejects one of two
+commits planned on the same state of a table.
 
-If the response to a commit is lost or inconclusive (500, 502, 504), the client does not send the commit again. It
-searches for the commit in the table's metadata. If the commit is missing, the client changes the state that the commit
-requires, so that the server rejects the commit if its request arrives late.
+If the response to a commit is lost or inconclusive (status 500, 502 or 504), the client does not send the commit again.
+The client searches for the commit in the table's metadata. If the commit is missing, the client changes the state that
+the commit requires. The server then rejects the commit, even if the request arrives late.
 """
 
 from __future__ import annotations
@@ -68,20 +69,23 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 COMMIT_PROPERTY = "airbyte.commit"
-"""Table property with the ID of the last commit that added no snapshot. The ID identifies the commit."""
+"""A table property whose value is the ID of the last commit that added no snapshot.
+
+The client searches for this ID if the response to the commit is lost.
+"""
 
 _TIMEOUT_SECONDS = (10, 60)
 """Seconds to wait for a connection to the server, and for each read of a response."""
 
 _MAX_METADATA_RATIO = 0.95
-"""When a sync loads a table, the table's metadata may use this fraction of the catalog's size limit."""
+"""Maximum size of a table's metadata, as a fraction of the catalog's limit. Loading a larger table raises ConfigError."""
 
 _MAX_SEARCHES = 4
-"""Maximum number of times that a commit whose response was lost is searched for."""
+"""Maximum number of times that the client searches for a commit whose response was lost."""
 
 
 def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
-    """Return the properties for creating PyIceberg's catalog, with secrets."""
+    """Return the properties with which to create PyIceberg's catalog. They include secrets."""
     uri = options.uri.rstrip("/")
     properties: dict[str, Any] = {"uri": uri}
     if options.warehouse is not None:
@@ -95,14 +99,17 @@ def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
         properties["oauth2-server-uri"] = options.oauth2_server_uri or f"{uri}/v1/oauth/tokens"
     elif options.token is not None:
         properties["token"] = options.token.get_secret_value()
-        properties["oauth2-server-uri"] = uri  # No request uses it, but without it, PyIceberg logs a warning.
+        properties["oauth2-server-uri"] = uri  # No request uses this URI, but without it, PyIceberg logs a warning.
     else:
         properties["auth"] = {"type": "noop"}
     return properties
 
 
 class _Signing(requests.auth.AuthBase):
-    """Signs requests with the AWS credentials (SigV4). PyIceberg's own signing needs a separate boto3 session."""
+    """Signs requests with AWS credentials (SigV4).
+
+    PyIceberg's own signing is not suitable, because it creates a separate boto3 session.
+    """
 
     def __init__(self, service: str, region: str, access: AwsAccess) -> None:
         self.auth_manager = NoopAuthManager()  # PyIceberg calls this object to renew a token.
@@ -130,7 +137,8 @@ class _Signing(requests.auth.AuthBase):
 class CertainRestCatalog(RestCatalog):
     """A PyIceberg REST catalog that all tables of a sync share. Thread-safe.
 
-    Raises ConnectorError if the server fails, and for errors that a user can correct.
+    Methods raise ConnectorError if a request fails, unless they document another error for the failure. ConfigError is
+    a subclass of ConnectorError.
     """
 
     def __init__(self, options: RestCatalogOptions, access: AwsAccess, limits: CatalogLimits = NO_LIMITS) -> None:
@@ -163,9 +171,10 @@ class CertainRestCatalog(RestCatalog):
         return session
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        """Return the table in a server's response. Remember the vended credentials if the response contains any.
+        """Return the table in a server's response. If the response contains vended credentials, store them.
 
-        Raises ConfigError if the table's metadata is close to the catalog's size limit.
+        Raises ConfigError if the table's metadata is close to the catalog's size limit, and in the same cases as
+        `VendedAccess.from_response`.
         """
         name, location = ".".join(identifier_tuple), table_response.metadata.location
         vended = VendedAccess.from_response(
@@ -180,12 +189,15 @@ class CertainRestCatalog(RestCatalog):
             str(table_response.metadata_location),
             S3FileIO((self._access if vended is None else vended.access).client("s3")),
             self,
-            # Omit the response's config: a token in it would be used for the requests of all tables.
+            # Omit the response's config: PyIceberg would use a token in this config for the requests of all tables.
         )
 
     def _require_metadata_below_limit(self, name: str, metadata: TableMetadata) -> None:
-        """Raise ConfigError if the table's metadata is close to the catalog's size limit. Each commit enlarges it."""
-        # A snapshot takes about a thousand bytes, so most tables need not be measured.
+        """Raise ConfigError if the table's metadata is close to the catalog's size limit.
+
+        Each commit makes the metadata larger, so a later commit could exceed the limit.
+        """
+        # A snapshot takes about a thousand bytes. So a table with few snapshots is far below the limit.
         limit = self._limits.metadata_bytes
         if limit is None or len(metadata.snapshots) < limit / 5000:
             return
@@ -198,10 +210,11 @@ class CertainRestCatalog(RestCatalog):
             )
 
     def access_of(self, identifier: Identifier) -> AwsAccess:
-        """Return the access to a table's files. Vended credentials are renewed after two thirds of their lifetime.
+        """Return the access to a table's files.
 
-        Return the configured access if the server vends no credentials, or if the table has not been loaded. Raises
-        ConnectorError.
+        If less than a third of the lifetime of vended credentials remains, first request new credentials. If the server
+        vends no credentials, or if this object has not loaded the table, return the configured access. Raises
+        ConnectorError if a request to the server fails.
         """
         vended = self._vended.get(".".join(identifier))
         if vended is None:
@@ -225,15 +238,16 @@ class CertainRestCatalog(RestCatalog):
         """Do nothing, because the server itself deletes old metadata files."""
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Load the table's present state. Raises NoSuchTableError or ConnectorError."""
+        """Load the present state of the table. Raises NoSuchTableError if the table does not exist."""
         with _explained(self.uri):
             table: Table = _retried(super().load_table, identifier)
         return table
 
     def create_table(self, identifier: str | Identifier, *arguments: Any, **options: Any) -> Table:
-        """Create the table. Raises TableAlreadyExistsError or ConnectorError.
+        """Create the table. Raises TableAlreadyExistsError if a table with this name exists.
 
-        Also raises TableAlreadyExistsError if the response is lost and the table exists afterwards.
+        If the response is lost and the table exists afterwards, also raises TableAlreadyExistsError, because another
+        writer may have created the table.
         """
         with _explained(self.uri):
             try:
@@ -246,26 +260,23 @@ class CertainRestCatalog(RestCatalog):
         return table
 
     def find_table(self, identifier: str | Identifier) -> Table | None:
-        """Load the table's present state. Return None if the table or its namespace does not exist.
-
-        Raises ConnectorError.
-        """
+        """Load the present state of the table. Return None if the table or its namespace does not exist."""
         try:
             return self.load_table(identifier)
         except NoSuchTableError:
             return None
 
     def tables(self, namespace: str) -> Iterator[Table]:
-        """Load and yield all tables of a namespace, one request per table. Raises ConnectorError."""
+        """Load and yield all tables of a namespace. Send one request per table."""
         with _explained(self.uri):
             identifiers = super().list_tables(namespace)
         for identifier in identifiers:
-            # Skip tables dropped since the listing.
+            # Skip a table that another program has dropped since the listing.
             if (table := self.find_table(identifier)) is not None:
                 yield table
 
     def namespaces(self) -> Iterator[tuple[str, Properties]]:
-        """Yield the top-level namespaces with their properties, one request per namespace. Raises ConnectorError."""
+        """Yield the top-level namespaces with their properties. Send one request per namespace."""
         with _explained(self.uri):
             names = [identifier[0] for identifier in super().list_namespaces() if len(identifier) == 1]
         for name in names:
@@ -274,25 +285,25 @@ class CertainRestCatalog(RestCatalog):
             yield name, properties
 
     def ensure_namespace(self, namespace: str, properties: Properties) -> None:
-        """Create the namespace with these properties unless it exists. Raises ConnectorError."""
+        """Create the namespace with these properties. Do nothing if the namespace exists."""
         with _explained(self.uri):
             if not super().namespace_exists(namespace):
                 with suppress(NamespaceAlreadyExistsError):
                     super().create_namespace(namespace, properties)
 
     def purge_table(self, identifier: str | Identifier) -> None:
-        """Drop the table and delete its files. Raises NoSuchTableError or ConnectorError."""
+        """Drop the table and delete its files. Raises NoSuchTableError if the table does not exist."""
         with _explained(self.uri):
             super().purge_table(identifier)
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit updates that were planned on `table`, with the requirements of `iceberg.commit.fence`.
+        """Commit updates that the caller planned on `table`, with the requirements of `iceberg.commit.fence`.
 
-        Raises CommitFailedException if another writer has committed since `table` was loaded. This commit was then not
-        made and never will be. Raises CommitStateUnknownException if this commit may have been made. Raises
-        ConnectorError for other errors.
+        Raises CommitFailedException if another writer has committed since the caller loaded `table`. The server then
+        has not made this commit, and will never make it. Raises CommitStateUnknownException if the server may or may
+        not have made this commit. Raises ConnectorError for other errors.
         """
         background_writes(table).wait()
         commit = _Commit.for_updates(updates)
@@ -300,8 +311,8 @@ class CertainRestCatalog(RestCatalog):
             try:
                 return self._post(table, requirements, commit.updates)
             except (CommitFailedException, *_UNKNOWN) as error:
-                # Search for the commit even after a rejection, because a proxy may have repeated a request that had
-                # succeeded.
+                # Search for the commit even after a rejection: a proxy may have repeated a successful request, so that
+                # the server rejected only the repetition.
                 return self._outcome(commit, table, requirements, error)
 
     def _post(
@@ -316,8 +327,8 @@ class CertainRestCatalog(RestCatalog):
     ) -> CommitTableResponse:
         """Return the response to a commit if the table contains the commit.
 
-        Otherwise make sure that the commit will never be made, and raise CommitFailedException. If that is impossible,
-        raise CommitStateUnknownException.
+        Otherwise ensure that the server will never make the commit, and raise CommitFailedException. If every attempt
+        to ensure this fails, raise CommitStateUnknownException. `error` is the error that the commit's request raised.
         """
         was_refused = isinstance(error, CommitFailedException)
         for _ in range(_MAX_SEARCHES):
@@ -338,7 +349,7 @@ class CertainRestCatalog(RestCatalog):
         raise CommitFailedException("Another commit was made first") from error
 
     def _change_state(self, table: Table) -> None:
-        """Commit a change without effect, so that the server rejects all other commits planned on `table`."""
+        """Commit a change that affects no rows, so that the server rejects all other commits planned on `table`."""
         change = SharingTransaction(table)
         set_property(COMMIT_PROPERTY, uuid.uuid4().hex, change)
         fence(table, change, whole=False)
@@ -349,7 +360,7 @@ class CertainRestCatalog(RestCatalog):
 
 
 _LIFETIME_SECONDS = 900
-"""Assumed lifetime of vended credentials without an expiry time. It is the shortest that STS allows."""
+"""Assumed lifetime of vended credentials without an expiry time: the shortest lifetime that STS allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,11 +376,13 @@ class VendedAccess:
     def from_response(
         cls, config: Properties, credentials: Sequence[StorageCredential], location: str, configured: AwsAccess
     ) -> Self | None:
-        """Return the access to `location` with the vended credentials that have the longest matching prefix.
+        """Return access to `location` with the credentials that the server vends for the longest matching prefix.
 
-        Return None if the server vends no credentials for the location. The server may also specify a region and an S3
-        endpoint. Raises ConfigError if the endpoint belongs neither to AWS nor to the configuration, or if the server
-        wants to sign the requests to S3 itself (remote signing).
+        `config` and `credentials` are from the server's response. `configured` supplies all settings that the response
+        lacks. Return None if the server vends no credentials for the location.
+
+        Raises ConfigError if the server specifies an S3 endpoint that belongs neither to AWS nor to the configuration,
+        or if the server offers to sign requests to S3 (remote signing) instead of vending credentials.
         """
         matching = [credential for credential in credentials if location.startswith(credential.prefix)]
         best = max(matching, key=lambda credential: len(credential.prefix), default=None)
@@ -417,10 +430,11 @@ _NOT_PROCESSED = (ServiceUnavailableError, TooManyRequestsError)
 class _Requests:
     """Sends requests to a server, and removes disallowed entries from the configuration that the server returns.
 
-    Tokens that the server at `token_uri` issues are registered as secrets.
+    Registers the tokens that the server at `token_uri` issues as secrets, so that log lines do not contain them.
 
-    If a server supports idempotency keys, it answers a repeated request with its first response, even if a proxy has
-    repeated the request. Only such servers receive keys (Iceberg REST specification: Idempotency-Key, CatalogConfig).
+    A server that supports idempotency keys answers a repeated request with its first response, even if a proxy repeated
+    the request. This class sends keys only to such servers (Iceberg REST specification: Idempotency-Key,
+    CatalogConfig).
     """
 
     def __init__(self, uri: str, token_uri: str | None) -> None:
@@ -431,7 +445,10 @@ class _Requests:
 
     @contextmanager
     def with_idempotency_key(self) -> Iterator[None]:
-        """Send one idempotency key with all requests of the block. They must be attempts of the same operation."""
+        """Send one idempotency key with all requests of the block.
+
+        All these requests must be attempts of the same operation. If the server does not support keys, send none.
+        """
         token = self._key.set(_uuid7() if self._supports_keys else None)
         try:
             yield
@@ -441,7 +458,7 @@ class _Requests:
     def send(
         self, request: Callable[..., requests.Response], method: str, url: str, **options: Any
     ) -> requests.Response:
-        """Send a request, with the idempotency key if one is set.
+        """Send a request. Inside `with_idempotency_key`, add the block's key.
 
         If the response is the server's configuration, remove its disallowed entries. Raises ConfigError if the
         configuration refers to another host.
@@ -458,7 +475,7 @@ class _Requests:
     def _restrict(self, response: requests.Response) -> None:
         # Read the configuration with PyIceberg's model, and keep only allowed entries before PyIceberg itself reads it.
         config = ConfigResponse.model_validate_json(response.text)
-        with suppress(ValueError, RecursionError):  # PyIceberg's model lacks this entry, so parse the text again.
+        with suppress(ValueError, RecursionError):  # PyIceberg's model lacks this entry, so parse the response again.
             self._supports_keys = "idempotency-key-lifetime" in response.json()
         settings = allowed({**(config.defaults or {}), **(config.overrides or {})}, SERVER_KEYS)
         if origin(settings.get("uri", self._uri)) != origin(self._uri):
@@ -491,7 +508,10 @@ def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, *
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The updates of a commit, and the snapshots or the ID that identify the commit in a table's metadata."""
+    """The updates of a commit, and the means to find the commit in a table's metadata.
+
+    The IDs of the added snapshots identify the commit. If the commit adds no snapshot, `id` identifies it.
+    """
 
     updates: tuple[TableUpdate, ...]
     snapshots: frozenset[int]
@@ -512,7 +532,7 @@ class _Commit:
 
 
 def _are_met(requirements: tuple[TableRequirement, ...], metadata: TableMetadata) -> bool:
-    """Return whether the server would accept a commit with these requirements if the table has this metadata."""
+    """Return whether a server would accept a commit with these requirements to a table with this metadata."""
     try:
         for requirement in requirements:
             requirement.validate(metadata)
@@ -522,9 +542,9 @@ def _are_met(requirements: tuple[TableRequirement, ...], metadata: TableMetadata
 
 
 def _authorities(certificates: str | None) -> IO[bytes] | None:
-    """Return a temporary file with the configured certificates and those of all public authorities.
+    """Return a temporary file with the configured certificates and the certificates of all public authorities.
 
-    Return None if no certificates are configured. The file is deleted when it is no longer referenced.
+    Return None if no certificates are configured. Python deletes the file when nothing references the returned object.
     """
     if certificates is None:
         return None
@@ -538,16 +558,16 @@ def _authorities(certificates: str | None) -> IO[bytes] | None:
 
 
 MAX_ANSWER_BYTES = 256 * 1024**2
-"""Maximum size of a response's body after decompression. The largest responses are the metadata of tables."""
+"""Maximum size of a response's body in bytes, after decompression. The largest responses contain a table's metadata."""
 
 _OF_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
 def _read_bounded(response: requests.Response, **_: object) -> None:
-    """Read a response's body, and limit its size.
+    """Read a response's body, up to a limit of MAX_ANSWER_BYTES.
 
-    Raises ConfigError if the body is too large, or if the response redirects to another host. The library `requests`
-    would send the request's body to that host, and the body may contain the client's secret.
+    Raises ConfigError if the body is larger, or if the response redirects to another host. The library `requests` would
+    follow such a redirect, and send the request's body to the other host. This body may contain the client's secret.
     """
     try:
         if response.is_redirect:
@@ -624,7 +644,10 @@ _RULES: Sequence[tuple[tuple[type[Exception], ...], str, str, FailureType]] = (
 
 @contextmanager
 def _explained(uri: str) -> Iterator[None]:
-    """Convert errors of the server and the network to ConnectorError, with a reason and a remedy."""
+    """Convert errors from the server and the network to ConnectorError, with a reason and a remedy.
+
+    Other errors pass unchanged, and so does CommitStateUnknownException.
+    """
     try:
         yield
     except CommitStateUnknownException:
@@ -634,7 +657,7 @@ def _explained(uri: str) -> Iterator[None]:
             if isinstance(error, kinds):
                 text = printable(mask_secrets(_text(error)))
                 message = f"The Iceberg catalog at {uri} {reason}. {remedy}"
-                # Without a response from the server, the error's text comes from Python and does not help users.
+                # If the server did not respond, the error's text comes from a Python library and does not help users.
                 if text and not isinstance(error, requests.ConnectionError | requests.Timeout):
                     message += f" Response: {text[:_MAX_ANSWER_IN_MESSAGE]}"
                 detail = f"{type(error).__name__}: {text}"
@@ -643,7 +666,7 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 def _text(error: Exception) -> str:
-    """Return the text of an error, without Pydantic's quotes from the response: they may be parts of secrets."""
+    """Return the message of an error. Omit what Pydantic quotes from a response, because it may be part of a secret."""
     if not isinstance(error, InvalidAnswer):
         return str(error)
     problems = error.errors(include_url=False, include_context=False, include_input=False)
