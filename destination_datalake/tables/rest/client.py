@@ -78,7 +78,10 @@ _TIMEOUT_SECONDS = (10, 60)
 """Seconds to wait for a connection to the server, and for each read of a response."""
 
 _MAX_METADATA_RATIO = 0.95
-"""Maximum size of a table's metadata, as a fraction of the catalog's limit. Loading a larger table raises ConfigError."""
+"""Maximum size of a table's metadata, as a fraction of the catalog's limit.
+
+Loading a table with larger metadata raises ConfigError.
+"""
 
 _MAX_SEARCHES = 4
 """Maximum number of times that the client searches for a commit whose response was lost."""
