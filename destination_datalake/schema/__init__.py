@@ -1,1 +1,1 @@
-"""Column types, column names, and schema evolution. Only pure functions, without I/O."""
+"""Column types, column names, and schema evolution. All functions are pure and perform no I/O."""

@@ -1,7 +1,7 @@
 """Map column types to Arrow types, and choose between 32 and 64 bits for numbers.
 
-A 32-bit integer or float column keeps its type while 32 bits represent each of its values exactly. Before a value that
-needs 64 bits is stored, the column is widened.
+An integer or float column with 32 bits keeps its type while 32 bits represent each of its values exactly. Before a sync
+stores a value that needs 64 bits, the sync widens the column.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ ARROW: Mapping[type[ColumnType], Callable[[Any], pa.DataType]] = {
     Date: lambda _: pa.date32(),
     Timestamp: lambda t: pa.timestamp("us", tz="UTC" if t.zoned else None),
     Struct: lambda t: pa.struct([arrow_field(field) for field in t.fields]),
-    # Parquet's specification uses the name `element`. Iceberg uses it too, so paths in files and tables are equal.
+    # The specifications of Parquet and Iceberg both name this field `element`, so paths in files and tables are equal.
     List: lambda t: pa.list_(pa.field("element", arrow_type(t.element))),
 }
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """Return the Arrow type of a column type. All nested fields and list elements are nullable."""
+    """Return the Arrow type for a column type. All nested fields and list elements are nullable."""
     return ARROW[type(column_type)](column_type)
 
 
@@ -64,7 +64,7 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def widest(type_: ColumnType) -> ColumnType:
-    """Return the column type with all 32-bit numbers, including nested ones, widened to 64 bits."""
+    """Return the column type with 64 bits for all integers and floats, including nested ones."""
     match type_:
         case Int32():
             return Int64()
@@ -79,9 +79,9 @@ def widest(type_: ColumnType) -> ColumnType:
 
 
 def narrowest(array: pa.Array[Any], type_: ColumnType) -> ColumnType:
-    """Return `type_`, with 32-bit numbers widened to 64 bits where the values in `array` need them.
+    """Return `type_`, with 64 instead of 32 bits for each number whose values in `array` need 64 bits.
 
-    A number stays at 32 bits if 32 bits represent all of its values exactly. The type of `array` must be
+    A number keeps 32 bits if 32 bits represent all of its values exactly. The type of `array` must be
     `arrow_type(widest(type_))`.
     """
     match type_:

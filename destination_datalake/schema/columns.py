@@ -1,4 +1,4 @@
-"""The columns of a table: metadata columns, the columns of a stream, and the assignment of unique names to them."""
+"""A table's columns: the metadata columns, and the columns of a stream with their unique names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHANGE = Struct(
         Field("reason", "reason", String()),
     )
 )
-"""The type of the elements of `_airbyte_meta.changes` (Airbyte protocol): the changed field, the change, its reason."""
+"""The type of an element of `_airbyte_meta.changes` (Airbyte protocol): a changed field, the change, and its reason."""
 
 METADATA_COLUMNS = (
     Field(RAW_ID, RAW_ID, String()),
@@ -55,7 +55,7 @@ METADATA_COLUMNS = (
 """The metadata columns, which precede the stream's columns in every table."""
 
 WHOLE_RECORD = Field("_airbyte_data", "_airbyte_data", Json(whole=True))
-"""The only data column of a stream whose schema declares no properties. It is named as in Airbyte's raw tables."""
+"""The only data column of a stream whose schema declares no properties. Airbyte's raw tables use the same name."""
 
 MAX_FLATTEN_DEPTH = 100
 """The maximum value of the option `flatten_max_depth`."""
@@ -69,10 +69,11 @@ def stream_columns(
     flatten_max_depth: int = MAX_FLATTEN_DEPTH,
     untyped: Untyped = Untyped.INFER,
 ) -> tuple[Field, ...]:
-    """Return the columns for a stream in a new table, in the order of its JSON schema.
+    """Return the columns of a new table for a stream, in the order of the stream's JSON schema.
 
-    Skips properties that have the name of a metadata column. Returns only WHOLE_RECORD if the schema declares no
-    properties. `flatten_max_depth` (at least 1) is the number of object levels that `Nested.FLATTEN` flattens.
+    Skips properties that have the name of a metadata column. If the schema declares no other properties, returns only
+    WHOLE_RECORD. `flatten_max_depth` (at least 1) is the number of levels of nested objects that `Nested.FLATTEN`
+    replaces by columns.
     """
     columns = [
         Field(source, source, type_)
@@ -92,7 +93,7 @@ def stream_columns(
 
 
 def _flattened(field: Field, levels: int) -> Iterator[Field]:
-    """Yield the fields inside an object, flattened by up to `levels` levels. Yield any other field unchanged."""
+    """Yield the fields inside an object, up to `levels` levels deep. Yield a field that is not an object unchanged."""
     if not isinstance(field.type, Struct) or not levels:
         yield field
         return
@@ -101,23 +102,25 @@ def _flattened(field: Field, levels: int) -> Iterator[Field]:
 
 
 Names = dict[str, tuple[str, "Names"]]
-"""Assigned names. Each source maps to the name of its field, and to the `Names` of the nested fields.
+"""The names that the connector has assigned to fields.
 
-A column's source is its origin (`origin_of`). An array of objects is treated like a single object.
+Maps each field's source to a pair: the field's name, and the `Names` of its nested fields. The source of a nested field
+is its key in the records. The source of a column is its path in the records, as a string (`origin_of`). If the field is
+an array of objects, its nested fields are the fields of these objects.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class NameRecord:
-    """The names that were assigned to a table's fields, for each naming style.
+    """The names that the connector has assigned to a table's fields, by naming style.
 
-    Per style, a field has one name, even if its values are stored in several columns of different types.
+    For each style, a field has one name, even if several columns of different types store its values.
     """
 
     by_style: Mapping[str, Names]
 
     def with_columns(self, columns: Sequence[Field], naming: Naming) -> NameRecord:
-        """Return a copy with the names of these columns and their nested fields added."""
+        """Return a copy that also contains the names of these columns and of their nested fields."""
         own = _added(self.by_style.get(naming.style, {}), [(column.origin, column) for column in columns])
         return NameRecord({**self.by_style, naming.style: own})
 
@@ -142,11 +145,11 @@ def assign_names(
 ) -> tuple[Field, ...]:
     """Return the stream's columns with their names in an existing table, including the names of nested fields.
 
-    - `existing` maps the names of the table's columns to their sources, or to None if a name is unavailable.
-    - `record` contains the names that were assigned before. Fields keep these names.
-    - `types` maps the names of the table's columns to their types. Recorded nested names are found there.
+    - `existing` maps the names of the table's columns to their sources, or to None if no field may use the name.
+    - `record` contains the names that earlier syncs assigned. Fields keep these names.
+    - `types` maps the names of the table's columns to their types, which contain the names of nested fields.
 
-    A field without an entry in `record` keeps its existing column, even if the name of a newer field collides with it.
+    A field without an entry in `record` keeps its existing column, even if a newer field would have the same name.
     """
     by_style = record.by_style
     levels = [
@@ -178,7 +181,7 @@ def assign_names(
 
 
 def _assigned_names(levels: Sequence[Names]) -> AssignedNames:
-    """Return the names in `levels[0]`, the current style. Names of all styles count as taken."""
+    """Return the names in `levels[0]`, which belong to the current style. The names of all styles count as taken."""
     own = {source: name for source, (name, _) in levels[0].items()}
     return AssignedNames(own, frozenset(name for names in levels for name, _ in names.values()))
 
@@ -188,9 +191,10 @@ def _inside(levels: Sequence[Names], source: str) -> list[Names]:
 
 
 def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType], levels: Sequence[Names]) -> ColumnType:
-    """Return the type with its nested fields renamed to their names in the table.
+    """Return the type with the names that its nested fields have in the table.
 
-    `stored` contains the types of the table's columns that hold the same values.
+    `stored` contains the types of the table's columns for the same source. If a sync redirected values because of a
+    type conflict, there are several such columns.
     """
     if isinstance(type_, List):
         elements = [stored_type.element for stored_type in stored if isinstance(stored_type, List)]
@@ -199,7 +203,8 @@ def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType],
         return type_
     members = [member for struct in stored if isinstance(struct, Struct) for member in struct.fields]
     assigned, present = _assigned_names(levels), {member.name.lower(): member.source for member in members}
-    # Iceberg tables record the sources of struct fields in their docs, so fields outside the record keep their names.
+    # The doc of a struct field in an Iceberg table contains the field's source. So a field keeps its name even if the
+    # record lacks the field.
     documented = {
         member.source: member.name.lower()
         for member in members
@@ -227,16 +232,17 @@ def has_whole_record(columns: Sequence[Field]) -> bool:
 def as_column(name: str, origin: str, type_: ColumnType) -> Field:
     """Return a column of an existing table as a Field.
 
-    `origin` is the path of the column's values as recorded in the catalog (see `origin_of`).
+    `origin` is the path of the column's values in the records, as a string in the catalog (see `origin_of`).
     """
     *parents, source = path_of(origin)
     return Field(name, source, type_, tuple(parents))
 
 
 def field_at(columns: Sequence[Field], path: Sequence[str]) -> Field | None:
-    """Return the column or nested field at a path of catalog names, or None if there is none.
+    """Return the column or nested field at a path of names in the catalog, or None if there is none.
 
-    Ignores case. In the result, `path` is the full path in the records, including the parents of nested fields.
+    Ignores case. The property `path` of the result is the full path in the records, including the keys of the objects
+    that enclose a nested field.
     """
     fields: Sequence[Field] = columns
     parents: tuple[str, ...] = ()
@@ -253,10 +259,10 @@ def field_at(columns: Sequence[Field], path: Sequence[str]) -> Field | None:
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """The fields to read from records in order to fill a stream's columns.
+    """The fields that a decoder must read from records to fill a stream's columns.
 
-    Flattened objects are read as structs. For each column, `positions` contains the way to its values: the index of a
-    field in `fields`, followed by indexes of nested fields.
+    A flattened object, whose members are separate columns, is one struct in `fields`. For each column, `positions`
+    contains the position of its values: the index of a field in `fields`, followed by the indexes of nested fields.
     """
 
     fields: tuple[Field, ...]
@@ -266,7 +272,7 @@ class RecordFields:
     def for_columns(cls, columns: Sequence[Field]) -> Self:
         """Return the fields for these columns, in the order of the columns.
 
-        Columns from the same flattened object share one field, at the place of the first of them.
+        Columns from the same flattened object share one field, at the position of the first of these columns.
         """
         root = _Object(())
         positions = tuple(root.add(column) for column in columns)
@@ -297,7 +303,10 @@ class _Object:
         return (index, *inner.add(column))
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the members as fields. The names of nested objects start with a dot, unlike the names of columns."""
+        """Return the members as fields.
+
+        The name of a nested object's field starts with a dot, so that it differs from the names of columns.
+        """
         return tuple(
             Field(f".{index}", member._path[-1], Struct(member.fields()))
             if isinstance(member, _Object)
@@ -308,9 +317,9 @@ class _Object:
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Fields that the naming style would give the same name, or a field whose name is reserved.
+    """Fields to which the naming style would give the same name, or one field whose name is reserved.
 
-    `parents` contains the sources of the enclosing structs, outermost first. It is empty for columns.
+    `parents` contains the sources of the enclosing structs, outermost first. For columns, `parents` is empty.
     """
 
     parents: tuple[str, ...]
@@ -324,8 +333,9 @@ class Collision:
 def find_collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str, ...] = ()) -> Iterator[Collision]:
     """Yield the collisions among the names of columns, and among the names of fields in each struct.
 
-    A collision is reported if a field's name differs from the one that `naming` gives it alone. `parents` contains the
-    sources of the enclosing structs, and is empty for columns.
+    Fields with the same identifier collide if the name of one of them is neither this identifier nor the identifier
+    with words instead of signs (`Naming.in_words`). The same rule finds a single field whose identifier is reserved.
+    `parents` contains the sources of the enclosing structs. For columns, `parents` is empty.
     """
     by_identifier: dict[str, list[Field]] = {}
     for field in fields:

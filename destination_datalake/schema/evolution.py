@@ -1,6 +1,6 @@
-"""Compute the changes that a table needs before a stream can be written to it.
+"""Compute the changes that a table needs before a sync can write a stream to the table.
 
-Changes never drop, rename or narrow a column. The package `tables` applies them.
+A change never drops, renames or narrows a column. The package `tables` applies the changes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from destination_datalake.schema.types import (
 )
 
 Path = tuple[str, ...]
-"""The names from a column to a nested field. `ELEMENT` stands for the elements of a list."""
+"""The name of a column, followed by the names that lead to a nested field. `ELEMENT` stands for a list's elements."""
 
 ELEMENT = "element"
 
 _INT64_DIGITS = 19
 
 WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()}
-"""Maps a type to the wider type that stores its values without loss. Decimals can also gain digits."""
+"""Maps a type to the wider type that stores its values without loss. Decimals can also be widened, to more digits."""
 
-# Maps the suffix of a redirected column to the suffixes that an earlier sync may have used under another
-# `numeric_types`.
+# Maps the suffix of a column for redirected values to the suffixes that an earlier sync may have used for the same
+# values, with another value of the option `numeric_types`.
 _RELATED: Mapping[str, Sequence[str]] = {
     "int": ("bigint", "decimal"),
     "bigint": ("int", "decimal"),
@@ -54,9 +54,9 @@ _REDIRECTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """Adds a column at the end of the table, or a field at the end of the struct at the path `parent`.
+    """The addition of a column at the end of the table, or of a field at the end of the struct at the path `parent`.
 
-    `parent` is empty if the field becomes a column.
+    If the field becomes a column, `parent` is empty.
     """
 
     parent: Path
@@ -70,7 +70,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    """Changes the type of the column or field at `path` to the wider type `type`. Values stay the same."""
+    """The change of the column or field at `path` to the wider type `type`. The stored values stay the same."""
 
     path: Path
     type: ColumnType
@@ -81,26 +81,26 @@ SchemaChange = AddColumn | Widen
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The `changes` that a table needs, in order, and the stream's `columns` as they are then written."""
+    """The `changes` that a table needs, in order, and the stream's `columns` with the names and types to write."""
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Field, ...]
 
 
 def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> Evolution:
-    """Return the changes that `table` needs before the columns of `stream` can be written to it.
+    """Return the changes that `table` needs before a sync can write the columns of `stream` to it.
 
     `table` maps column names to types, or to None for types that this connector never writes. Rules:
 
-    - A missing column is added at the end.
-    - A column that is narrower than the stream's values is widened. A wider column stays as it is.
-    - Integers of any size (`decimal(38,0)`) are written to an integer column as `bigint`, because Iceberg cannot
-      convert an integer column to decimal.
-    - If the types are incompatible, values are redirected to a column `<name>__<type>`. The original column stays and
-      is null in new rows. A conflict inside a struct or list redirects the whole column.
+    - If the table lacks a column, add the column at the end.
+    - If a column is narrower than the stream's values, widen the column. If a column is wider, keep it unchanged.
+    - If the stream sends integers of any size (`decimal(38,0)`) for an integer column, write them as `bigint`, because
+      Iceberg cannot convert an integer column to decimal.
+    - If the types are incompatible, redirect the values to a column `<name>__<type>`. The original column stays, and is
+      null in new rows. A conflict inside a struct or list redirects the whole column.
     - A text column accepts text and JSON text. If the catalog does not distinguish timestamps with and without time
       zone, a timestamp column accepts both.
-    - Names are compared case-insensitively, as in Glue, Athena and Spark. The table's spelling is kept.
+    - Ignore case when comparing names, as Glue, Athena and Spark do. Keep the table's spelling.
     """
     spelling = {name.lower(): name for name in table}
     fields = [replace(field, name=spelling.get(field.name.lower(), field.name)) for field in stream]
@@ -118,7 +118,7 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
 def apply_changes(
     table: Mapping[str, ColumnType | None], changes: Iterable[SchemaChange]
 ) -> dict[str, ColumnType | None]:
-    """Return the table's columns after the changes. New columns are last."""
+    """Return the table's columns after `changes`. New columns come last."""
     columns = dict(table)
     for change in changes:
         name, *inside = change.path
@@ -133,7 +133,7 @@ def apply_changes(
 def _target_column(
     table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]
 ) -> tuple[Field, Sequence[SchemaChange]]:
-    """Return the column that will store a field's values, and the changes to the table that it needs."""
+    """Return the column that will store a field's values, and the changes that the table needs for this column."""
     name = field.name
     while name in table or (name != field.name and name in claimed):
         common = _common_supertype(table.get(name), field.type, (name,))
@@ -145,7 +145,7 @@ def _target_column(
 
 
 def redirect_suffix(column_type: ColumnType) -> str:
-    """Return the suffix of the column `<column>__<suffix>` to which values of this type are redirected.
+    """Return the suffix in the name `<column>__<suffix>` of a column for redirected values of this type.
 
     The suffix is the type's name in Glue, such as `bigint`. Exceptions: `json` for JSON text, and `list` for arrays.
     """
@@ -158,19 +158,21 @@ def redirect_suffix(column_type: ColumnType) -> str:
 
 
 def redirected_from(column: str) -> str | None:
-    """Return the column whose values may have been redirected to `column`, or None.
+    """Return the column from which a sync may have redirected values to `column`, or None.
 
-    Returns None if `column` does not end with a suffix of redirected columns, or if its name was truncated.
+    Returns None if the name `column` does not end with a suffix of `redirect_suffix`, or if the connector has truncated
+    the name to Glue's maximum length.
     """
     match = _REDIRECTED.fullmatch(column)
     return match["column"] if match else None
 
 
 def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: ColumnType, claimed: set[str]) -> str:
-    """Return the name of the column to which values of this type are redirected.
+    """Return the name of the column that stores redirected values of this type.
 
-    This is `<name>__<type>`, or an existing column to which an earlier sync redirected such values under another
-    `numeric_types`.
+    The name is `<name>__<type>`. If the table lacks this column, it may have a related column that can store the values
+    too, such as `<name>__decimal` for integers. An earlier sync with another value of the option `numeric_types` has
+    created such a column. In this case, return the name of the related column.
     """
     suffix = redirect_suffix(column_type)
     target, *related_targets = (
@@ -185,7 +187,7 @@ def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: 
 
 @dataclass(frozen=True, slots=True)
 class _Supertype:
-    """The type in which a stream's values are written to a column, and the changes that the table needs for it."""
+    """The type in which a sync writes a stream's values to a column, and the changes that the table needs for it."""
 
     type: ColumnType
     changes: tuple[SchemaChange, ...] = ()
@@ -235,7 +237,7 @@ def _common_struct(table: Struct, stream: Struct, path: Path) -> _Supertype | No
 
 
 def _changed(column_type: ColumnType, change: SchemaChange, inside: Path) -> ColumnType:
-    """Return the type after a change. `inside` is the rest of the change's path, below this type."""
+    """Return the type after a change. `inside` is the part of the change's path that is below this type."""
     match column_type, inside:
         case _, ():
             return change.type if isinstance(change, Widen) else column_type

@@ -1,4 +1,4 @@
-"""Convert column types to Glue types (Hive's type language), and back."""
+"""Convert column types to Glue's types, which are strings in Hive's type language, and convert these types back."""
 
 from __future__ import annotations
 
@@ -57,12 +57,15 @@ _FIELD = re.compile(r"([^:<>,()]+):")
 
 
 def glue_type(column_type: ColumnType) -> str:
-    """Return the type as written in Glue and Athena, such as `struct<id:bigint,tags:array<string>>`."""
+    """Return the type in the notation of Glue and Athena, such as `struct<id:bigint,tags:array<string>>`."""
     return GLUE[type(column_type)](column_type)
 
 
 def describe_type(column_type: ColumnType) -> str:
-    """Return the type's name for messages and docs. This is Glue's name, unless several types share it."""
+    """Return the type's name for messages and documentation.
+
+    The name is Glue's notation for the type, except for types that Glue does not distinguish from others.
+    """
     match column_type:
         case Json():
             return "JSON text"
@@ -74,11 +77,11 @@ def describe_type(column_type: ColumnType) -> str:
 def parse_glue_type(text: str) -> ColumnType | None:
     """Return the column type for a type in Glue, or None for a type that this connector never writes.
 
-    Glue stores less than column types contain:
+    Glue's types contain less information than column types:
 
-    - `String` and `Json` have the same name, which results in `String`.
-    - Both kinds of `Timestamp` have the same name, which results in `Timestamp(None)`.
-    - The sources of struct fields are missing, so a field's source is its name.
+    - `String` and `Json` have the same type in Glue, for which this function returns `String`.
+    - Both kinds of `Timestamp` have the same type in Glue, for which this function returns `Timestamp(None)`.
+    - Glue does not store the sources of struct fields. In the result, a field's source equals its name.
     """
     # Spaces next to punctuation are insignificant. Spaces inside a field's name are part of the name.
     parser = _Parser("".join(part.strip() for part in _PUNCTUATION.split(text.lower())))
@@ -87,7 +90,7 @@ def parse_glue_type(text: str) -> ColumnType | None:
 
 
 class _Parser:
-    """Parses a type from the beginning of `rest`, and removes its text from `rest`."""
+    """A parser for Glue's types. Methods parse the beginning of `rest`, and remove the parsed part from `rest`."""
 
     def __init__(self, text: str) -> None:
         self.rest = text

@@ -1,4 +1,4 @@
-"""Convert column types to Iceberg types, and back."""
+"""Convert column types to Iceberg types, and Iceberg types to column types."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from destination_datalake.schema.types import (
 )
 
 NextId = Callable[[], int]
-"""Returns a field ID that is new in the table."""
+"""A function that returns a field ID that the table does not use yet."""
 
 ICEBERG: Mapping[type[ColumnType], Callable[[Any, NextId], IcebergType]] = {
     Boolean: lambda _, __: BooleanType(),
@@ -77,15 +77,16 @@ _COLUMN_TYPES: Mapping[type[IcebergType], Callable[[Any], ColumnType | None]] = 
 
 
 def iceberg_type(column_type: ColumnType, next_id: NextId) -> IcebergType:
-    """Return the Iceberg type of a column type. All nested fields and list elements are optional."""
+    """Return the Iceberg type for a column type. All nested fields and list elements are optional."""
     return ICEBERG[type(column_type)](column_type, next_id)
 
 
 def iceberg_field(field: Field, next_id: NextId) -> NestedField:
     """Return a column or struct field as an optional Iceberg field.
 
-    The field's doc is its origin, unless the origin equals its name. The doc is truncated to Glue's maximum length of
-    comments, because PyIceberg copies the doc to the comment of the column in Glue.
+    The field's doc is its origin: the path of its values in the records, as a string. If the origin equals the field's
+    name, the field has no doc. PyIceberg copies the doc to the column's comment in Glue, so this function truncates the
+    doc to Glue's maximum length of comments.
     """
     return NestedField(
         field_id=next_id(),
@@ -99,8 +100,8 @@ def iceberg_field(field: Field, next_id: NextId) -> NestedField:
 def from_iceberg(iceberg_type: IcebergType) -> ColumnType | None:
     """Return the column type for an Iceberg type, or None for a type that this connector never writes.
 
-    Iceberg stores `Json` as a string, which results in `String`. The source of a struct field is its doc or, without a
-    doc, its name.
+    Iceberg has the same type for `Json` and `String`, for which this function returns `String`. The source of a struct
+    field is the field's doc. If the field has no doc, its source is its name.
     """
     read = _COLUMN_TYPES.get(type(iceberg_type))
     return read(iceberg_type) if read else None

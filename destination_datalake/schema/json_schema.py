@@ -1,7 +1,7 @@
 """Convert JSON schemas to column types.
 
-A schema is first converted to a `Shape`, which describes the allowed values of each JSON type. In the table, a *kind*
-is a JSON type. The keywords of a schema combine shapes by these rules:
+The conversion has two steps. The first step converts a schema to a `Shape`, which describes the allowed values of each
+JSON type. In the following table, a *kind* is a JSON type. The keywords of a schema combine shapes by these rules:
 
 | keyword | rule |
 |---|---|
@@ -11,14 +11,16 @@ is a JSON type. The keywords of a schema combine shapes by these rules:
 | `allOf` | intersection of kinds, union of properties |
 | `oneOf`, `anyOf` | union of kinds and of properties |
 | `then`, `else`, `dependentSchemas`, `dependencies` | like a union with a schema that allows any value |
-| next to a `type` or a `$ref` | properties and items are added, the kinds stay |
+| these keywords next to a `type` or a `$ref` | properties and items are added, the kinds stay |
 
-If a shape allows values of a single kind, the column has the type for this kind. All other shapes become JSON text:
+The second step converts the shape to a column type. If the shape allows values of only one kind, the column has the
+type for this kind. In the following cases, the column stores JSON text:
 
-- values of several kinds
-- objects without declared properties
-- unions of different objects, unless the schema declares properties next to the union
-- schemas that exceed the limits below
+- The shape allows values of several kinds.
+- The shape allows objects, and the schema declares no properties.
+- The shape allows arrays, and the schema declares no items.
+- The shape is a union of different objects, and the schema declares no properties next to the union.
+- The schema exceeds the limits below.
 """
 
 from __future__ import annotations
@@ -78,15 +80,16 @@ WELL_KNOWN: Mapping[str, Mapping[str, object]] = {
     "Integer": {"type": "integer"},
     "Boolean": {"type": "boolean"},
 }
-"""The types of protocol v1 (`WellKnownTypes.json#/definitions/…`): each name, with its schema in protocol v0."""
+"""Maps each type of protocol v1 (`WellKnownTypes.json#/definitions/…`) to the equivalent schema in protocol v0."""
 
 MAX_COLUMN_SCHEMAS = 50_000
-"""Maximum number of schemas in a column. With more members, a struct type would be too long for Glue."""
+"""Maximum number of schemas in a column, including nested ones. A larger struct type would be too long for Glue."""
 
 MAX_STREAM_SCHEMAS = 100_000
-"""Maximum number of schemas in a stream. They are parsed in a few seconds."""
+"""Maximum number of schemas in a stream, including nested ones. The connector parses this number in a few seconds."""
 
-# Real sources stay below these limits. Parquet readers and Python's stack would fail only at higher values.
+# Maximum numbers of enclosing structs and lists, and of enclosing schemas. Real sources stay below these limits.
+# Parquet readers and Python's stack would fail only at higher values.
 _MAX_DEPTH = 64
 _MAX_STEPS = 140
 
@@ -96,23 +99,24 @@ _UNIONS = ("oneOf", "anyOf")
 _CONDITIONAL = ("dependentSchemas", "dependencies")
 _COMBINING = {"allOf", *_UNIONS, "if", *_CONDITIONAL, "enum", "const"}
 _ITEMS = ""
-"""The key in `Nest.members` under which the items of an array are stored."""
+"""The key in `Nest.members` that stands for the items of an array."""
 
 
 class Untyped(Enum):
-    """How to derive a column type from enumerated values (without `type`) and from the branches of unions."""
+    """How to derive a column type from enumerated values without a `type`, and from the branches of a union."""
 
     INFER = auto()
     JSON_TEXT = auto()
-    """Use JSON text, as in tables created before the connector inferred types."""
+    """Use JSON text, as in tables that earlier versions of the connector created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
     """The objects or arrays that a schema allows, described by the shapes of their members.
 
-    If `members` is empty, any member is allowed. `varies` is true if the schema is a union whose branches declare
-    different members.
+    `members` maps each declared property of an object to its shape. For an array, `members` has one entry for all
+    items. If `members` is empty, the schema allows any member. `varies` is True if the schema is a union whose branches
+    declare different members.
     """
 
     members: Mapping[str, Shape]
@@ -120,7 +124,11 @@ class Nest:
 
 
 Shape = Mapping[str, ColumnType | Nest]
-"""The values that a schema allows, except null. Maps each allowed JSON type to a column type; integers are numbers."""
+"""The values that a schema allows, except null.
+
+Maps each allowed JSON type to a column type, or to the members of the allowed objects or arrays. Integers belong to the
+JSON type `number`.
+"""
 
 _ANY_VALUE: Shape = {"boolean": Json(), "number": Json(), "string": Json(), "object": Nest({}), "array": Nest({})}
 _KINDS = {**{kind: kind for kind in _ANY_VALUE}, "integer": "number", "int": "number"}
@@ -135,9 +143,9 @@ def column_type(
 ) -> ColumnType:
     """Return the column type for a property's JSON schema.
 
-    Returns `Json` for unsupported schemas. Where a schema refers to itself, the type is also `Json`. `root` is the
-    document in which references of the form `#/…` are resolved: the stream's schema, or `json_schema` by default.
-    `naming` names struct fields.
+    Returns `Json` for unsupported schemas. If a part of a schema refers to a schema that encloses it, the type of this
+    part is `Json`. `root` is the document to which references of the form `#/…` refer, such as the stream's schema. The
+    default is `json_schema`. `naming` contains the rules for the names of struct fields.
     """
     reader = _Reader(json_schema if root is None else root, numeric, naming, untyped)
     return reader.type_of(reader.read_column(json_schema, reader.scope))
@@ -149,10 +157,10 @@ def property_types(
     naming: Naming = SNAKE_CASE,
     untyped: Untyped = Untyped.INFER,
 ) -> dict[str, ColumnType]:
-    """Return the column type of each property that a stream's schema declares, by key.
+    """Return a dict from the key of each property that a stream's schema declares to the property's column type.
 
-    Includes the properties in referenced schemas, and in branches such as those of `oneOf`. Returns an empty dict if
-    the schema declares no properties, or contains more than MAX_STREAM_SCHEMAS schemas.
+    Includes the properties in referenced schemas, and in subschemas such as the branches of `oneOf`. Returns an empty
+    dict if the schema declares no properties, or contains more than MAX_STREAM_SCHEMAS schemas.
     """
     reader = _Reader(json_schema, numeric, naming, untyped)
     try:
@@ -163,15 +171,16 @@ def property_types(
 
 
 class _TooManySchemas(Exception):
-    """Raised if a column or stream contains more schemas than allowed, including referenced schemas."""
+    """A column or stream contains more schemas than allowed, including referenced schemas."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """The position of a schema in its document.
 
-    `root` is the resource in which references are resolved, and `seen` contains the references that lead here. `depth`
-    is the number of enclosing structs and lists, and `steps` is the number of enclosing schemas.
+    `root` is the resource to which relative references in the schema refer. `seen` contains the references that the
+    reader has followed to reach this schema. `depth` is the number of enclosing structs and lists, and `steps` is the
+    number of enclosing schemas.
     """
 
     root: object
@@ -181,7 +190,7 @@ class _Scope:
 
 
 class _Reader:
-    """Converts the schemas of one document to shapes and column types."""
+    """A converter from the schemas of one document to shapes and column types."""
 
     def __init__(self, document: object, numeric: NumericTypes, naming: Naming, untyped: Untyped) -> None:
         self.scope = _Scope(document)
@@ -210,8 +219,8 @@ class _Reader:
     def read_root(self, schema: Mapping[str, object]) -> Nest:
         """Return the shape of a stream's records, which are objects even if the schema's `type` differs.
 
-        If a property is declared at the root, only this declaration determines the JSON types of its column. Raises
-        _TooManySchemas.
+        If the schema declares a property outside of all subschemas such as `oneOf`, only this declaration determines
+        the JSON types of the property's column. Raises _TooManySchemas if the schema contains too many schemas.
         """
         untyped = {key: value for key, value in schema.items() if key != "type"}
         scope = replace(self.scope, depth=-1)  # The properties are columns, at depth 0.
@@ -223,7 +232,7 @@ class _Reader:
         return _merge_members(columns, extra, self._extend) if isinstance(extra, Nest) else columns
 
     def read_column(self, schema: object, scope: _Scope) -> Shape:
-        """Return the shape of a column's values. If its schema is too large, the shape allows any value."""
+        """Return the shape of a column's values. If `schema` contains too many schemas, the shape allows any value."""
         before, self._remaining_schemas = self._remaining_schemas, min(self._remaining_schemas, MAX_COLUMN_SCHEMAS)
         allowed = self._remaining_schemas
         try:
@@ -264,13 +273,14 @@ class _Reader:
                 if isinstance(branches := schema.get(key), list):
                     return self._declared(self._union(branches, scope), [own])
         shape = reduce(self._intersect, beside, own)
-        # Formally, `properties` also allows values that are not objects. In practice, such a schema means objects.
+        # Formally, a schema with `properties` but without `type` also allows other values than objects. In practice,
+        # its author means objects.
         return {"object": shape["object"]} if _has_properties(schema) and shape.keys() == _ANY_VALUE.keys() else shape
 
     # --- Keywords
 
     def _own(self, schema: Mapping[str, object], scope: _Scope) -> Shape:
-        """Return the shape that `type` and its related keywords declare, such as `properties` and `format`."""
+        """Return the shape that `type` and its related keywords declare: `properties`, `items`, `format` and others."""
         if "type" not in schema:
             nested: Shape = {"object": self._object(schema, scope), "array": self._array(schema, scope)}
             text = _string(schema)
@@ -319,7 +329,7 @@ class _Reader:
         return Nest({_ITEMS: self._extend(declared, first) if fits else self._unite([declared, first])})
 
     def _beside(self, schema: Mapping[str, object], scope: _Scope) -> list[Shape]:
-        """Return the shapes of subschemas that apply to the same value, such as those in `allOf`."""
+        """Return the shapes of the subschemas that apply to the same value as `schema`, such as those in `allOf`."""
         if _COMBINING.isdisjoint(schema):
             return []
         every = [self._read(branch, scope) for branch in _listed(schema.get("allOf"))]
@@ -358,7 +368,7 @@ class _Reader:
         return self._read(target, _Scope(root, scope.seen | {key}, scope.depth, scope.steps + 1))
 
     def _resolved(self, reference: str, root: object) -> tuple[object, object]:
-        """Return a referenced schema, and the resource that contains it. The schema is None if it does not exist."""
+        """Return a referenced schema, and the resource that contains it. If it does not exist, the schema is None."""
         address, _, fragment = reference.partition("#")
         if address or fragment[:1] not in ("", "/"):
             if self._named is None:
@@ -384,7 +394,7 @@ class _Reader:
         return self._unite(self._read(branch, scope) for branch in branches)
 
     def _unite(self, shapes: Iterable[Shape]) -> Shape:
-        """Return the union of shapes: it allows every value that one of the shapes allows."""
+        """Return the union of shapes, which allows every value that at least one of the shapes allows."""
         joined: dict[str, ColumnType | Nest] = {}
         for shape in shapes:
             for kind, type_ in shape.items():
@@ -420,7 +430,7 @@ class _Reader:
         return self._unite_types(kind, left, right) == left
 
     def _intersect(self, left: Shape, right: Shape) -> Shape:
-        """Return the intersection of two shapes. Its objects have the members of both."""
+        """Return the intersection of two shapes. Objects in the intersection have the members of both shapes."""
         return {kind: self._narrower(kind, left[kind], right[kind]) for kind in left if kind in right}
 
     def _narrower(self, kind: str, left: ColumnType | Nest, right: ColumnType | Nest) -> ColumnType | Nest:
@@ -435,7 +445,8 @@ class _Reader:
 def _extend(declared: Shape, beside: Shape, *, opens: bool) -> Shape:
     """Return the shape `declared`, with the members that `beside` declares for the same JSON types.
 
-    Objects and arrays that allow any member, or whose union branches differ, are only extended if `opens` is set.
+    If `opens` is False, do not extend objects and arrays that allow any member, or that are a union of different
+    branches.
     """
 
     def extend(left: ColumnType | Nest, right: ColumnType | Nest) -> ColumnType | Nest:
@@ -484,7 +495,7 @@ def _reference_of(schema: Mapping[str, object]) -> str | None:
 
 
 def _is_resource(schema: Mapping[str, object]) -> bool:
-    """Return whether a schema has its own `$id`. References inside it are then relative to it."""
+    """Return whether a schema has its own `$id`. References inside such a schema are relative to the schema itself."""
     address = schema.get("$id")
     return isinstance(address, str) and not address.startswith("#")
 
@@ -499,7 +510,10 @@ def _conditional(schema: Mapping[str, object]) -> Iterator[object]:
 
 
 def _named_schemas(document: object) -> Mapping[str, object]:
-    """Return the schemas of a document by address (`$id`) and anchor (`#…`). A duplicate name maps to None."""
+    """Return a mapping from addresses (`$id`) and anchors (`#…`) to the schemas of a document.
+
+    If several schemas have the same address or anchor, it maps to None.
+    """
     named: dict[str, object] = {}
     waiting = [document]
     while waiting:

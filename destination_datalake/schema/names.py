@@ -1,8 +1,9 @@
 """Convert the names of streams and fields to identifiers in catalogs.
 
-Identifiers consist of lower-case letters, digits and `_`, and have 1 to 255 bytes of UTF-8. The Glue Data Catalog,
-Iceberg, Hive and Athena accept them. They contain no dots, so the dotted paths of nested fields in Parquet and Iceberg
-are unambiguous. The only exception are database names in the style `AWS_DATALAKE` (see `_lowered`).
+Identifiers consist of letters in lower case, digits and `_`, and have 1 to 255 bytes in UTF-8. The Glue Data Catalog,
+Iceberg, Hive and Athena accept such identifiers. Identifiers contain no dots, so the dotted paths of nested fields in
+Parquet and Iceberg are unambiguous. There are two exceptions: in the style `PRESERVE`, letters may have combining
+marks, and in the style `AWS_DATALAKE`, names of databases may also contain combining marks, hyphens and spaces.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ _RESERVED = frozenset(
         "_commit_snapshot_id",
     }
 )
-"""Names that no stream's column gets, because the connector or an engine uses them."""
+"""Names that the connector gives to no new column of a stream, because the connector or an engine uses them."""
 
 MAX_BYTES = 255
-"""Maximum length in bytes of UTF-8 for Glue's databases, tables, columns and column comments."""
+"""Maximum length, in bytes of UTF-8, of column comments and of the names of databases, tables and columns in Glue."""
 
 Path = tuple[str, ...]
 """The keys that lead from a record's data to a value, outermost first. Never empty."""
 
 Spelling = Callable[[str], str]
-"""Spells a source name in a naming style.
+"""A function that spells a source's name in a naming style.
 
-The result may have any length. It is empty if the style allows none of the characters.
+The result may have any length. The result is an empty string if the style allows none of the name's characters.
 """
 
 _RUN = re.compile(r"[A-Za-z0-9]+")
@@ -73,9 +74,10 @@ _SUFFIX_DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class AssignedNames:
-    """Names that were already assigned in a table or in an object.
+    """The names that the connector has already assigned in a table or in a struct.
 
-    `names` maps sources to their names. `taken` contains these and all other names that new fields cannot get.
+    `names` maps each source, such as a key in the records, to its name. `taken` contains these names, and all other
+    names that a new field must not get.
     """
 
     names: Mapping[str, str]
@@ -87,31 +89,34 @@ NO_NAMES = AssignedNames(MappingProxyType({}), frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """A naming style: how the names of tables, columns, struct fields and databases are spelled.
+    """A naming style: the rules for spelling the names of tables, columns, struct fields and databases.
 
-    Struct fields have their own spelling with fewer characters, because Hive and Spark parse struct types as text.
-    `style` is the name of the style. Each table records it in its parameters (`tables.naming.TableOwner`).
+    The spelling for struct fields, `spelling_inside`, allows fewer characters, because Hive and Spark parse the names
+    as part of a type's text. `style` is the name of the style. Each table's parameters contain this name
+    (`tables.naming.TableOwner`).
     """
 
     style: str
     spelling: Spelling
     spelling_inside: Spelling
     spelling_of_databases: Spelling | None = None
-    """The spelling of databases, or None to spell them like tables."""
+    """The spelling for databases, or None to use the spelling for tables."""
     spelling_in_words: Spelling | None = None
-    """The spelling that replaces signs by words, such as `+` by `plus`, or None if the style has none. It is used for
-    names that would otherwise need a hash as a suffix."""
+    """The spelling that replaces signs by words, such as `+` by `plus`, or None if the style has no such spelling.
+
+    This spelling applies only to names that would otherwise need a hash as a suffix.
+    """
 
     def identifier(self, source: str) -> str:
         """Return the identifier of a table or column.
 
-        If no character of `source` can be used, returns `unnamed_` and a hash of `source`. If the identifier would
-        exceed 255 bytes, truncates it and appends the hash.
+        If the style allows no character of `source`, returns `unnamed_` and a hash of `source`. If the identifier would
+        exceed 255 bytes, truncates the identifier and appends the hash.
         """
         return _identifier(self.spelling, source)
 
     def database(self, namespace: str) -> str:
-        """Return the identifier of a database. Empty and long names are treated as in `identifier`."""
+        """Return the identifier of a database. The rules of `identifier` for empty and long names apply here too."""
         return _identifier(self.spelling_of_databases or self.spelling, namespace)
 
     def identifiers(
@@ -120,13 +125,16 @@ class Naming:
         existing: Mapping[str, str | None] = MappingProxyType({}),
         assigned: AssignedNames = NO_NAMES,
     ) -> tuple[str, ...]:
-        """Return a distinct identifier for each field of an object. Never returns reserved identifiers.
+        """Return a distinct identifier for each source: each key of an object in the records.
 
         - A source in `assigned` keeps its assigned name.
-        - If several sources have the same identifier, the source that equals the identifier gets it. The others get
-          words for their signs (`plus_1`) or, if that is impossible, a hash as a suffix.
-        - `existing` maps the names of a table's columns to their origins (`origin_of`). Such a column stays with its
-          origin. A name that maps to None, such as the name of a partition key, is not used.
+        - If several sources have the same identifier, the source that equals the identifier gets the identifier. The
+          others get identifiers with words for their signs (`plus_1`). If a source has no signs, or if the identifier
+          with words is not available, the source gets its identifier with a hash as a suffix.
+        - `existing` maps the names of a table's columns to their origins (`origin_of`). A source keeps the column whose
+          origin it equals. If a name maps to None, such as the name of a partition key, no source gets this name.
+        - No source gets the name of a metadata column. A source gets another reserved identifier only if the table
+          already has a column with this name for the source.
 
         The order of the sources does not matter. Raises ValueError for duplicate sources.
         """
@@ -137,13 +145,16 @@ class Naming:
     ) -> tuple[str, ...]:
         """Return a distinct identifier for the column at each path, by the rules of `identifiers`.
 
-        If a path has several keys, their identifiers are joined by `_`. Sources in `existing` and `assigned` are
-        origins (`origin_of`).
+        If a path has several keys, `_` joins their identifiers. In `existing` and `assigned`, the path's origin
+        (`origin_of`) is the source.
         """
         return self._distinct([*map(origin_of, paths)], paths, existing, assigned)
 
     def identifier_of_path(self, path: Path) -> str:
-        """Return the identifiers of a path's keys, joined by `_`, and limited to 255 bytes like `identifier`."""
+        """Return the identifiers of a path's keys, joined by `_`.
+
+        If the result would exceed 255 bytes, truncates the result and appends a hash of the path.
+        """
         name = "_".join(map(self.identifier, path))
         return name if len(path) == 1 else bounded(name, origin_of(path))
 
@@ -154,7 +165,7 @@ class Naming:
         return Naming(self.style, self.spelling_inside, self.spelling_inside, spelling_in_words=words)
 
     def may_name(self, source: str, name: str) -> bool:
-        """Return whether this style can assign `name` to `source`: plain, with a hash, or with words for signs."""
+        """Return whether this style can give `name` to `source`: plain, with a hash, or with words for signs."""
         own = self.identifier(source)
         return name in (own, suffixed(own, _hash(source)), self.in_words((source,)))
 
@@ -181,14 +192,14 @@ class Naming:
         candidates = set(zip(sources, spelled, strict=True))
 
         def keeps(source: str, name: str) -> bool:
-            """Return whether the source can use the name as it is, without words for signs or a suffix."""
+            """Return whether the source can get this name unchanged, without words for signs or a suffix."""
             existing_source = existing.get(name)
             if name in METADATA_NAMES or name in assigned.taken or (existing_source is None and name in existing):
                 return False
             if existing.get(suffixed(name, _hash(source))) is not None:
                 return False
             if name in _RESERVED:
-                # Keep the reserved name of an existing column: adding a second column would not remove the first.
+                # Keep the reserved name of an existing column. A second column would not remove the first.
                 return existing_source == source
             if existing_source is not None and (existing_source, name) in candidates:
                 return existing_source == source
@@ -221,7 +232,7 @@ class Naming:
 
 
 def _snake_case(text: str, cut: re.Pattern[str]) -> str:
-    """Romanise the text and join its words by `_`. Leading underscores stay; a leading digit gets one."""
+    """Romanise the text and join its words by `_`. Keep leading underscores, and add one before a leading digit."""
     words = "_".join(cut.sub("_", run) for run in _RUN.findall(anyascii(text))).lower()
     underscores = _LEADING_UNDERSCORES.match(text)
     assert underscores is not None
@@ -248,17 +259,17 @@ _SIGN = re.compile("^-|[+%#&@<>=]")
 
 
 def _preserved(text: str) -> str:
-    """Convert to lower case, and replace everything but letters, digits and combining marks by `_`."""
+    """Convert the text to lower case. Replace all characters except letters, digits and combining marks by `_`."""
     lowered = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
     kept = "".join(c if unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in lowered)
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
 
 
 def _preserved_inside(text: str) -> str:
-    """Spell like `_preserved`, but as Hive's type language requires: without marks, and no digit at the start.
+    """Spell like `_preserved`, but as Hive's type language requires: without combining marks, or a digit at the start.
 
-    Hive (TypeInfoUtils.isTypeChar) and Athena only allow letters and digits of one UTF-16 unit. Spark parses `1e5` in
-    `struct<1e5:int>` as a number.
+    Hive (TypeInfoUtils.isTypeChar) and Athena allow only letters and digits that consist of one UTF-16 code unit. Spark
+    parses `1e5` in `struct<1e5:int>` as a number.
     """
     kept = "".join(c if c <= "\uffff" and unicodedata.category(c) in _LETTERS_DIGITS else "_" for c in _preserved(text))
     if not kept.strip("_"):
@@ -267,19 +278,21 @@ def _preserved_inside(text: str) -> str:
 
 
 def _sanitised(text: str) -> str:
-    """Convert to lower case, without accents. Each run of characters other than A-Z, a-z, 0-9 and `_` becomes one `_`.
+    """Convert the text to lower case, without accents.
 
-    The result equals that of awswrangler's `sanitize_table_name` and `sanitize_column_name` (3.7.1 and later). They are
-    not called, because importing awswrangler takes seconds.
+    Replace each run of characters other than ASCII letters, ASCII digits and `_` by one `_`.
+
+    The result equals that of awswrangler's functions `sanitize_table_name` and `sanitize_column_name` (3.7.1 and
+    later). This module does not call these functions, because importing awswrangler takes seconds.
     """
     without_accents = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
     return _NOT_ASCII_WORD.sub("_", without_accents).lower()
 
 
 def _lowered(text: str) -> str:
-    """Convert to lower case, as Glue does with database names. Replace characters that are unsafe in S3 folders by `_`.
+    """Convert the text to lower case, as Glue does with database names. Replace unsafe characters by `_`.
 
-    Letters, digits, combining marks, hyphens and spaces are kept.
+    Letters, digits, combining marks, hyphens and spaces are safe in the names of S3 folders.
     """
     kept = "".join(c if c in "- " or unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in text.lower())
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
@@ -304,8 +317,10 @@ SNAKE_CASE = Naming(
     _snake_case_words,
     spelling_in_words=lambda text: _snake_case_words(_in_words(text)),
 )
-"""The style `snake_case`: splits `camelCase` into words, keeps digits with the letters before them, and romanises other
-scripts."""
+"""The style `snake_case`.
+
+Splits `camelCase` into words, keeps digits with the letters before them, and romanises other scripts.
+"""
 
 SNAKE_CASE_NUMBERS = Naming(
     "snake_case, split_numbers",
@@ -313,7 +328,7 @@ SNAKE_CASE_NUMBERS = Naming(
     _snake_case_numbers,
     spelling_in_words=lambda text: _snake_case_numbers(_in_words(text)),
 )
-"""Like `SNAKE_CASE`, but with numbers as separate words."""
+"""The style `snake_case` with the option `split_numbers`. Treats numbers as separate words."""
 
 PRESERVE = Naming(
     "preserve",
@@ -321,12 +336,13 @@ PRESERVE = Naming(
     _preserved_inside,
     spelling_in_words=lambda text: _preserved_inside(" ".join(_in_words(text).split())),
 )
-"""The style `preserve`: keeps letters and digits of all scripts, in lower case."""
+"""The style `preserve`. Keeps letters and digits of all scripts, in lower case."""
 
 AWS_DATALAKE = Naming("aws_datalake", _sanitised, _preserved_inside, _lowered)
-"""The names of Airbyte's AWS Datalake destination.
+"""The style `aws_datalake`, which gives the same names as Airbyte's AWS Datalake destination.
 
-Tables and columns are named as by awswrangler. Databases are named as Glue stores namespaces.
+That destination names tables and columns with the library awswrangler. It creates a database with the namespace's name,
+which Glue converts to lower case.
 """
 
 STYLES: Mapping[str, Naming] = {
@@ -341,21 +357,21 @@ def suffixed(name: str, suffix: str) -> str:
 
 
 def bounded(name: str, source: str) -> str:
-    """Return the name, or its beginning and a hash of `source` if the name has more than 255 bytes."""
+    """Return the name. If it has more than 255 bytes, return its beginning and a hash of `source`."""
     return name if len(name.encode()) <= MAX_BYTES else suffixed(name, _hash(source))
 
 
 def comment_of(source: str) -> str:
-    """Return the source as a Glue comment: a single line of at most 255 bytes. `…` marks a truncated line."""
+    """Return the source as a Glue comment: a single line of at most 255 bytes. A truncated line ends with `…`."""
     line = _NOT_SINGLE_LINE.sub("\ufffd", source)
     return line if len(line.encode()) <= MAX_BYTES else f"{_cut(line, MAX_BYTES - len('…'.encode()))}…"
 
 
 def origin_of(path: Path) -> str:
-    """Return the text by which catalogs record a column's path in the records. It is unique for each path.
+    """Return the string that represents a column's path in catalogs. Different paths have different strings.
 
-    A single key is recorded unchanged, unless it looks like JSONPath. Other paths are recorded as JSONPath (RFC 9535),
-    such as `$.address.city` or `$['first name'].x`.
+    If the path has only one key, and this key does not look like JSONPath, return the key unchanged. Otherwise return
+    the path as JSONPath (RFC 9535), such as `$.address.city` or `$['first name'].x`.
     """
     if len(path) == 1 and not path[0].startswith(("$.", "$[")):
         return path[0]
@@ -363,9 +379,9 @@ def origin_of(path: Path) -> str:
 
 
 def path_of(origin: str) -> Path:
-    """Return the path that `origin_of` has recorded as `origin`.
+    """Return the path for which `origin_of` returns `origin`.
 
-    If the text was truncated, the result does not match any key in the records.
+    If a catalog has truncated `origin`, the result does not match any key in the records.
     """
     steps = _STEP.findall(origin, 1) if _JSON_PATH.fullmatch(origin) else []
     if not steps:
@@ -387,7 +403,7 @@ def _cut(text: str, size: int) -> str:
 
 
 def _hash(text: str, rounds: int = 1) -> str:
-    """Return the first eight hex digits of SHA-256, applied `rounds` times. Lone surrogates are allowed."""
+    """Return the first eight hex digits of the SHA-256 hash, applied `rounds` times. Accepts lone surrogates."""
     digest = text.encode("utf-8", "surrogatepass")
     for _ in range(rounds):
         digest = hashlib.sha256(digest).digest()

@@ -54,7 +54,7 @@ class String:
 class Json:
     """A value with an open schema, stored as JSON text exactly as received. A string in every catalog.
 
-    If `whole` is true, the value is the whole record of a stream without declared properties.
+    If `whole` is True, the value is the whole record of a stream whose schema declares no properties.
     """
 
     whole: bool = False
@@ -69,7 +69,7 @@ class Date:
 class Timestamp:
     """A timestamp in microseconds: in UTC if `zoned`, otherwise a local date and time.
 
-    `zoned` is None for existing columns in catalogs that do not distinguish the two kinds.
+    If the catalog of an existing table does not distinguish the two kinds, `zoned` is None.
     """
 
     zoned: bool | None
@@ -93,8 +93,8 @@ class List:
 class Field:
     """A column of a table, or a field of a `Struct`.
 
-    `name` is the field's identifier in the catalog, and `source` is its key in the records. For a field of a flattened
-    object (`nested: flatten`), `parents` contains the keys of the enclosing objects, outermost first.
+    `name` is the field's identifier in the catalog, and `source` is the field's key in the records. For a field of a
+    flattened object (`nested: flatten`), `parents` contains the keys of the enclosing objects, outermost first.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Field:
 
     @property
     def origin(self) -> str:
-        """The path as catalogs record it: a single key as it is, several keys as JSONPath (`$.address.city`)."""
+        """The path as a string in catalogs: a single key unchanged, several keys as JSONPath (`$.address.city`)."""
         return origin_of(self.path)
 
 
@@ -117,7 +117,7 @@ ColumnType = Boolean | Int32 | Int64 | Float32 | Float64 | Decimal | String | Js
 
 
 class Nested(Enum):
-    """The option `nested`: how objects and arrays with a declared schema are stored."""
+    """The option `nested`: how a table stores objects and arrays with a declared schema."""
 
     STRUCT = "struct"
     JSON = "json"
@@ -125,7 +125,7 @@ class Nested(Enum):
 
 
 class NumericTypes(Enum):
-    """The option `numeric_types`: the initial column types of `integer` and `number`."""
+    """The option `numeric_types`: the initial column types for the JSON types `integer` and `number`."""
 
     INT_FLOAT = "int/float"
     BIGINT_DOUBLE = "bigint/double"
