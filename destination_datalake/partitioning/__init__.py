@@ -1,1 +1,1 @@
-"""Partitioning: assigns rows to partitions, and names the folders of partitions. Performs no I/O."""
+"""Assign rows to partitions, and name the folders of partitions. This package performs no I/O."""

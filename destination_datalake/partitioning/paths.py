@@ -1,4 +1,4 @@
-"""Convert partition values to folder names and to the texts that the catalog stores, and convert them back."""
+"""Convert partition values to folder names and to the strings that the catalog stores, and convert these back."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from destination_datalake.schema.types import (
 )
 
 MAX_KEY_BYTES = 1024
-"""The maximum length of an S3 key in bytes of UTF-8 (S3 user guide: object key names)."""
+"""Maximum length of an S3 key, in bytes of UTF-8 (S3 user guide: object key names)."""
 
 _NO_TIME = {"year": "0000", "month": "00", "day": "00", "hour": "00", "date": "0000-00-00"}
 _DATE = "-?[0-9]{4,5}-[0-9]{2}-[0-9]{2}"
 _FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 _NO_LOCATION = re.compile("[\ufffe\uffff]")
-"""Characters that Glue rejects in locations (Glue API: LocationString), and that Hive does not escape."""
+"""Matches characters that Glue rejects in locations (Glue API: LocationString), and that Hive does not escape."""
 
 
 CATALOG_DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-"""The regular expression for dates that query engines can read."""
+"""A regular expression for dates that query engines can read."""
 _TEXTS = {
     Boolean: "true|false",
     Int64: "-?[0-9]{1,19}",
@@ -58,24 +58,24 @@ _TEXTS = {
     Date: CATALOG_DATE,
     Timestamp: f"{CATALOG_DATE} [0-9:.]+",
 }
-"""Maps the type of a partition key to a regular expression for the texts that query engines can read as its values."""
+"""Maps the type of a partition key to a regular expression for the strings that query engines can read as values."""
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergPath:
-    """The folders of an Iceberg table's partitions (Iceberg: PartitionSpec.partitionToPath).
+    """The rules for the folders of an Iceberg table's partitions (Iceberg: PartitionSpec.partitionToPath).
 
-    `types` are the types of the source columns of `fields`. None is a type that this connector does not write.
+    `types` contains the type of each field's source column, or None for a type that this connector does not write.
 
-    Folders are only informative, because manifests record the partition of each file. Two partitions may share a
-    folder, and long folder names are truncated.
+    Folders only help people who look at the files: engines read the partition of each file from Iceberg's manifests. So
+    two partitions may share a folder, and this class truncates long folders.
     """
 
     fields: tuple[PartitionField, ...]
     types: tuple[ColumnType | None, ...]
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
-        """Return the folder of a partition in ASCII characters, such as `at_day=2019-10-12/region=eu`."""
+        """Return the folder of a partition, such as `at_day=2019-10-12/region=eu`. Uses only ASCII characters."""
         parts = zip(self.fields, self.types, values, strict=True)
         folder = "/".join(
             f"{quote_plus(field.name, '')}={quote_plus(iceberg_text(value, field.transform, type_), '')}"
@@ -90,9 +90,9 @@ class IcebergPath:
 class PartitionKey:
     """A partition key of a Hive table: a column in the catalog that has one value per partition.
 
-    `type` is the key's type in the catalog, and `source` is the type of its source column. `null` is the text for null
-    in folders and in the catalog. If the key is `projected` (Athena's partition projection), folders contain the same
-    texts as the catalog, without escaping.
+    `type` is the key's type in the catalog, and `source` is the type of its source column. `null` is the string for
+    null in folders and in the catalog. If `projected` is True, Athena inserts the strings in the catalog into folder
+    names unchanged (partition projection). So the strings in the catalog already contain the escapes for folder names.
     """
 
     field: PartitionField
@@ -107,7 +107,7 @@ class PartitionKey:
         return self.field.name
 
     def takes(self, source: ColumnType) -> bool:
-        """Return whether all values of a column of type `source`, after the transform, are valid values of the key."""
+        """Return whether the transform converts all values of a column of type `source` to valid values of the key."""
         if not permits(self.field.transform, source):
             return False
         if isinstance(self.field.transform, CalendarPart):
@@ -126,10 +126,10 @@ class PartitionKey:
         return pattern is None or text == self.null or re.fullmatch(pattern, text) is not None
 
     def text(self, value: PartitionValue) -> str:
-        """Return the text for a value in the catalog.
+        """Return the string for a value in the catalog.
 
-        Values that the catalog does not support become null. Dates outside the years 1 to 9999 become the first or the
-        last supported day.
+        If the catalog does not support the value, returns the string for null. For a date before the year 1 or after
+        the year 9999, returns the first or the last day of these years.
         """
         transform = self.field.transform
         if value is None:
@@ -147,12 +147,12 @@ class PartitionKey:
         return f"{value:0{transform.digits or 1}}"
 
     def folder_text(self, text: str) -> str:
-        """Return a value's text in folders, given its text in the catalog."""
+        """Return the string for a value in folder names, given the string for this value in the catalog."""
         return text if self.projected else escaped(text)
 
     @property
     def pattern(self) -> str:
-        """The regular expression for the key's values, including null, in folder names."""
+        """A regular expression for the key's values in folder names, including null."""
         match self.field.transform:
             case CalendarPart(part="date"):
                 pattern = _DATE
@@ -167,10 +167,10 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolders:
-    """The folders of a Hive table's partitions.
+    """The rules for the folders of a Hive table's partitions.
 
-    `template` is the path of a folder, with a variable `{name}` for the value of the key `name`. `max_bytes` is the
-    maximum length of a folder in bytes of UTF-8.
+    `template` is the path of a folder, in which the variable `{name}` stands for the value of the key `name`.
+    `max_bytes` is the maximum length of this path, in bytes of UTF-8.
     """
 
     keys: tuple[PartitionKey, ...]
@@ -179,14 +179,17 @@ class PartitionFolders:
 
     @classmethod
     def hive(cls, keys: Sequence[PartitionKey], max_bytes: int = MAX_KEY_BYTES) -> PartitionFolders:
-        """Return folders of the form `key=value/key=value`, in the order of the keys (Hive: FileUtils.makePartName)."""
+        """Return the rules for folders of the form `key=value/key=value`, in the order of the keys.
+
+        Hive names folders in the same way (Hive: FileUtils.makePartName).
+        """
         return cls(tuple(keys), "/".join(f"{escaped(key.name)}={{{key.name}}}" for key in keys), max_bytes)
 
     @classmethod
     def from_template(
         cls, template: PathTemplate, keys: Sequence[PartitionKey], max_bytes: int = MAX_KEY_BYTES
     ) -> PartitionFolders:
-        """Return the folders of a path template. Its variables and `keys` must be in the same order."""
+        """Return the rules of a path template. The template's variables must be in the same order as `keys`."""
         by_variable = dict(zip(template.variables, keys, strict=True))
         nulls = tuple(replace(key, null=_null_text(template, variable)) for variable, key in by_variable.items())
         named = filled(template.partition, {variable: f"{{{key.name}}}" for variable, key in by_variable.items()})
@@ -195,7 +198,8 @@ class PartitionFolders:
     def folder(self, values: Sequence[PartitionValue]) -> str:
         """Return the folder of a partition, relative to the table, without leading and trailing slashes.
 
-        Raises ConfigError if the folder is too long for S3 even after all values are replaced by null.
+        If the folder would be too long for S3, null replaces the longest values in the folder (see `texts`). Raises
+        ConfigError if the folder is too long even if null replaces all values.
         """
         folder = self._filled(self.texts(values))
         if len(folder.encode()) > self.max_bytes:
@@ -206,10 +210,10 @@ class PartitionFolders:
         return folder
 
     def texts(self, values: Sequence[PartitionValue]) -> tuple[str, ...]:
-        """Return the texts for a partition's values in the catalog.
+        """Return the strings for a partition's values in the catalog.
 
-        If the folder would be too long for S3, the longest values are replaced by null. The rows keep these values in
-        their columns.
+        If the folder would be too long for S3, this method replaces the longest values by null. Only the partition's
+        values change: the rows keep the long values in their columns.
         """
         texts = [key.text(value) for key, value in zip(self.keys, values, strict=True)]
         while len(self._filled(texts).encode()) > self.max_bytes:
@@ -225,7 +229,10 @@ class PartitionFolders:
         return filled(self.template, named)
 
     def texts_of(self, folder: str) -> tuple[str, ...] | None:
-        """Return the texts in the catalog of the partition with this folder, or None if the folder does not match."""
+        """Return the strings in the catalog for the partition in this folder.
+
+        Return None if the folder does not match the template.
+        """
         match = self._pattern().fullmatch(folder)
         if match is None:
             return None
@@ -233,9 +240,10 @@ class PartitionFolders:
         return tuple(text if key.projected else unescaped(text) for key, text in zip(self.keys, texts, strict=True))
 
     def location_template(self, location: str) -> str:
-        """Return the table parameter `storage.location.template` for Athena: a location with `${key}` for each value.
+        """Return the value of the table parameter `storage.location.template`, which Athena reads.
 
-        `location` is the location of the table, without a trailing slash.
+        The value is a partition's location, in which `${key}` stands for the value of each key. `location` is the
+        location of the table, without a trailing slash.
         """
         return f"{location}/{filled(self.template, {key.name: f'${{{key.name}}}' for key in self.keys})}/"
 
@@ -256,8 +264,9 @@ class PartitionFolders:
 def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> ColumnType:
     """Return the type of a partition key in the catalog.
 
-    With `digits`, the key is a string that equals the text in the folder. A key with the values of its source column
-    gets the widest type to which the column can change, because a key cannot be widened later.
+    If `digits` is True, the type is a string, and values equal the strings in the folders' names. Otherwise, if the key
+    has the same values as its source column, its type is the widest type to which the column can change, because the
+    catalog does not allow widening a key later.
     """
     match field.transform:
         case _ if digits:
@@ -270,23 +279,27 @@ def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> Colu
 
 
 def _null_text(template: PathTemplate, variable: str) -> str:
-    """Return the text for null in the folders that contain a variable.
+    """Return the string for null in the folders that contain a variable.
 
-    In folders of the form `name={variable}`, this is Hive's text. In other folders, it is zeros, because Hive's text
-    begins with an underscore, and engines skip folders whose names begin with one.
+    If all these folders have the form `name={variable}`, the string is Hive's string for null. Otherwise, the string
+    consists of zeros: Hive's string begins with an underscore, and engines skip folders whose names begin with an
+    underscore.
     """
     used = [folder for folder in template.partition.split("/") if variable in variables(folder)]
     return NULL_PARTITION if all(is_key_folder(folder) for folder in used) else _NO_TIME[variable]
 
 
-# Texts of partition values, in folders and in the catalog's lists of partitions (Hive: FileUtils.makePartName)
+# Strings for partition values in folders and in the catalog's lists of partitions (Hive: FileUtils.makePartName)
 
 _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
-"""The characters that Hive escapes in the names of folders (Hive: FileUtils.charToEscape)."""
+"""Matches a character that Hive escapes in the names of folders (Hive: FileUtils.charToEscape)."""
 
 
 def value_text(value: PartitionValue, type_: ColumnType) -> str:
-    """Return the text that Hive and Spark use for a partition value. For an empty text, this is the text for null."""
+    """Return the string that Hive and Spark use for a partition value.
+
+    For an empty string, Hive and Spark use the same string as for null.
+    """
     match value, type_:
         case (None | "", _):
             return NULL_PARTITION
@@ -307,7 +320,7 @@ def value_text(value: PartitionValue, type_: ColumnType) -> str:
 
 
 def iceberg_text(value: PartitionValue, transform: Transform, type_: ColumnType | None) -> str:
-    """Return the text for a partition value in Iceberg's folders, before escaping (Iceberg: Transform.toHumanString).
+    """Return the string for a partition value in Iceberg's folders, before escaping (Iceberg: Transform.toHumanString).
 
     `type_` is the type of the source column, or None for a type that this connector does not write.
     """
@@ -336,26 +349,29 @@ _ICEBERG_PERIODS: Mapping[TimeUnit, Callable[[int], str]] = {
 
 
 def date_text(days: int) -> str:
-    """Return the ISO text of a date, given in days since 1970. Supports years before 1 and after 9999."""
+    """Return a date in ISO 8601 format. `days` is the number of days since 1970-01-01.
+
+    Supports years before 1 and after 9999.
+    """
     return str(np.datetime64(days, "D"))
 
 
 def _moment_text(microseconds: int) -> str:
-    """Return the ISO text of a timestamp, given in microseconds since 1970. Omits microseconds that are 0.
+    """Return a timestamp in ISO 8601 format. Omits the fraction of the second if it is 0.
 
-    Supports years before 1 and after 9999.
+    `microseconds` is the number of microseconds since 1970-01-01T00:00. Supports years before 1 and after 9999.
     """
     seconds, fraction = divmod(microseconds, 1_000_000)
     return str(np.datetime64(seconds, "s")) + (f".{fraction:06}" if fraction else "")
 
 
 def escaped(text: str) -> str:
-    """Return the text with Hive's escapes, such as `%2F` for a slash, so that it can be part of a folder name."""
+    """Return the text with Hive's escapes, such as `%2F` for a slash. The result can be part of a folder's name."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def unescaped(text: str) -> str:
-    """Reverse `escaped` (Hive: FileUtils.unescapePathName)."""
+    """Return the text without Hive's escapes, as before the function `escaped` (Hive: FileUtils.unescapePathName)."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 

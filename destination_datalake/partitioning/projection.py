@@ -1,8 +1,8 @@
 """Athena's partition projection: table parameters from which Athena computes the partitions and their locations.
 
-Each key gets the smallest range that contains all of its values, because Athena lists every projected location that a
-query does not exclude. Ranges grow when a table gets new partitions. Source: Athena user guide, Supported types for
-partition projection.
+This module sets the smallest possible range for each key, because Athena lists the files in every location of the range
+that the query does not exclude. When a table gets new partitions, the module extends the ranges. Source: Athena user
+guide, Supported types for partition projection.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ENABLED = "projection.enabled"
 LOCATION = "storage.location.template"
 
 MAX_BYTES = 256 * 1024
-"""The maximum length of a list of values in bytes: half of Glue's limit for a parameter (Glue API: ParametersMap)."""
+"""Maximum length of a list of values, in bytes: half of Glue's limit for a parameter (Glue API: ParametersMap)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """All integers from `first` to `last`, padded with zeros to `digits` digits."""
+    """The domain of all integers from `first` to `last`, padded with zeros to `digits` digits."""
 
     first: int
     last: int
@@ -34,15 +34,16 @@ class Integers:
         return self.last - self.first + 1
 
     def texts(self) -> Iterator[str]:
-        """Yield the values as texts."""
+        """Return an iterator over the values as strings."""
         return (f"{number:0{self.digits}}" for number in range(self.first, self.last + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """All days from `first` to `last`.
+    """The domain of all days from `first` to `last`.
 
-    If `last` is not after today, Athena projects all days up to the day after the query.
+    If `last` is not in the future when the connector sets the parameters, Athena projects all days up to the day after
+    each query.
     """
 
     first: date
@@ -52,27 +53,30 @@ class Days:
         return (self.last - self.first).days + 1
 
     def texts(self) -> Iterator[str]:
-        """Yield the values as texts."""
+        """Return an iterator over the values as strings."""
         return ((self.first + timedelta(days)).isoformat() for days in range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A set of texts. They contain no commas, because Athena separates them by commas."""
+    """A domain with exactly the strings in `values`.
+
+    No string may contain a comma, because Athena separates the strings by commas.
+    """
 
     values: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """Any text. Athena can then only run queries that compare the key with constants."""
+    """The domain of all strings. Athena can then run only queries that compare the key with constants."""
 
 
 Domain = Integers | Days | Listed | Injected
 """The values that Athena projects for a partition key."""
 
 _FIXED: Mapping[str, tuple[int, int]] = {"month": (1, 12), "day": (1, 31), "hour": (0, 23)}
-"""The first and the last value of the parts of dates and times whose whole range is always projected."""
+"""The first and the last value of each part of a date or time for which Athena always projects the whole range."""
 
 
 def projection(
@@ -82,11 +86,13 @@ def projection(
     before: Mapping[str, str],
     today: date,
 ) -> dict[str, str]:
-    """Return table parameters with which Athena finds `partitions` and all partitions that were projected before.
+    """Return table parameters with which Athena finds `partitions` and all partitions that it has found before.
 
-    `partitions` contains the values of each partition, as texts in the catalog. `before` are the table's present
-    parameters, or is empty to project only `partitions`. `location` is the location of the table, without a trailing
-    slash. `today` is the date in UTC.
+    - `location` is the location of the table, without a trailing slash.
+    - `partitions` contains the values of each partition, as strings in the catalog.
+    - `before` contains the table's present parameters. If `before` is empty, Athena need not find other partitions than
+      `partitions`.
+    - `today` is the date in UTC.
     """
     parameters = {ENABLED: "true", LOCATION: folders.location_template(location)}
     for number, key in enumerate(folders.keys):
@@ -111,7 +117,7 @@ def _fixed(key: PartitionKey) -> Domain | None:
 
 
 def _smallest(key: PartitionKey, today: date) -> Domain:
-    """Return the values to project for a key of a table without partitions: today, this year, or only null."""
+    """Return the values of a key for a table without partitions: today, this year, or only null."""
     match key.field.transform:
         case CalendarPart(part="date"):
             return Days(today, today)
@@ -123,8 +129,8 @@ def _smallest(key: PartitionKey, today: date) -> Domain:
 def _grown(domain: Domain | None, key: PartitionKey, texts: frozenset[str]) -> Domain:
     """Return the smallest supported domain that contains `domain` and the values `texts`.
 
-    Dates and numbers remain ranges, unless a value is null or a date that Athena cannot read. A list that would exceed
-    MAX_BYTES becomes Injected.
+    If `domain` is a range of dates or numbers, the result is a range too, unless a value is null or is a date that
+    Athena cannot read. If a list of values would exceed MAX_BYTES, the result is Injected.
     """
     match domain, _range(key, texts):
         case None, None:
@@ -144,7 +150,12 @@ def _grown(domain: Domain | None, key: PartitionKey, texts: frozenset[str]) -> D
 
 
 def _range(key: PartitionKey, texts: frozenset[str]) -> Integers | Days | None:
-    """Return the smallest range that contains all texts, or None if some of them are not numbers or dates."""
+    """Return the smallest range that contains all values `texts`, or None if the key's values are not a range.
+
+    The values are not a range if the key is not a date or a part of a date or time, if a value is null, or if Athena
+    cannot read a value as a date. For hours, the string for null may be zeros. Zeros also mean midnight, so they do not
+    prevent a range.
+    """
     match key.field.transform:
         case CalendarPart(part="date"):
             if not all(re.fullmatch(CATALOG_DATE, text) for text in texts):
@@ -180,7 +191,7 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
 
 
 def _parsed(key: PartitionKey, parameters: Mapping[str, str], today: date) -> Domain | None:
-    """Return the domain of a key that a table's parameters describe, or None if they do not project the key."""
+    """Return the domain that a table's parameters define for a key, or None if they define none."""
     prefix = f"projection.{key.name}."
     match parameters.get(f"{prefix}type"):
         case "integer":

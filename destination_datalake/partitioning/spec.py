@@ -1,4 +1,7 @@
-"""Data classes for partition fields, transforms and sort orders, shared by `config`, `tables` and file writers."""
+"""Data classes for partition fields, transforms and sort orders.
+
+The packages `config` and `tables`, and the writers of data files, share these classes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Literal, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's text for null in the names of folders and in the catalog's partition values."""
+"""Hive's string for null in the names of folders and in the catalog's partition values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The 32-bit Murmur3 hash of the value without its sign bit, modulo `buckets` (Iceberg spec: bucket transform)."""
+    """The transform that returns the value's 32-bit Murmur3 hash, without the hash's sign bit, modulo `buckets`.
+
+    Source: Iceberg spec, bucket transform.
+    """
 
     buckets: int
 
@@ -33,9 +39,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """The first `width` characters of a text, or a number rounded down to a multiple of `width`.
+    """The transform that returns the first `width` characters of a string, or a number rounded down.
 
-    Decimals are rounded by their unscaled values (Iceberg spec: truncate transform).
+    An integer is rounded down to a multiple of `width`. A decimal is rounded down so that its unscaled value is a
+    multiple of `width`. Source: Iceberg spec, truncate transform.
     """
 
     width: int
@@ -49,9 +56,9 @@ TimeUnit = Literal["year", "month", "day", "hour"]
 
 @dataclass(frozen=True, slots=True)
 class Since1970:
-    """The number of whole units since the start of 1970 in UTC, negative for earlier times.
+    """The transform that returns the number of whole units since the start of 1970 in UTC.
 
-    Source: Iceberg spec, the transforms year, month, day and hour.
+    The number is negative for earlier times. Source: Iceberg spec, the transforms year, month, day and hour.
     """
 
     unit: TimeUnit
@@ -62,7 +69,10 @@ class Since1970:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """The transform that always returns null, used for removed partition fields (Iceberg spec: void transform)."""
+    """The transform that always returns null. Replaces the transform of a removed partition field.
+
+    Source: Iceberg spec, void transform.
+    """
 
     def __str__(self) -> str:
         return "void"
@@ -76,9 +86,9 @@ Part = Literal["date", "year", "month", "day", "hour"]
 class CalendarPart:
     """The transform that returns a date, or a part of a date or time, such as the month 10 or the hour 8.
 
-    Only Hive tables use this transform. `zone` is the IANA name of the time zone to which timestamps with a zone are
-    converted first. If the partition key is a string, `digits` is the width to which numbers are padded with zeros. 0
-    means no padding.
+    Only Hive tables use this transform. `zone` is the IANA name of a time zone. If a timestamp has a zone, the
+    transform first converts it to the local time in `zone`. If the partition key is a string, zeros pad the number to
+    `digits` digits. With 0, there is no padding.
     """
 
     part: Part
@@ -92,18 +102,19 @@ class CalendarPart:
 Transform = Identity | Bucket | Truncate | Since1970 | Void | CalendarPart
 
 PartitionValue = None | bool | int | float | Decimal | str | bytes
-"""A transformed value in Iceberg's representation.
+"""A value after a transform, in Iceberg's representation.
 
-Dates are days since 1970, and timestamps are microseconds since 1970 in UTC.
+A date is the number of days since 1970-01-01. A timestamp is the number of microseconds since the start of 1970, in UTC
+if the timestamp has a zone.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A partition field. Its values are those of the column at `source`, after `transform` is applied.
+    """A partition field. Its values are the results of `transform` for the values of the column at `source`.
 
-    `name` is the name of the partition key in the catalog. `source` is a path of names: a column or metadata column,
-    followed by the names that lead to a nested field, if any.
+    `name` is the name of the partition key in the catalog. `source` is a path of names: the name of a column of the
+    stream or of a metadata column, followed by the names that lead to a nested field, if any.
     """
 
     name: str
@@ -112,7 +123,10 @@ class PartitionField:
 
 
 class PartitionPath(Protocol):
-    """Maps the values of a partition to its folder. Implementations are immutable and can be pickled."""
+    """A mapping from the values of a partition to the partition's folder.
+
+    Implementations are immutable, and pickle can serialise them.
+    """
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
         """Return the folder of a partition, relative to `FilePlan.folder`, without leading and trailing slashes."""
@@ -120,10 +134,10 @@ class PartitionPath(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """The partition fields of a table, and the folders of its partitions.
+    """The partition fields of a table, and the rules for the folders of its partitions.
 
-    `max_open` is the maximum number of partitions for which a writer keeps a file open; a writer may keep fewer.
-    `spec_id` is the ID of the Iceberg partition spec, or 0 for Hive tables.
+    `max_open` is the maximum number of partitions for which a writer keeps a file open at the same time. `spec_id` is
+    the ID of the Iceberg partition spec, or 0 for a Hive table.
     """
 
     fields: tuple[PartitionField, ...]
@@ -134,7 +148,7 @@ class Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class SortField:
-    """A field by which rows are sorted: the column at `source`, after `transform` is applied.
+    """A field by which writers sort rows: the results of `transform` for the values of the column at `source`.
 
     `source` has the same form as in `PartitionField`.
     """
@@ -149,7 +163,7 @@ class SortField:
 class SortOrder:
     """The order of the rows in each file.
 
-    `order_id` is the ID of the sort order in Iceberg's metadata, or 0 if the metadata do not contain this order.
+    `order_id` is the ID of the sort order in Iceberg's metadata, or 0 if the metadata does not contain this order.
     """
 
     fields: tuple[SortField, ...]
@@ -157,7 +171,10 @@ class SortOrder:
 
 
 def is_timezone(name: str) -> bool:
-    """Return whether the IANA time zone database contains this zone. Uses the system's or Python's copy."""
+    """Return whether the IANA time zone database contains this zone.
+
+    Reads the copy of the operating system or, if there is none, the copy in a Python package.
+    """
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -171,7 +188,7 @@ _TEXT = re.compile(
 
 
 def parse_transform(text: str) -> Transform:
-    """Return the transform for its name in Iceberg and in the options, such as `bucket[16]`.
+    """Return the transform with this name, such as `bucket[16]`. Iceberg and the options use the same names.
 
     Raises ValueError for an unknown name.
     """

@@ -1,4 +1,4 @@
-"""Path templates for the folders of tables and partitions, and the presets for the layouts of other data lakes."""
+"""Path templates for the folders of tables and partitions, and presets with the folder layouts of other data lakes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ NAMES: Mapping[str, str] = {
     "table": "the name of the table, with `table_prefix`",
     "stream": "a synonym for `table`, which is not allowed with `table_prefix`",
 }
-"""Variables for the folder of a table, with their meanings for the documentation. Together, their values are unique to
-a table."""
+"""Maps each variable for the folder of a table to its meaning, for the documentation.
+
+A template must contain a variable for the database and a variable for the table, so that each table has its own folder.
+"""
 
 TIMES: Mapping[str, str] = {
     "year": "the year, 4 digits",
@@ -25,19 +27,22 @@ TIMES: Mapping[str, str] = {
     "hour": "the hour, 00 to 23",
     "date": "year, month and day: 2019-10-12",
 }
-"""Variables for the folder of a partition, with their meanings for the documentation. The names of the fields in a
-stream's `partition_by` are variables too."""
+"""Maps each variable for the folder of a partition to its meaning, for the documentation.
+
+The names of the fields in a stream's `partition_by` are variables too.
+"""
 
 
 class InvalidTemplate(ValueError):
-    """A path template is invalid. The message completes "path_layout …" and includes a remedy."""
+    """A path template is invalid. The message completes a sentence that begins with "path_layout", and has a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathTemplate:
-    """A path below bucket_prefix with `{variable}` for names and values, such as `{database}/{table}/year={year}`.
+    """A path below `bucket_prefix` with variables for names and values, such as `{database}/{table}/year={year}`.
 
-    `root` is the part for the folder of a table. `partition` is the rest, for the folder of a partition, or is empty.
+    `root` is the part for the folder of a table. `partition` is the rest of the path, which is the part for the folder
+    of a partition, and can be empty.
     """
 
     root: str
@@ -48,7 +53,7 @@ class PathTemplate:
 
     @classmethod
     def parse(cls, text: str) -> PathTemplate:
-        """Parse a path template, as set by the option `path_layout`. Raises InvalidTemplate."""
+        """Parse a path template, which the user sets in the option `path_layout`. Raises InvalidTemplate."""
         folders = text.strip("/").split("/")
         depth = max((n for n, folder in enumerate(folders, 1) if NAMES.keys() & set(variables(folder))), default=0)
         template = cls("/".join(folders[:depth]), "/".join(folders[depth:]))
@@ -60,14 +65,14 @@ class PathTemplate:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables of the partition's folder, in order and without duplicates."""
+        """The variables in `partition`, in order and without duplicates."""
         return tuple(dict.fromkeys(variables(self.partition)))
 
     def key_name(self, variable: str) -> str:
         """Return the name of a variable's partition key in the catalog.
 
-        For a folder `name={variable}`, returns `name`, which engines also read from the path. For other folders,
-        returns the name of the variable.
+        If the template contains a folder `name={variable}`, returns `name` in lower case, because engines read this
+        name from the path too. Otherwise, returns the name of the variable.
         """
         for folder in self.partition.split("/"):
             name, _, value = folder.partition("=")
@@ -82,7 +87,7 @@ _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*=\{[a-z0-9_]+\}")
 
 
 def variables(text: str) -> tuple[str, ...]:
-    """Return the names of the variables in a part of a template, in order and with duplicates."""
+    """Return the names of the variables in a part of a template, in order, including duplicates."""
     return tuple(VARIABLE.findall(text))
 
 
@@ -125,7 +130,7 @@ def _check_root(root: str) -> None:
         raise InvalidTemplate(
             "contains two names in one folder, so two tables could use the same folder. Write {database}/{table}"
         )
-    # No table may be inside another table. In the layouts {database}/{table}, tables are two folders deep.
+    # No table may be inside another table's folder. In layouts with {database}/{table}, tables are two folders deep.
     literal = folders[0].lower()
     for preset in PRESETS.values():
         if literal == preset.root.split("/")[0] in RESERVED_FOLDERS and root != preset.root:
@@ -169,10 +174,10 @@ def _check_partition(partition: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A path layout for compatibility with another data lake.
+    """A folder layout that is compatible with another data lake.
 
     `root` is the template for the folder of a table. `partitions` maps each supported value of the option
-    `partitioning` to the template for the folder of a partition. `default` is the default of `partitioning`.
+    `partitioning` to the template for the folder of a partition. `default` is the default value of `partitioning`.
     """
 
     root: str
@@ -180,7 +185,10 @@ class Preset:
     partitions: Mapping[str, str]
 
     def template(self, partitioning: str) -> PathTemplate:
-        """Return the path template for a value of the option `partitioning`. Raises KeyError for unsupported values."""
+        """Return the path template for a value of the option `partitioning`.
+
+        Raises KeyError if the layout does not support the value.
+        """
         return PathTemplate(self.root, self.partitions[partitioning])
 
 
@@ -225,9 +233,9 @@ HIVE_ROOT = "{database}/{table}"
 RESERVED_FOLDERS = frozenset(
     preset.root.split("/")[0] for preset in PRESETS.values() if not variables(preset.root.split("/")[0])
 )
-"""The first folders of preset layouts, such as `segment-data`.
+"""The names of the first folders in preset layouts, such as `segment-data`.
 
-No database may use them as its folder. Otherwise a table could be inside another table.
+The folder of a database must not have one of these names. Otherwise a table could be inside another table's folder.
 """
 
 
@@ -241,9 +249,10 @@ def table_root(path_layout: str) -> str:
 
 
 def path_template(path_layout: str, partitioning: str) -> PathTemplate | None:
-    """Return the path template for these options, or None for the layout `hive`, whose folders are `key=value`.
+    """Return the path template for the options `path_layout` and `partitioning`.
 
-    Raises InvalidTemplate if the template is invalid, or if the layout does not support the value of `partitioning`.
+    Return None for the layout `hive`, whose folders have the form `key=value`. Raises InvalidTemplate if the template
+    is invalid, or if the layout does not support the value of `partitioning`.
     """
     if path_layout == "hive":
         return None
@@ -259,7 +268,7 @@ def path_template(path_layout: str, partitioning: str) -> PathTemplate | None:
 
 
 def time_parts(template: PathTemplate) -> tuple[Part, ...]:
-    """Return the variables of a template that are dates or parts of dates and times, in order."""
+    """Return those variables in a template's `partition` that are dates or parts of dates and times, in order."""
     return tuple(cast(Part, variable) for variable in template.variables if variable in TIMES)
 
 

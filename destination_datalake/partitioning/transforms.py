@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 
 # --- Transforms -------------------------------------------------------------------------------------------------------
-# Apply the transforms of partition fields to Arrow arrays. Check which transforms a column type supports.
+# Apply the transforms of partition fields to Arrow arrays, and determine the transforms that a column type supports.
 #
-# Results have Iceberg's representation (`PartitionValue`). Source: Iceberg spec, Partition Transforms.
+# The results are values in Iceberg's representation (`PartitionValue`). Source: Iceberg spec, Partition Transforms.
 
 _EXACT = ("identity", "bucket[N]", "truncate[W]")
 
@@ -68,13 +68,13 @@ PERMITTED: Mapping[type[ColumnType], tuple[str, ...]] = {
     Struct: (),
     List: (),
 }
-"""Maps each column type to the names of the transforms that it supports (Iceberg spec: Partition Transforms)."""
+"""Maps each column type to the names of its supported transforms (Iceberg spec: Partition Transforms)."""
 
 
 def permits(transform: Transform, column_type: ColumnType) -> bool:
     """Return whether a column type supports `transform`.
 
-    Dates and timestamps support `CalendarPart`. The hour of a date is 0.
+    Dates and timestamps support every `CalendarPart`. For a date, the part `hour` is 0.
     """
     match transform:
         case Void():
@@ -93,10 +93,11 @@ def permits(transform: Transform, column_type: ColumnType) -> bool:
 
 
 def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
-    """Return the transformed value of each element, and null for null.
+    """Return an array with the result of `transform` for each element. The result for null is null.
 
-    The result has the type bool, int32, int64, float, double, decimal128, string or binary. An array of the type null
-    results in int32 nulls. Raises ValueError if the type does not support the transform.
+    The returned array has the type bool, int32, int64, float, double, decimal128, string or binary. For an array of the
+    type null, the function returns nulls of the type int32. Raises ValueError if the array's type does not support the
+    transform.
     """
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), pa.int32())
@@ -119,9 +120,9 @@ def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
 
 
 def is_one_period(bounds: pa.Array[Any], calendar: CalendarPart) -> bool:
-    """Return whether all times between two bounds have the same transformed value.
+    """Return whether `calendar` has the same result for all times between two bounds.
 
-    May return False for bounds in the same period if the zone's offset from UTC changes between them.
+    If the zone's offset from UTC changes between the bounds, may return False although all results are equal.
     """
     if _is_shifted(bounds, calendar.zone) and not is_offset_constant(_moments(bounds), calendar.zone):
         return False
@@ -131,7 +132,7 @@ def is_one_period(bounds: pa.Array[Any], calendar: CalendarPart) -> bool:
 
 
 def _plain(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the array without extension types, dictionaries, views and 64-bit offsets."""
+    """Return an array with the same values in a plain type: no extension type, dictionary, view or 64-bit offsets."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(array, pa.DictionaryArray):
@@ -149,7 +150,7 @@ def _is_binary(type_: pa.DataType) -> bool:
 
 
 def _is_counted(type_: pa.DataType) -> bool:
-    """Return whether Iceberg represents values of the type as integers."""
+    """Return whether Iceberg represents values of this type as integers."""
     kinds = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp, pa.types.is_time64)
     return any(is_kind(type_) for is_kind in kinds)
 
@@ -192,7 +193,8 @@ def _truncated(array: pa.Array[Any], width: int) -> pa.Array[Any]:
         return start
     if pa.types.is_int32(type_) or pa.types.is_int64(type_):
         values = _numpy(array)
-        # Iceberg's Java formula, in the type of the column: sums and differences wrap around, as in Java.
+        # Iceberg's Java formula. Compute in the type of the column, so that sums and differences wrap around, as in
+        # Java.
         size = values.dtype.type(width)
         return _integers(values - np.fmod(np.fmod(values, size) + size, size), array)
     if pa.types.is_decimal(type_):
@@ -201,14 +203,17 @@ def _truncated(array: pa.Array[Any], width: int) -> pa.Array[Any]:
 
 
 def _limbs(array: pa.Array[Any]) -> NDArray[np.uint64]:
-    """Return the unscaled values of decimals as two 64-bit words each: the lower, and the upper with the sign."""
+    """Return the unscaled value of each decimal as two 64-bit words: the lower word, then the upper, with the sign."""
     values = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     data = np.frombuffer(memoryview(values.buffers()[1] or b""), "<u8")
     return data[2 * values.offset : 2 * (values.offset + len(values))].reshape(-1, 2)
 
 
 def _minimal_bytes(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the unscaled values of decimals as minimal big-endian two's complements (Iceberg spec, Appendix B)."""
+    """Return the unscaled value of each decimal as a two's complement with as few bytes as possible.
+
+    The bytes are in big-endian order (Iceberg spec, Appendix B).
+    """
     data = np.ascontiguousarray(_limbs(array)[:, ::-1]).astype(">u8").view(np.uint8).reshape(-1, 16)
     # A leading byte is redundant if all its bits and the next byte's first bit equal the sign.
     sign = np.where(data[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8)
@@ -221,9 +226,9 @@ def _minimal_bytes(array: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _truncated_decimals(array: pa.Array[Any], width: int) -> pa.Array[Any]:
-    """Return decimals with their unscaled values rounded down to a multiple of `width`.
+    """Return the decimals, each rounded down so that its unscaled value is a multiple of `width`.
 
-    A negative result may have one digit more than the precision of the column.
+    A negative result may have one digit more than the precision of the column allows.
     """
     limbs = _limbs(array)
     remainder = limbs[:, 1].view(np.int64) % width
@@ -255,7 +260,7 @@ def _moments(array: pa.Array[Any]) -> NDArray[np.datetime64]:
 
 
 def _local(array: pa.Array[Any], zone: str) -> NDArray[np.datetime64]:
-    """Return local times in `zone`. Dates and timestamps without a zone are returned unchanged."""
+    """Return the local times in `zone`. Return dates, and timestamps without a zone, unchanged."""
     moments = _moments(array)
     return local_times(moments, zone) if _is_shifted(array, zone) else moments
 
@@ -266,7 +271,7 @@ def _is_shifted(array: pa.Array[Any], zone: str) -> bool:
 
 def _counted(moments: NDArray[np.datetime64], unit: TimeUnit) -> NDArray[np.int64]:
     if moments.dtype == "datetime64[us]":
-        # Compute with integers, because the earliest time is NumPy's NaT.
+        # Compute with integers, because NumPy treats the earliest time as NaT (not a time).
         microseconds = moments.view(np.int64)
         if unit == "hour":
             return microseconds // (3600 * _MICROSECONDS)
@@ -288,7 +293,7 @@ def _first_days(months: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _numpy(array: pa.Array[Any]) -> NDArray[Any]:
-    """Return the numbers of an array as NumPy, with 0 for null. Does not copy an array without nulls."""
+    """Return the numbers of an array as a NumPy array, with 0 for null. Without nulls, return a view, not a copy."""
     values: NDArray[Any] = (array.fill_null(0) if array.null_count else array).to_numpy()
     return values
 
@@ -303,21 +308,21 @@ def _refusal(transform: str, array: pa.Array[Any]) -> ValueError:
     return ValueError(f"{transform} of {array.type} is not defined")
 
 
-# Local times. Arrow's `local_timestamp` is not used, because it does not support daylight saving time after 2037
+# Local times. Arrow's function `local_timestamp` is unsuitable: it ignores daylight saving time after 2037
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400
 _MICROSECONDS = 1_000_000
-# The second day of the year 1, and the last but one day of the year 9999. Python can represent all local times of the
-# days between them.
+# The second day of the year 1, and the second to last day of the year 9999. Python can represent all local times on
+# these days and the days between them.
 _FIRST, _LAST = -719_161, 2_932_895
 
 
 def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.datetime64]:
     """Convert times in UTC to local times in `zone`, both in microseconds.
 
-    For speed, calls Python's zoneinfo once per day instead of once per row. Raises ZoneInfoNotFoundError for an unknown
-    zone.
+    For speed, looks up the zone's offset for each distinct day instead of each row. Raises ZoneInfoNotFoundError for an
+    unknown zone.
     """
     times = moments.view(np.int64)
     days = pa.array((times // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST)).dictionary_encode()
@@ -331,7 +336,7 @@ def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.dateti
 def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
     """Return whether a zone's offset from UTC is constant between two times.
 
-    Always returns False for times that are more than 400 days apart.
+    Returns False for times that are more than 400 days apart, without reading the offsets.
     """
     first, last = (bounds.view(np.int64) // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST).tolist()
     if last - first > 400:
@@ -342,10 +347,10 @@ def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def _change(zone: str, day: int) -> tuple[int, int, int]:
-    """Return how a zone's offset from UTC changes on a UTC day: offset before, time of the change, and offset after.
+    """Return the change of a zone's offset from UTC on a day in UTC: offset before, time of the change, offset after.
 
-    All three are in microseconds. On a day without a change, both offsets are equal. In the IANA database, no zone
-    changes more than once per day.
+    The unit of all three is microseconds. On a day without a change, both offsets are equal. In the IANA time zone
+    database, no zone changes its offset more than once per day.
     """
     rules = ZoneInfo(zone)
     first, last = day * _DAY, (day + 1) * _DAY - 1
@@ -369,7 +374,7 @@ def _offset(rules: ZoneInfo, second: int) -> int:
 
 
 def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the hash of each integer, computed from its eight little-endian bytes."""
+    """Return the hash of each integer's eight bytes in little-endian order."""
     words = np.ascontiguousarray(values, "<i8").view("<u4").reshape(-1, 2)
     hashes = np.zeros(len(words), np.uint32)
     for word in (words[:, 0], words[:, 1]):
@@ -382,7 +387,7 @@ def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def hashes_of_bytes(values: pa.Array[Any]) -> NDArray[np.int32]:
-    """Return the hash of each byte string, and an arbitrary number for null. Hashes each distinct value once."""
+    """Return the hash of each byte string, and an arbitrary number for null. Computes each distinct hash only once."""
     distinct = values.dictionary_encode()
     texts = cast("list[bytes]", distinct.dictionary.to_pylist())
     hashes = np.array([mmh3.hash(text) for text in texts] or [0], np.int32)
@@ -394,7 +399,7 @@ def _rotated(values: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
 
 
 # --- Grouping ---------------------------------------------------------------------------------------------------------
-# Group the rows of an Arrow table by partition, with vectorized operations.
+# Group the rows of an Arrow table by partition, with vectorised operations.
 
 
 def by_partition(
@@ -402,10 +407,13 @@ def by_partition(
 ) -> Iterator[tuple[tuple[PartitionValue, ...], pa.Table]]:
     """Yield the partition values and the rows of each partition of `table`.
 
-    Values are in the order of `fields`, rows in the order of `table`, and partitions in the order of their first rows.
-    A missing source column counts as null. Contiguous rows are not copied. Raises ValueError, like `transformed`.
+    Values are in the order of `fields`. Rows keep the order that they have in `table`. Partitions are in the order of
+    their first rows. If `table` lacks the source column of a field, the field's value is null. If the rows of every
+    partition are contiguous in `table`, the results are slices without a copy. Raises ValueError in the same cases as
+    `transformed`.
 
-    0.0 and -0.0 are different partitions, as in Iceberg. Distinguish them by `repr`, because they are equal in Python.
+    0.0 and -0.0 are different partitions, as in Iceberg. The caller must distinguish them by `repr`, because they are
+    equal in Python.
     """
     if table.num_rows == 0:
         return
@@ -432,7 +440,8 @@ def by_partition(
 def source_values(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
     """Return the values of the column or nested field at a path of names.
 
-    A value is null if a struct on the path is null. All values are null if a name on the path is missing.
+    If a struct on the path is null in a row, the row's value is null. If the table has no field at the path, all values
+    are null.
     """
     if path[0] not in table.column_names:
         return pa.nulls(table.num_rows)
@@ -446,9 +455,9 @@ def source_values(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
 
 
 def _is_constant(source: pa.Array[Any], transform: Transform) -> bool:
-    """Return whether a cheap check shows that all rows have the same transformed value.
+    """Return whether a cheap check proves that `transform` has the same result for all rows.
 
-    False does not mean that the values differ.
+    If it returns False, the results may still be equal.
     """
     if isinstance(transform, Void) or source.null_count == len(source):
         return True
@@ -473,9 +482,9 @@ def _is_equal(pair: pa.Array[Any]) -> bool:
 
 
 def _codes(columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
-    """Return a number for each row that identifies its combination of values in `columns`.
+    """Return a number for each row, which identifies the row's combination of values in `columns`.
 
-    Combinations are numbered from 0, in the order of their first rows.
+    The first row's combination has the number 0. Each new combination gets the next number.
     """
     codes: NDArray[np.int64] | None = None
     for column in columns:
