@@ -29,11 +29,12 @@ _EMPTY = re.compile(rb'"(?: |\\[trn])*"')
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """A change to a value, as listed in `_airbyte_meta.changes`: the field, the change, and its reason.
+    """A change to a value, as listed in the column `_airbyte_meta.changes`: the field, the change, and its reason.
 
-    `field` is the path of source keys, joined by `.`. `original` is the JSON text of the received value, or None if the
-    source reported the change. It is never logged, and is ignored when changes are compared. `is_equivalent` states
-    whether the stored value has the same meaning.
+    `field` is the path of keys that leads to the value in the record, joined by `.`. `original` is the JSON text of the
+    received value, or None if the source reported the change. The connector never logs `original`. `is_equivalent`
+    states whether the stored value has the same meaning as the original. Comparisons of changes ignore `original` and
+    `is_equivalent`.
     """
 
     field: str | None
@@ -44,7 +45,10 @@ class ValueChange:
 
     @property
     def loses_value(self) -> bool:
-        """Whether the change needs a reject. If a blank string became null, it needs none."""
+        """Whether the change loses information, so that the connector must keep the original value as a reject.
+
+        False if the stored value has the same meaning, or if null replaced a string of blanks.
+        """
         had_no_value = self.change == NULLED and self.original is not None and _EMPTY.fullmatch(self.original)
         return not (had_no_value or self.is_equivalent)
 
@@ -56,7 +60,8 @@ CHANGES_TYPE = arrow_type(List(CHANGE))
 def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]]) -> pa.Array[Any] | None:
     """Return an array of CHANGES_TYPE with a list of changes for each of `rows` rows, or None if there are no changes.
 
-    `by_row` contains the row numbers and changes of the rows that have changes, in ascending order.
+    `by_row` contains row numbers with the changes of the row, in ascending order of the numbers. Rows that are not in
+    `by_row` have no changes.
     """
     entries: list[ValueChange] = []
     offsets = np.zeros(rows + 1, np.int32)
@@ -74,7 +79,7 @@ def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]])
 
 
 def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
-    """Return an array of CHANGES_TYPE, built from the offsets of its lists and from all of its entries."""
+    """Return an array of CHANGES_TYPE, given the offsets of its lists and the entries of all lists."""
     return pa.ListArray.from_arrays(offsets, entries, type=CHANGES_TYPE)
 
 
@@ -82,9 +87,9 @@ def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
 
 
 class RejectedLine(NamedTuple):
-    """A line whose record was rejected, so that it does not become a row.
+    """A line that does not become a row, because the connector rejects its record.
 
-    `reason` is a code. `message` is for the user, and never quotes the line.
+    `reason` is a code, such as `DESTINATION_RECORD_UNREADABLE`. `message` is for the user, and never quotes the line.
     """
 
     line: bytes
@@ -93,15 +98,17 @@ class RejectedLine(NamedTuple):
 
 
 LineNumbers = np.ndarray[Any, np.dtype[np.int64]]
-"""The line numbers of rows, in ascending order."""
+"""Line numbers, or positions in a block, in ascending order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines of a block. An index returns a line as received, without its newline.
+    """Some of the lines of a block, where a block is a piece of text with whole lines.
 
-    `starts` and `ends` are the positions of each line's first byte and of its newline in the block. `numbers` are the
-    numbers of the lines among all decoded lines, starting at 0.
+    `lines[index]` returns a line as received, without its newline.
+
+    `starts` contains the position of each line's first byte in the block, and `ends` contains the position of its
+    newline. `numbers` contains the number of each line among all lines that the decoder has read, starting at 0.
     """
 
     block: bytes | memoryview
@@ -116,7 +123,7 @@ class Lines:
         return bytes(self.block[self.starts[index] : self.ends[index]])
 
     def select(self, indexes: slice | LineNumbers) -> Lines:
-        """Return the lines at these indexes."""
+        """Return a copy with only the lines at these indexes."""
         return Lines(self.block, self.starts[indexes], self.ends[indexes], self.numbers[indexes])
 
 
@@ -128,13 +135,13 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Decoded records. All arrays have one entry per row.
+    """Decoded records. Each array has one entry per row.
 
-    - `extracted_at`: the times of extraction, as timestamp[us, UTC].
-    - `columns`: the values of each column, in the widest types (64-bit integers, doubles). Files may use narrower
+    - `extracted_at`: the times at which the source extracted the records, as timestamp[us, UTC].
+    - `columns`: the values of each column, in the widest types (64-bit integers, doubles). Data files may use narrower
       types.
-    - `changes`: the changes by the source and the connector, as CHANGES_TYPE, or None if there are none.
-    - `changed`: the changes by the connector, by row. Only rows with changes are included, in order.
+    - `changes`: the changes that the source and the connector made to values, as CHANGES_TYPE. None if there are none.
+    - `changed`: maps the number of each row with changes by the connector to these changes, in order.
     - `rejected`: the lines that did not become rows.
     - `lines`: the line of each row.
     """
@@ -152,7 +159,7 @@ class Decoded:
         return len(self.extracted_at)
 
     def filtered(self, kept: Mask) -> Decoded:
-        """Return a copy with only the rows for which `kept` is true. All rejected lines are kept."""
+        """Return a copy with only the rows for which `kept` is True, and with all rejected lines."""
         mask = pa.array(kept)
         numbers = np.cumsum(kept) - 1
         changes: Any = None if self.changes is None else self.changes.filter(mask)

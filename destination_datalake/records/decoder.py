@@ -1,8 +1,9 @@
-"""Decode blocks of RECORD lines to Arrow columns.
+"""Decode blocks of RECORD lines to Arrow columns. A block is a piece of text with whole lines.
 
 - The native decoder (`records.native`) converts nearly all values.
 - The slower rules in `records.values` convert the values that the native decoder does not accept.
-- `records.record` decodes the lines that the native decoder rejects, or all lines if it is not available.
+- `records.record` decodes the lines that the native decoder rejects. If the native decoder is not available,
+  `records.record` decodes all lines.
 """
 
 from __future__ import annotations
@@ -33,27 +34,33 @@ from destination_datalake.schema.columns import RecordFields
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 BLOCK_BYTES = 8 * 1024 * 1024
-"""Maximum size of a block in bytes. A single longer line is a block of its own. A block is decoded in one call."""
+"""Maximum size of a block in bytes. A single longer line is a block of its own.
+
+The native decoder decodes a block in one call.
+"""
 
 BLOCK_CELLS = 2_000_000
-"""Maximum number of values in a block with several lines. Absent values count too, because each uses about 20 bytes."""
+"""Maximum number of values in a block with several lines.
+
+Values that a record lacks count too, because each uses about 20 bytes of memory.
+"""
 
 BLOCK_CHANGES = 50_000
-"""The decoder yields the rows decoded so far when they have more than this number of changed values."""
+"""Number of changed values in decoded rows. When it is exceeded, the decoder yields these rows before it continues."""
 
 _SHORTEST_LINE = len(b'{"type":"RECORD","record":{"stream":"","data":{},"emitted_at":0}}')
 _NEWLINE = 10
 
 
 class _Column(NamedTuple):
-    """The Arrow type of a column, and the function that converts values the native decoder does not accept."""
+    """The Arrow type of a column, and the function for values that the native decoder does not accept."""
 
     type: pa.DataType
     coerce: Coercer
 
 
 class BlockDecoder:
-    """Decodes blocks of RECORD lines of one stream to its columns."""
+    """A decoder that converts blocks of one stream's RECORD lines to the columns of the stream's table."""
 
     def __init__(self, columns: Sequence[Field], floats: Floats = Floats.ANY) -> None:
         self._record = RecordFields.for_columns(columns)
@@ -68,10 +75,11 @@ class BlockDecoder:
         return record_coercer(self._record.fields, self._floats)
 
     def decode(self, block: bytes | memoryview) -> Iterator[Decoded]:
-        """Decode a block of whole lines, each ending with a newline. Yield the results in parts.
+        """Decode a block of whole lines, each ending with a newline. Yield the result in parts.
 
-        Together, the parts contain each non-empty line once, either as a row or as a rejected line. The order of lines
-        may change. The numbers of lines also count empty lines, and continue across blocks.
+        Each line that is not empty is in exactly one part, either as a row or as a rejected line. The order of lines
+        may change. Line numbers also count empty lines. The first line of a block has the number after the last line of
+        the previous block.
         """
         view = memoryview(block)
         if self._native is None:
@@ -98,7 +106,10 @@ class BlockDecoder:
             yield self._rows(read, cells, len(read.lines))
 
     def _rows(self, read: NativeBlock, cells: _CoercedCells, end: int) -> Decoded:
-        """Return the rows from `cells.first_row` up to `end`. Values in `cells` replace those of the native decoder."""
+        """Return the rows from `cells.first_row` up to, but not including, row `end`.
+
+        The values in `cells` replace the nulls that the native decoder returned for these values.
+        """
         first, count = cells.first_row, end - cells.first_row
         columns = [
             _with_values(array.slice(first, count), *cells.values[number])
@@ -112,7 +123,10 @@ class BlockDecoder:
         return Decoded(read.extracted_at.slice(first, count), columns, changes, changed, (), lines)
 
     def _decode_one_by_one(self, lines: Lines) -> Iterator[Decoded]:
-        """Decode lines singly. Yield rows and rejected lines after every BLOCK_CHANGES changes, and at the end."""
+        """Decode lines one at a time, without the native decoder.
+
+        Yield the rows and rejected lines when the rows have more than BLOCK_CHANGES changes, and after the last line.
+        """
         rows: list[CoercedRecord] = []
         kept: list[int] = []
         rejected: list[RejectedLine] = []
@@ -149,10 +163,11 @@ class BlockDecoder:
 
 @dataclass
 class _CoercedCells:
-    """Values that the native decoder did not accept, as converted by the rules in `records.values`.
+    """The values that the native decoder did not accept, after conversion by the rules in `records.values`.
 
-    `values` contains row numbers and values for each column. `changes` contains the connector's changes by row, and
-    `reported` contains the source's changes by row. Row numbers are relative to `first_row`.
+    `values` maps the number of each column to row numbers, and to the values for these rows. `changes` maps row numbers
+    to the connector's changes, and `reported` maps row numbers to the source's changes. All row numbers count from
+    `first_row`. `change_count` is the number of the connector's changes in all rows.
     """
 
     first_row: int
@@ -162,9 +177,10 @@ class _CoercedCells:
     change_count: int = 0
 
     def add(self, row: int, number: int, text: bytes, columns: Sequence[_Column]) -> None:
-        """Convert the JSON text of a value, and add the result.
+        """Convert the JSON text of the value in a row and a column, and add the result.
 
-        Call this in the order of rows and, within a row, of columns. Column -1 is the record's `meta`.
+        Call this method in the order of rows and, for each row, in the order of columns. Column number -1 stands for
+        the record's `meta`.
         """
         row -= self.first_row
         if number < 0:
@@ -188,14 +204,15 @@ def _with_values(array: Any, rows: Sequence[int], values: Sequence[Value]) -> An
 def _merged_changes(
     read: Any, reported: Mapping[int, Sequence[ValueChange]], changed: Mapping[int, Sequence[ValueChange]]
 ) -> pa.Array[Any] | None:
-    """Return the list of changes of each row, or None if no row has changes. The source's changes come first.
+    """Return an array with the list of changes of each row, or None if no row has changes.
 
-    The source's changes are in `read` if the native decoder could read them, and in `reported` for all other rows.
-    `changed` contains the connector's changes.
+    In each list, the source's changes come first. `read` contains the source's changes for the rows in which the native
+    decoder could read them. `reported` contains the source's changes for all other rows. `changed` contains the
+    connector's changes.
     """
     entries = read.flatten()
     if not entries.null_count and not reported and not changed:
-        # Without the mask of nulls, null lists become empty lists, because their offsets are equal.
+        # Omit the array's null mask, so that null lists become empty lists: the start and end of a null list are equal.
         return changes_array(read.offsets, read.values) if len(entries) else None
     by_row: dict[int, list[ValueChange]] = {row: [*changes] for row, changes in reported.items()}
     for row, row_entries in enumerate(read.to_pylist() if len(entries) else ()):
@@ -210,9 +227,9 @@ def _merged_changes(
 
 
 def _all_lines(block: memoryview, first_number: int) -> tuple[Lines, int]:
-    """Return the non-empty lines of a block, and the number of all its lines.
+    """Return the lines of a block that are not empty, and the count of all lines of the block.
 
-    `first_number` is the number of the first line.
+    `first_number` is the line number of the block's first line.
     """
     starts, ends = line_bounds(np.frombuffer(block, np.uint8))
     lines = Lines(block, starts, ends, np.arange(first_number, first_number + len(ends)))
@@ -225,9 +242,9 @@ def _all_lines(block: memoryview, first_number: int) -> tuple[Lines, int]:
 def blocks(
     content: mmap.mmap | bytes | bytearray, columns: Sequence[Field], cells: int = BLOCK_CELLS
 ) -> Iterator[memoryview]:
-    """Split the lines of a segment into blocks of whole lines, without copying.
+    """Split record lines into blocks of whole lines, without copying bytes.
 
-    A block has at most BLOCK_BYTES bytes and at most `cells` values, unless it is a single line.
+    A block has at most BLOCK_BYTES bytes and at most `cells` values in the columns, unless it is a single line.
     """
     max_lines = max(1, cells // max(1, _leaves(columns)))
     text = memoryview(content).toreadonly()
@@ -267,14 +284,14 @@ def _leaves_in(type_: ColumnType) -> int:
 def _flatten(arrays: Sequence[Any], record: RecordFields) -> list[Any]:
     """Return the arrays of the columns, given the arrays of the record's fields.
 
-    Flattened objects (`nested: flatten`) are decoded as structs. Their fields become columns here. If an object is
-    null, all of its fields are null.
+    The decoder reads flattened objects (`nested: flatten`) as structs. This function converts the fields of these
+    structs to columns. If an object is null in a row, all of its fields are null.
     """
     # Do not use a nested recursive function: its reference cycle would keep the arrays until garbage collection.
     fields_of: dict[tuple[int, ...], list[Any]] = {(): [*arrays]}
     for position in record.positions:
         for depth in range(1, len(position)):
             if (parent := position[:depth]) not in fields_of:
-                # `flatten` applies the struct's nulls to its fields.
+                # The method `flatten` applies the struct's nulls to the struct's fields.
                 fields_of[parent] = fields_of[parent[:-1]][parent[-1]].flatten()
     return [fields_of[position[:-1]][position[-1]] for position in record.positions]

@@ -1,7 +1,8 @@
 """Call the native decoder of RECORD lines (`native/decoder.c`), which is compiled during installation.
 
-The native decoder converts lines to Arrow arrays. It accepts a value only if its result equals that of the slower rules
-in `records.values`, which define the correct result. The caller applies these rules to all other values and lines.
+The native decoder converts lines to Arrow arrays. The slower rules in `records.values` define the correct result for
+every value. The native decoder accepts a value only if it returns the same result as these rules. The caller applies
+the rules to all other values and lines.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ from destination_datalake.schema.types import (
 _META = Struct((Field("changes", "changes", List(CHANGE)),))
 _EXTRACTED_AT = pa.timestamp("us", "UTC")
 _NUMBERS = 10
-"""The number of arrays before the columns in the decoder's result. They contain positions and line numbers."""
+"""Number of arrays with positions and line numbers in the decoder's result, between extraction times and columns."""
 
 _LOWEST_POWER, _HIGHEST_POWER = -342, 308
 _LOWEST_EXACT = -27
 
 
 class Cell(NamedTuple):
-    """A value that the native decoder did not accept. Its JSON text is `block[start:end]`.
+    """A value that the native decoder did not accept. The value's JSON text is `block[start:end]`.
 
-    Column -1 is the record's `meta`.
+    Column number -1 stands for the record's `meta`.
     """
 
     row: int
@@ -60,13 +61,14 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NativeBlock:
-    """A block as decoded by the native decoder.
+    """The native decoder's result for a block, which is a piece of text with whole lines.
 
     - `line_count`: the number of lines, including empty lines.
-    - `lines`: the lines that became rows. The arrays below have one entry for each of them.
-    - `extracted_at`: the times of extraction, as timestamp[us, UTC].
-    - `source_changes`: the changes that the source reported, as CHANGES_TYPE.
-    - `columns`: the values, which are null where the decoder did not accept a value.
+    - `lines`: the lines that became rows.
+    - `extracted_at`: the time at which the source extracted the record of each row, as timestamp[us, UTC].
+    - `source_changes`: the changes that the source reported for each row, as CHANGES_TYPE.
+    - `columns`: an array for each column, with one value per row. If the decoder did not accept a value, the array
+      contains null.
     - `cells`: the values that the decoder did not accept, ordered by row, then by column.
     - `refused`: the lines that the decoder rejected.
     """
@@ -81,7 +83,7 @@ class NativeBlock:
 
 
 class NativeDecoder:
-    """Decodes blocks of RECORD lines of one stream with the native library."""
+    """A decoder that converts blocks of one stream's RECORD lines with the native library."""
 
     def __init__(self, columns: Sequence[Field]) -> None:
         keys = bytearray()
@@ -91,14 +93,15 @@ class NativeDecoder:
         self._nodes = (_Node * len(nodes))(*nodes)
         self._keys = bytes(keys)
         self._is_whole = has_whole_record(columns)
-        # The decoder returns only nulls for a column whose type it does not support.
+        # If the decoder does not support a column's type, it returns only nulls for the column.
         self._types = [arrow_type(_META), *(arrow_type(widest(column.type)) for column in columns)]
         self._is_known = [True, *(_is_known(column.type) for column in columns)]
 
     def decode(self, block: bytes | memoryview, first_number: int = 0) -> NativeBlock:
         """Decode a block of whole lines, each ending with a newline. `first_number` is the number of the first line.
 
-        Empty lines count in line numbers, but are neither in `lines` nor in `refused`.
+        Line numbers also count empty lines. But empty lines are neither in `lines` nor in `refused` of the result.
+        Raises MemoryError if memory is exhausted.
         """
         arrays = (_ArrowArray * (1 + _NUMBERS + len(self._types)))()
         octets = np.frombuffer(block, np.uint8)
@@ -141,7 +144,7 @@ def _nulls(count: int, type_: pa.DataType) -> Any:
 
 
 def is_available() -> bool:
-    """Return whether the native library can be loaded. Otherwise the slower rules convert all values."""
+    """Return whether Python can load the native library. Otherwise, the slower rules must convert all values."""
     return _library() is not None
 
 
@@ -208,7 +211,7 @@ class _ArrowArray(ctypes.Structure):
 
 
 def _nodes(field: Field, keys: bytearray) -> list[_Node]:
-    """Return the nodes that describe a column and its nested fields to the decoder. Append their keys to `keys`."""
+    """Return the nodes by which the decoder knows a column and its nested fields. Append the fields' keys to `keys`."""
     start = len(keys)
     # A key with a lone surrogate never matches, because the decoder rejects lines that contain such keys.
     keys += field.source.encode("utf-8", "surrogatepass")
@@ -230,13 +233,13 @@ def _children(type_: ColumnType) -> Sequence[Field]:
 def _is_known(type_: ColumnType) -> bool:
     """Return whether the native decoder supports a type and all types nested in it.
 
-    If not, the decoder returns every value of the column as a cell.
+    If the decoder does not support a column's type, it returns every value of the column as a cell.
     """
     return type(type_) in _KINDS and all(_is_known(child.type) for child in _children(type_))
 
 
 def _kind(type_: ColumnType) -> tuple[int, int, int]:
-    """Return the decoder's code for a type, and the precision and scale of a decimal, or 0 and 0."""
+    """Return the decoder's code for a type, a precision and a scale. For other types than decimals, both are 0."""
     match type_:
         case Decimal(precision, scale):
             return _DECIMAL, precision, scale
@@ -266,14 +269,14 @@ _KINDS = {
 def _powers_of_five() -> bytes:
     """Return the highest 128 bits of powers of five, from which the native decoder computes doubles.
 
-    Each power is two 64-bit words, the higher one first. They equal the table in the library fast_float: positive
-    powers are truncated, and reciprocals are rounded up.
+    Each power consists of two 64-bit words, the higher word first. The words equal those in the table of the library
+    fast_float: this table truncates powers with positive exponents, and rounds powers with negative exponents up.
     """
     words: list[int] = []
     for exponent in range(_LOWEST_POWER, _HIGHEST_POWER + 1):
         power = 5 ** abs(exponent)
         if exponent < 0:
-            # Reciprocals of small powers are cut to 128 bits before they are rounded up, others afterwards.
+            # As in fast_float, cut reciprocals of small powers to 128 bits before rounding up, and others afterwards.
             bits = (power - 1).bit_length()
             power = (1 << (bits + 127 if exponent >= _LOWEST_EXACT else 2 * bits + 128)) // power + 1
         shift = power.bit_length() - 128

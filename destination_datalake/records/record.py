@@ -1,6 +1,6 @@
-"""Decode single RECORD lines, including lines that msgspec rejects.
+"""Decode single RECORD lines, including lines that the library msgspec rejects.
 
-The native decoder is faster, but rejects irregular lines. They are decoded here.
+The native decoder (`records.native`) is faster, but rejects irregular lines. This module decodes these lines.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ EARLIEST_EMITTED = -62_135_596_800_000
 """0001-01-01T00:00:00Z in milliseconds since 1970."""
 
 SECONDS_BELOW = 100_000_000_000
-"""An `emitted_at` with a smaller absolute value is in seconds, as PyAirbyte sends it. Others are in milliseconds.
+"""The limit between seconds and milliseconds in `emitted_at`.
 
-As milliseconds, the limit is a time in March 1973. As seconds, it is a time in the year 5138.
+If the absolute value of `emitted_at` is smaller, its unit is seconds, as in the records of PyAirbyte. Otherwise, its
+unit is milliseconds. In milliseconds, the limit is a time in March 1973. In seconds, the limit is a time in the year
+5138.
 """
 
 _USUAL_DIGITS = 13  # milliseconds from 2001 to 2286
 
 
 class RejectedRecord(Exception):
-    """Raised for a line without a usable record. `reason` is a code. The message never quotes the line."""
+    """A line contains no usable record. `reason` is a code. The message never quotes the line."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -54,13 +56,13 @@ Record = TypeVar("Record")
 
 
 class RecordLine(msgspec.Struct, Generic[Record], gc=False):
-    """A RECORD line, of which only the member `record` is decoded."""
+    """A RECORD line. Decoding skips all members except `record`."""
 
     record: Record
 
 
 class RawRecord(msgspec.Struct, Generic[Data], gc=False):
-    """A record whose `data` has the type `Data`. `emitted_at` and `meta` stay JSON texts."""
+    """A record whose `data` has the type `Data`. `emitted_at` and `meta` contain undecoded JSON text."""
 
     data: Data
     emitted_at: Raw = Raw(NULL)
@@ -71,10 +73,10 @@ class RawRecord(msgspec.Struct, Generic[Data], gc=False):
 
 
 def emitted_at(raw: bytes) -> int:
-    """Return a record's `emitted_at` in milliseconds since 1970. `raw` is its JSON text.
+    """Return a record's `emitted_at` in milliseconds since 1970. `raw` is the JSON text of `emitted_at`.
 
-    A number between -SECONDS_BELOW and SECONDS_BELOW is read as seconds. Raises RejectedRecord if the text is not a
-    number, or if the time is outside the years 1 to 9999.
+    If the number is between -SECONDS_BELOW and SECONDS_BELOW, its unit is seconds. Raises RejectedRecord if `raw` is
+    not a number, or if the time is outside the years 1 to 9999.
     """
     if len(raw) == _USUAL_DIGITS and raw.isdigit():
         return int(raw)
@@ -91,7 +93,7 @@ def emitted_at(raw: bytes) -> int:
 
 
 def source_changes(raw: bytes) -> list[ValueChange]:
-    """Return the changes that the source reports in `meta.changes`, without invalid entries.
+    """Return the changes to values that the source reports in `meta.changes`. Skip invalid entries.
 
     `raw` is the JSON text of the record's `meta`.
     """
@@ -109,10 +111,11 @@ _meta = bounded(rules_for(Struct((Field("changes", "changes", List(CHANGE)),)), 
 
 
 class CoercedRecord(NamedTuple):
-    """A record, converted to the types of its table's columns.
+    """A record after conversion to the types of the table's columns.
 
-    `emitted_at` is in milliseconds since 1970-01-01 UTC. `values` contains one value per column, in order. In
-    `changes`, the source reported the first `reported` entries, and the connector made the others.
+    `emitted_at` is the number of milliseconds since 1970-01-01T00:00 UTC. `values` contains one value per column, in
+    order. `changes` contains the changes to values: first the `reported` changes that the source reported, then the
+    changes that the connector made.
     """
 
     emitted_at: int
@@ -124,8 +127,8 @@ class CoercedRecord(NamedTuple):
 def record_coercer(columns: Sequence[Field], floats: Floats = Floats.ANY) -> Callable[[bytes], CoercedRecord]:
     """Return a function that decodes one RECORD line to values for these columns.
 
-    Keys without a column are ignored, and columns without a key are null. The function raises RejectedRecord if the
-    line has no data object or no valid `emitted_at`.
+    The function ignores keys without a column, and returns null for columns without a key. It raises RejectedRecord if
+    the line contains no data object or no valid `emitted_at`.
     """
     by_source = [(column.source, rules_for(column.type, floats).coercer(column.source)) for column in columns]
     is_whole = has_whole_record(columns)
@@ -147,9 +150,9 @@ _LINE = msgspec.json.Decoder(RecordLine[_Members])
 
 
 def _record(line: bytes) -> _Members:
-    """Return the record of a line, ignoring a byte order mark. Its `data` maps keys to JSON texts.
+    """Return the record of a line, whose `data` maps keys to JSON text. Skip a byte order mark at the line's start.
 
-    Raises RejectedRecord.
+    Raises RejectedRecord if the line contains no record, or if the record is nested too deeply.
     """
     line = line.removeprefix(BOM_UTF8)
     try:
@@ -163,9 +166,10 @@ def _record(line: bytes) -> _Members:
 def _record_with_surrogates(line: bytes) -> _Members | None:
     """Return the record of a line that msgspec rejects only because of lone surrogates, or None for other lines.
 
-    Surrogates (U+D800 to U+DFFF) are escaped as `\\ud…`. With `e` instead of `d`, they become private-use characters,
-    which msgspec accepts. If the line contains no other private-use characters, each `d` can be restored after
-    decoding.
+    JSON contains surrogates (U+D800 to U+DFFF) as escapes of the form `\\ud…`. With `e` instead of `d`, these escapes
+    denote private-use characters, which msgspec accepts. This function replaces each `d` by `e`, decodes the line, and
+    restores each `d`. If the line already contains private-use characters, this is impossible, and the function returns
+    None.
     """
     if any(private in line for private in (b"\\ue", b"\\uE")):
         return None
@@ -188,7 +192,7 @@ def _as_received(text: Raw) -> Raw:
 
 
 def _data_text(line: bytes) -> bytes:
-    """Return the JSON text of a record's `data`, exactly as received."""
+    """Return the JSON text of a record's `data`, exactly as received, or `null` if the line contains no `data`."""
     envelope = members_or_none(line.removeprefix(BOM_UTF8)) or {}
     return (members_or_none(envelope.get("record", NULL)) or {}).get("data", NULL)
 
@@ -197,7 +201,10 @@ _PRIVATE = re.compile("[\ue000-\uefff]")
 
 
 def _irregular_record(line: bytes) -> _Members:
-    """Return the record of a line that msgspec rejects, using the lenient scanner. Raises RejectedRecord."""
+    """Return the record of a line that msgspec rejects, read by the lenient scanner in `protocol.json_text`.
+
+    Raises RejectedRecord if the scanner finds no record with a data object.
+    """
     envelope = members_or_none(line)
     record = members_or_none(envelope.get("record", NULL)) if envelope is not None else None
     if record is None:

@@ -1,7 +1,8 @@
-"""Find RECORD lines by the value that a column would get from them.
+"""Find RECORD lines by the value that a column would get from the line.
 
-A line matches if one of the columns would get one of the wanted values. Lines that would be rejected are searched too.
-If a line is not JSON, all of its strings and numbers are compared, because a false match is better than a missed line.
+A line matches if one of the searched columns would get one of the wanted values from the line. The search includes
+lines that a sync would reject. If a line is not JSON, the search compares all strings and numbers in the line, because
+a false match is better than a missed line.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.types import Field
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?')
-"""Matches a string or number in a text that is not JSON."""
+"""Matches a string or number in a line that is not JSON."""
 
 
 class ValueSet(Protocol):
-    """The wanted values of a column."""
+    """A set of the values for which a search looks in a column."""
 
     def contains(self, values: Any, /) -> NDArray[np.bool_]:
-        """Return a mask that is true for each of `values` that is in the set.
+        """Return a boolean for each of `values`: whether the value is in the set.
 
-        `values` is an Arrow array of the column's widest type, without nulls.
+        `values` is an Arrow array without nulls. Its type is the widest type of the column (64-bit integers, doubles).
         """
 
 
 def matches_of(values: Any, wanted: ValueSet) -> NDArray[np.bool_]:
-    """Return a mask that is true for each value in the set `wanted`, and false for nulls."""
+    """Return a boolean for each of `values`: whether the value is in the set `wanted`. Return False for null."""
     if not values.null_count:
         return wanted.contains(values)
     mask = values.is_valid().to_numpy(zero_copy_only=False)
@@ -46,20 +47,20 @@ def matches_of(values: Any, wanted: ValueSet) -> NDArray[np.bool_]:
 
 
 class RecordSearch:
-    """Finds RECORD lines with a wanted value in one of the columns.
+    """A search for RECORD lines with a wanted value in one of the columns.
 
-    `Field.path` of a column is the path of its value in the record's data.
+    The search finds the value of a column at the column's `path` in the record's data.
     """
 
     def __init__(self, columns: Sequence[Field], wanted: ValueSet) -> None:
-        # Use a decoder per column, because one decoder cannot read two columns with the same source.
+        # Use one decoder per column, because a decoder cannot read two columns with the same source.
         self._searches = [_ColumnSearch(column, wanted) for column in columns]
         self._columns = columns
 
     def match_lines(self, lines: bytes | bytearray) -> NDArray[np.bool_]:
-        """Return a mask that is true for each matching line.
+        """Return a boolean for each line: whether the line matches.
 
-        `lines` contains whole lines, each ending with a newline. Blank lines are not allowed.
+        `lines` contains whole lines, each ending with a newline. No line may be empty.
         """
         masks = [np.zeros(0, np.bool_)]
         for block in blocks(lines, self._columns):
@@ -69,7 +70,7 @@ class RecordSearch:
 
 
 class _ColumnSearch:
-    """Finds RECORD lines with a wanted value in one column."""
+    """A search for RECORD lines with a wanted value in one column."""
 
     def __init__(self, column: Field, wanted: ValueSet) -> None:
         self._column = column
@@ -98,7 +99,7 @@ class _ColumnSearch:
         return bool(matches_of(array, self._wanted).any())
 
     def _values(self, line: bytes) -> Iterator[Any]:
-        """Yield the values that the column could get from a line that would be rejected."""
+        """Yield the values that the column could get from a line that the decoder has rejected."""
         data = _data_of(line.removeprefix(BOM_UTF8))
         if data is None:
             yield from map(self._value, _tokens(line))

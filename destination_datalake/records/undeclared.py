@@ -1,7 +1,9 @@
-"""Find fields in records that the stream's schema does not declare. They are not written, but reported in a warning.
+"""Find fields in records that the stream's schema does not declare.
 
-Only the first records of a unit (the part of a batch that one task encodes) are searched. `additionalProperties` has no
-effect. Values that are stored as JSON text are not searched, because they are stored as a whole.
+The connector does not write such fields, but logs a warning about them. This module searches only the first records of
+a unit, which is the part of a batch that one task encodes. The keyword `additionalProperties` in the schema has no
+effect. The module does not search values that the table stores as JSON text, because the table stores these values
+whole.
 """
 
 from __future__ import annotations
@@ -23,42 +25,52 @@ from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 SAMPLE_LINES = 100
 SAMPLE_BYTES = 1024 * 1024
-"""Maximum number of lines, and of bytes, that are searched at the start of a unit."""
+"""Maximum number of bytes to search at the start of a unit. SAMPLE_LINES is the maximum number of lines."""
 
 SAMPLE_ELEMENTS = 10
-"""Maximum number of elements of a list that are searched."""
+"""Maximum number of elements to search in a list."""
 
 MANY_NAMES = 20
-"""Maximum number of different undeclared names in the objects at a path. Objects with more names are treated as maps,
-whose keys are data. Their keys are reported as `*`."""
+"""Maximum number of different undeclared names in the objects at a path.
+
+If there are more names, the objects count as maps, whose keys are data. The warning then contains `*` instead of the
+keys.
+"""
 
 MANY_OBJECTS = 4
-"""Minimum number of objects at a path before they count as maps if no name is in more than half of them."""
+"""Minimum number of objects at a path for a second rule about maps.
+
+If there are at least so many objects, and no undeclared name is in more than half of them, the objects count as maps.
+"""
 
 NAMES_LISTED = 20
 _METADATA = {column.name for column in METADATA_COLUMNS}
 _MAX_NAME_LENGTH = 100
 
-# Matches keys that are data: e-mail addresses, numbers, dates, and IDs of hexadecimal digits.
+# Matches keys that are data instead of names: e-mail addresses, numbers, dates, and IDs of hexadecimal digits.
 _DATA = re.compile(r".*@.*|[-+\d\s.,:/TZ()]*\d[-+\d\s.,:/TZ()]*|(?=.*\d)[0-9a-fA-F-]{16,}", re.DOTALL)
 
 
 @dataclass(slots=True)
 class _Objects:
-    """The sampled objects at a path: how many there are, and how many of them have each undeclared name."""
+    """The objects in the sample at one path.
+
+    `sampled` is the number of objects. `names` maps each undeclared name to the number of objects that contain it.
+    """
 
     sampled: int = 0
     names: Counter[str] = field(default_factory=Counter)
 
     def add(self, name: str) -> None:
-        """Count an undeclared name in one object."""
+        """Count an undeclared name in one object. Do nothing if the objects already have more than MANY_NAMES names."""
         if len(self.names) <= MANY_NAMES:
             self.names[name] += 1
 
     def are_maps(self, path: str) -> bool:
         """Return whether the objects at this path count as maps, whose keys are data.
 
-        The path of the records themselves is empty. They only count as maps if they have more than MANY_NAMES names.
+        The path of the records themselves is empty. Records count as maps only if they have more than MANY_NAMES
+        undeclared names.
         """
         if len(self.names) > MANY_NAMES:
             return True
@@ -71,9 +83,9 @@ ObjectsByPath = dict[str, _Objects]
 def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tuple[str, ...]:
     """Return the sorted paths of undeclared fields in the first records of a block.
 
-    A field is undeclared if it is neither a column nor a property of a declared object. Paths join keys by `.`; `[]`
-    stands for a list, and `*` for a key that is data. Skips lines that msgspec rejects, and metadata columns, which
-    other destinations write.
+    A field is undeclared if it is neither a column nor a property of a declared object. In paths, `.` joins keys, `[]`
+    stands for a list, and `*` stands for a key that is data. Skips lines that the library msgspec rejects. Also skips
+    fields with the names of metadata columns, because records from tables of other destinations contain such fields.
     """
     if has_whole_record(columns):
         return ()
@@ -87,7 +99,7 @@ def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tu
 
 
 def undeclared_warning(stream: object, paths: Iterable[str]) -> str:
-    """Return the warning about a stream's undeclared fields. It lists at most NAMES_LISTED of them."""
+    """Return the warning about a stream's undeclared fields. The warning lists at most NAMES_LISTED fields."""
     names = sorted(map(quoted, set(paths)))
     hidden = len(names) - NAMES_LISTED
     listed = ", ".join(names[:NAMES_LISTED]) + (f" and {hidden:,} more" if hidden > 0 else "")
@@ -107,7 +119,7 @@ def _first_lines(block: bytes | memoryview) -> Iterator[bytes]:
 
 
 def _decode(decoder: Any, text: bytes | Raw) -> Any:
-    """Return the decoded text, or None if msgspec rejects it."""
+    """Return the decoded value of a JSON text, or None if msgspec rejects the text."""
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -115,7 +127,7 @@ def _decode(decoder: Any, text: bytes | Raw) -> Any:
 
 
 def _collect(text: Raw, type_: ColumnType, path: str, objects: ObjectsByPath) -> None:
-    """Count the undeclared names in the JSON text of a value of this type, by path, in `objects`."""
+    """Find the undeclared names in the JSON text of a value at `path` with this type, and count them in `objects`."""
     match type_:
         case Struct(fields):
             declared: Mapping[str, ColumnType] = {field.source: field.type for field in fields}

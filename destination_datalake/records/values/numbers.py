@@ -1,6 +1,6 @@
-"""The coercers for integers, floats and decimals (see `Coercer`).
+"""The coercers for integers, floats and decimals. A coercer converts a JSON value to a column type (see `Coercer`).
 
-Values of 32-bit columns are converted to 64 bits, because the column may be widened later.
+The results have 64 bits even for 32-bit columns, because a value that needs 64 bits widens the column.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZ
 from destination_datalake.records.values.rules import BLANKS, Coercer, Floats, Value, nulled
 from destination_datalake.schema.types import Decimal, Float64
 
-# Adjacent repetitions never match the same characters, so matching is linear in the length of the text.
+# Adjacent repetitions never match the same characters, so the time for matching is linear in the length of the text.
 _NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE]([+-]?)(\d+))?", re.ASCII)
 _NOT_FINITE = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 _MAX_EXPONENT_DIGITS = 9  # An exponent with more digits is out of range for every type.
@@ -23,7 +23,10 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 def coerce_integer(raw: bytes, changes: list[ValueChange]) -> Value:
-    """Convert a JSON number, or a number in a JSON string, to a 64-bit integer. A fraction or overflow becomes null."""
+    """Convert a JSON number, or a number in a JSON string, to a 64-bit integer.
+
+    For a number with a fraction or out of range, and for any other value, returns null.
+    """
     if len(raw) < _INT64_DIGITS and (raw.isdigit() or (raw[:1] == b"-" and raw[1:].isdigit())):
         return int(raw)
     if raw == NULL:
@@ -44,7 +47,8 @@ def coerce_integer(raw: bytes, changes: list[ValueChange]) -> Value:
 def coerce_float(floats: Floats, raw: bytes, changes: list[ValueChange]) -> Value:
     """Convert a JSON number, or a number in a JSON string, to the nearest double.
 
-    A number out of range becomes null.
+    Also converts NaN and infinities if `floats` allows them. For a number out of range, and for any other value,
+    returns null.
     """
     if raw == NULL:
         return None
@@ -61,17 +65,17 @@ def coerce_float(floats: Floats, raw: bytes, changes: list[ValueChange]) -> Valu
 
 
 class ExactFloat(Float64):
-    """The type of a float column that is part of a key.
+    """The type of a float column that is part of a primary key.
 
-    If the double does not identify the received number, the conversion is reported as a change.
+    If a double does not identify the received number, the coercer for this type reports the conversion as a change.
     """
 
 
 def coerce_exact_float(floats: Floats, raw: bytes, changes: list[ValueChange]) -> Value:
     """Convert a number in a key to the nearest double. If the double does not identify the number, report a truncation.
 
-    A double identifies an integer if it represents the integer exactly. It identifies any other number if its shortest
-    decimal text denotes this number.
+    If the double is an integer, it identifies only the number with exactly the same value. Any other double identifies
+    the number that its shortest decimal representation denotes.
     """
     number = coerce_float(floats, raw, changes)
     if isinstance(number, float) and isfinite(number):
@@ -84,8 +88,9 @@ def coerce_exact_float(floats: Floats, raw: bytes, changes: list[ValueChange]) -
 def decimal_coercer(type_: Decimal) -> Coercer:
     """Return the coercer that converts a JSON number, or a number in a JSON string, to a decimal.
 
-    Digits beyond the type's scale are rounded (half to even), which is reported as truncated. A number with too many
-    integer digits becomes null.
+    If a number has more decimal places than the type's scale, the coercer rounds the number (half to even), and reports
+    the value as truncated. For a number with too many digits before the point, and for any other value, the coercer
+    returns null.
     """
     whole_digits = type_.precision - type_.scale
     unit = decimal.Decimal(1).scaleb(-type_.scale)
@@ -119,7 +124,7 @@ def decimal_coercer(type_: Decimal) -> Coercer:
 
 
 def exact_number(text: str | None) -> decimal.Decimal | None:
-    """Return the number that a text denotes, with all digits, or None if it is not a finite number."""
+    """Return the number that a text denotes, with all digits, or None if the text is not a finite number."""
     match = _NUMBER.fullmatch(text) if text is not None else None
     if match is None:
         return None

@@ -1,7 +1,7 @@
 """The conversion rules for all column types.
 
-This module contains the coercers for booleans, strings, JSON text, objects and lists. The modules `numbers` and
-`temporal` contain the others.
+This module contains the coercers for booleans, strings, JSON text, objects and lists. A coercer converts a JSON value
+to a column type. The modules `numbers` and `temporal` contain the other coercers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from destination_datalake.schema.types import (
 
 @lru_cache(maxsize=1024)
 def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
-    """Return the conversion rules for a type. They are cached, because rules for nested types are slow to create."""
+    """Return the conversion rules for a type. Caches the rules, because rules for nested types are slow to create."""
     # ExactFloat is not a column type, but another way to read a float column.
     is_exact = isinstance(type_, ExactFloat)
     coerce = partial(coerce_exact_float, floats) if is_exact else RULES[type(type_)](type_, floats)
@@ -68,7 +68,7 @@ def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
 
 
 def coerce_boolean(raw: bytes, changes: list[ValueChange]) -> Value:
-    """Return the boolean for `true` or `false`. Any other value becomes null."""
+    """Return the boolean for `true` or `false`, and null for any other value."""
     if raw == b"true":
         return True
     if raw == b"false":
@@ -77,7 +77,10 @@ def coerce_boolean(raw: bytes, changes: list[ValueChange]) -> Value:
 
 
 def coerce_string(raw: bytes, changes: list[ValueChange]) -> Value:
-    """Return the unescaped content of a JSON string, or the JSON text of any other value."""
+    """Return the unescaped content of a JSON string, or the JSON text of any other value.
+
+    For a string that UTF-8 cannot encode, such as a lone surrogate, returns null.
+    """
     if raw[:1] != b'"':
         return coerce_json_text(raw, changes)
     text = string_or_none(raw)
@@ -85,7 +88,7 @@ def coerce_string(raw: bytes, changes: list[ValueChange]) -> Value:
 
 
 def coerce_json_text(raw: bytes, changes: list[ValueChange]) -> Value:
-    """Return the JSON text, exactly as received. Text that is not valid JSON in UTF-8 becomes null."""
+    """Return the JSON text, exactly as received, or null if the text is not valid JSON in UTF-8."""
     if raw == NULL:
         return None
     try:
@@ -105,9 +108,10 @@ def _no_constant(name: str) -> None:
 
 
 def struct_coercer(type_: Struct, floats: Floats) -> Coercer:
-    """Return the coercer that converts a JSON object to a dict of its members, by field name.
+    """Return the coercer that converts a JSON object to a dict from the names of the struct's fields to values.
 
-    Missing members are null. For duplicate keys, the last one wins.
+    For a field whose key the object lacks, the value is null. If the object contains a key several times, the last
+    value wins. For any other JSON value than an object, the coercer returns null.
     """
     coercers = [
         (field.source, field.name, with_key(field.source, rules_for(field.type, floats).coerce))
@@ -126,9 +130,10 @@ def struct_coercer(type_: Struct, floats: Floats) -> Coercer:
 
 
 def list_coercer(type_: List, floats: Floats) -> Coercer:
-    """Return the coercer that converts a JSON array to the list of its elements, which all get the same type.
+    """Return the coercer that converts a JSON array to a list, with all elements converted to the same type.
 
-    The coercer raises TooManyChanges after MAX_CHANGES changes in the record.
+    For any other JSON value than an array, the coercer returns null. The coercer raises TooManyChanges if an element
+    causes a change, and the record then has more than MAX_CHANGES changes.
     """
     coerce_element = rules_for(type_.element, floats).coerce
 

@@ -1,11 +1,11 @@
 """The interface of the rules that convert JSON values to column types. `docs/schema/types.md` documents the rules.
 
-A value that fits its column is stored exactly as sent. Any other value becomes null, or is truncated if the column is
-less precise. Each such change is reported as a `ValueChange`. The rules follow the table of types in the Airbyte
-protocol.
+The rules return a value that fits its column exactly as the source sent it. If the column is less precise than a value,
+the rules truncate the value. They replace any other value by null. The rules report each such change as a
+`ValueChange`. They follow the table of types in the Airbyte protocol.
 
-The native decoder (`records.native`) produces the same values faster, but accepts fewer texts. These rules convert all
-other texts, and define the correct result.
+These rules define the correct result for every value. The native decoder (`records.native`) is faster and returns the
+same results, but does not accept all values. The connector applies these rules to the other values.
 """
 
 from __future__ import annotations
@@ -20,21 +20,25 @@ import pyarrow as pa
 from destination_datalake.records.decoded import NULLED, SERIALIZATION_ERROR, ValueChange
 
 Value = None | bool | int | float | decimal.Decimal | str | dict[str, "Value"] | list["Value"]
-"""A converted value, which `pyarrow.array(values, arrow_type(widest(column.type)))` accepts.
+"""A value after conversion, in the form that `pyarrow.array(values, arrow_type(widest(column.type)))` accepts.
 
-A `Date` is the number of days since 1970-01-01. A `Timestamp` is the number of microseconds since 1970-01-01T00:00, in
-UTC if it is zoned. A `Struct` is a dict with field names as keys.
+A value of a `Date` column is the number of days since 1970-01-01. A value of a `Timestamp` column is the number of
+microseconds since 1970-01-01T00:00, in UTC if the type is zoned. A value of a `Struct` column is a dict with field
+names as keys.
 """
 
 BLANKS = " \t\r\n"
-"""Characters that are ignored around a number, date or timestamp in a JSON string."""
+"""Characters that the rules ignore before and after a number, date or timestamp in a JSON string."""
 
 MAX_CHANGES = 10_000
-"""Maximum number of changes that are listed for one record. A longer list would use memory and help nobody."""
+"""Approximate maximum number of changes to list for one record. A longer list would use memory and help nobody.
+
+Only the coercer for lists enforces this limit. The other coercers add at most one change per field of the schema.
+"""
 
 
 class Floats(Enum):
-    """The floats that a data file can store. JSON files cannot store NaN and infinities."""
+    """The floats that a data file can store. FINITE excludes NaN and infinities, which JSON files cannot store."""
 
     ANY = "any"
     FINITE = "finite"
@@ -43,24 +47,25 @@ class Floats(Enum):
 # --- Coercers -------------------------------------------------------------------------------------------------------
 
 Coercer = Callable[[bytes, list[ValueChange]], Value]
-"""Converts the JSON text of a value. Appends the value's changes to the list.
+"""A function that converts the JSON text of a value, and appends the value's changes to the list.
 
-The text is valid JSON without surrounding blanks. Paths in the changes are relative to the value.
+The text has no surrounding blanks. It may contain what lenient decoders accept, such as NaN, lone surrogates, and bytes
+that are not UTF-8. The paths in the appended changes are relative to the value.
 """
 
 
 class TooManyChanges(Exception):
-    """Raised if a record has more than MAX_CHANGES changes. The whole value then becomes null."""
+    """A record has more than MAX_CHANGES changes. The value of the column in which this happens becomes null."""
 
 
 def nulled(raw: bytes, changes: list[ValueChange], reason: str) -> Value:
-    """Return null, and append the reason to `changes`."""
+    """Return null, and append to `changes` that null replaces the value `raw` for this reason."""
     changes.append(ValueChange("", NULLED, reason, raw))
     return None
 
 
 def bounded(coercer: Coercer) -> Coercer:
-    """Return a coercer that returns null for the whole value if `coercer` raises TooManyChanges."""
+    """Return a coercer that calls `coercer`, and returns null for the whole value if it raises TooManyChanges."""
 
     def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
         before = len(changes)
@@ -74,7 +79,7 @@ def bounded(coercer: Coercer) -> Coercer:
 
 
 def with_key(key: str, coercer: Coercer) -> Coercer:
-    """Return a coercer that prepends `key` to the paths of the value's changes."""
+    """Return a coercer that calls `coercer`, and prepends `key` to the paths of the appended changes."""
     step = path_step(key)
 
     def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
@@ -88,7 +93,7 @@ def with_key(key: str, coercer: Coercer) -> Coercer:
 
 
 def prepend_step(step: str, changes: list[ValueChange], start: int) -> None:
-    """Prepend a step to the paths of the changes from index `start` on."""
+    """Prepend a step to the path of each change whose index is at least `start`."""
     for i in range(start, len(changes)):
         inner = changes[i]
         path = f"{step}.{inner.field}" if inner.field else step
@@ -98,7 +103,7 @@ def prepend_step(step: str, changes: list[ValueChange], start: int) -> None:
 def path_step(key: str) -> str:
     """Return a key as a step of the path `ValueChange.field`.
 
-    Lone surrogates become `?`, because UTF-8 cannot encode them.
+    Replaces lone surrogates by `?`, because UTF-8 cannot encode them.
     """
     return key.encode("utf-8", "replace").decode()
 
@@ -108,19 +113,17 @@ def path_step(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TypeRules:
-    """The rules that convert any JSON value to one column type.
-
-    The native decoder is faster, but accepts only regular values. These rules convert all other values.
-    """
+    """The rules that convert any JSON value to one column type."""
 
     arrow_type: pa.DataType
-    """The Arrow type of the converted values. Numbers have 64 bits."""
+    """The Arrow type of the converted values. Integers and floats have 64 bits."""
     coerce: Coercer
 
     def coercer(self, source: str) -> Coercer:
-        """Return the coercer for a column of this type. `source` starts the paths of its changes.
+        """Return the coercer for a column of this type. The paths of the coercer's changes begin with `source`.
 
-        All columns of a record append to one list. A value that would extend it beyond MAX_CHANGES becomes null, which
-        adds one more change per column at most.
+        The coercers of all columns append to one list of changes per record. If the elements of a list would extend
+        these changes beyond MAX_CHANGES, null replaces the column's whole value. This adds at most one more change per
+        column.
         """
         return with_key(source, bounded(self.coerce))

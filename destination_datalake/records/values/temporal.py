@@ -1,4 +1,7 @@
-"""The coercers (see `Coercer`) for dates (days since 1970-01-01) and timestamps (microseconds since then)."""
+"""The coercers for dates and timestamps. A coercer converts a JSON value to a column type (see `Coercer`).
+
+A date is the number of days since 1970-01-01. A timestamp is the number of microseconds since 1970-01-01T00:00.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +25,29 @@ _EARLIEST, _LATEST = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
 
 
 def coerce_date(raw: bytes, changes: list[ValueChange]) -> Value:
-    """Convert the text in a JSON string to a date, as days since 1970-01-01. A time of day is dropped."""
+    """Convert the date or timestamp in a JSON string to the number of days since 1970-01-01.
+
+    Drops a time of day. If this time is not midnight, reports the value as truncated.
+    """
     return _coerce(raw, changes, _day_of)
 
 
 def timestamp_coercer(type_: Timestamp) -> Coercer:
-    """Return the coercer that converts the text in a JSON string to microseconds since 1970-01-01T00:00.
+    """Return the coercer that converts the timestamp in a JSON string to microseconds since 1970-01-01T00:00.
 
-    If the type is zoned, timestamps are converted to UTC. Otherwise they are local times, and an offset is ignored.
+    If the type is zoned, the coercer converts timestamps to UTC. Otherwise, it reads timestamps as local times, and
+    ignores their offsets from UTC.
     """
     return partial(_coerce, value_of=partial(_instant_of, zoned=bool(type_.zoned)))
 
 
 def _coerce(raw: bytes, changes: list[ValueChange], value_of: Callable[[_Moment], tuple[int, bool]]) -> Value:
-    """Convert the text in a JSON string to a date or timestamp.
+    """Convert the date or timestamp in a JSON string to a value of a column.
 
-    `value_of` returns the value, and whether it was truncated. It raises OverflowError if the value is out of range. If
-    the text is more precise than the type, the value is truncated, and the change is reported. A leap second is
-    reported, too.
+    `value_of` returns the column's value for a parsed date or timestamp, and whether this value is truncated because
+    the text is more precise than the column's type. It raises OverflowError if the value is out of range. Reports a
+    truncated value, and a leap second, as a change. For any other JSON value, and for a value out of range, returns
+    null.
     """
     if raw == NULL:
         return None
@@ -68,7 +76,7 @@ def _instant_of(moment: _Moment, *, zoned: bool) -> tuple[int, bool]:
     return instant, moment.is_finer
 
 
-# --- The moment of a text -------------------------------------------------------------------------------------------
+# --- Parsing dates and timestamps -----------------------------------------------------------------------------------
 
 _MOMENT = re.compile(
     r"(?P<year>[+-]?\d{4,})(?P<sep>[-/. ])(?P<month>\d\d?|[A-Za-z]{3})(?P=sep)(?P<day>\d\d?)"
@@ -80,7 +88,7 @@ _MOMENT = re.compile(
     re.ASCII,
 )
 _BASIC = re.compile(r"(\d{4})(\d\d)(\d\d)[Tt](\d\d)(\d\d)(?:(\d\d)|(?![.,\d]))", re.ASCII)
-"""Matches the basic format of ISO 8601 with date and time. A date alone could also be a number."""
+"""Matches a date and time in the basic format of ISO 8601. Does not match a date alone, which could be a number."""
 _MONTHS = {
     name: number
     for number, name in enumerate(
@@ -92,13 +100,13 @@ _LONGEST_YEAR, _FAR_YEAR = 8, 10**8
 
 
 class _Moment(NamedTuple):
-    """A date and time of day, as parsed from a text."""
+    """A date and time of day, parsed from a text."""
 
     day: int  # days since 1970-01-01, in the proleptic Gregorian calendar
     time: int  # microseconds since midnight
     ahead: int  # the offset from UTC in microseconds, or 0 if the text has no offset
-    is_finer: bool  # whether the text has digits beyond microseconds, or of a leap second
-    is_leap: bool = False  # whether the text has a leap second
+    is_finer: bool  # whether the text has a fraction below microseconds, or any fraction of a leap second
+    is_leap: bool = False  # whether the time is a leap second
 
 
 def _moment(raw: bytes) -> _Moment:
@@ -122,7 +130,7 @@ def _moment(raw: bytes) -> _Moment:
     if (int(hour), int(minute or 0), int(second or 0)) == (24, 0, 0) and not (fraction or "").strip("0"):
         return _Moment(days + 1, 0, ahead, False)
     if second == "60":
-        # Columns cannot store a leap second. As in POSIX, it becomes the next second. It must end a UTC day.
+        # Columns cannot store a leap second. As in POSIX, the next second replaces it. A leap second ends a day in UTC.
         time = _clock(int(hour), int(minute), 59) + _SECOND
         if (time - ahead) % _DAY:
             raise ValueError("no such time")
@@ -132,7 +140,7 @@ def _moment(raw: bytes) -> _Moment:
 
 
 def _astronomical(year: str, era: str | None) -> int:
-    """Return the astronomical number of a year, in which 1 BC is the year 0."""
+    """Return the astronomical number of a year: 0 for the year 1 BC, and negative numbers for earlier years."""
     number = int(year) if len(year) <= _LONGEST_YEAR else _FAR_YEAR
     if era != "BC":
         return number
