@@ -41,8 +41,8 @@ class Bucket:
 class Truncate:
     """The transform that returns the first `width` characters of a string, or a number rounded down.
 
-    An integer is rounded down to a multiple of `width`. A decimal is rounded down so that its unscaled value is a
-    multiple of `width`. Source: Iceberg spec, truncate transform.
+    For integers, the result is a multiple of `width`. For decimals, the unscaled value of the result is a multiple of
+    `width`. Source: Iceberg spec, truncate transform.
     """
 
     width: int

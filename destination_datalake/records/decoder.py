@@ -46,7 +46,7 @@ Values that a record lacks count too, because each uses about 20 bytes of memory
 """
 
 BLOCK_CHANGES = 50_000
-"""Number of changed values in decoded rows. When it is exceeded, the decoder yields these rows before it continues."""
+"""The decoder yields the decoded rows as soon as these rows contain more than this number of changed values."""
 
 _SHORTEST_LINE = len(b'{"type":"RECORD","record":{"stream":"","data":{},"emitted_at":0}}')
 _NEWLINE = 10

@@ -1,4 +1,4 @@
-"""All column types. The set is closed.
+"""All column types. No other module defines a column type.
 
 The modules `arrow`, `glue` and `iceberg` map each column type to a type of that system. `json_schema` derives column
 types from a stream's schema.

@@ -1,4 +1,4 @@
-"""Hive and Iceberg tables: create, commit, verify and rebuild them. Also the catalogs that contain the tables.
+"""Create, write, verify and rebuild Hive and Iceberg tables, and access the catalogs that contain the tables.
 
-This package does not import `spark`.
+This package does not import the package `spark`.
 """

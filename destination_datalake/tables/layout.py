@@ -77,8 +77,8 @@ _FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "mon
 class Source:
     """A column, or a field inside a column, by which rows are partitioned or sorted.
 
-    `path` contains the names in the table, beginning with the column's name. The names of partition keys that are
-    derived from this source begin with `label`.
+    `path` contains the names in the table, beginning with the column's name. `label` is the first part of the names of
+    partition keys for this source.
     """
 
     path: tuple[str, ...]
@@ -152,7 +152,7 @@ class TableLayout:
     def hive_fields(self, columns: Sequence[Field], *, digits: bool) -> tuple[PartitionField, ...] | None:
         """Return the partition fields of a Hive table, for the value `hive` of the option `path_layout`.
 
-        If `digits` is True, the values of all keys are strings, and numbers in these strings are padded with zeros.
+        If `digits` is True, all keys are strings, and zeros pad the numbers in these strings to a fixed width.
         """
         explicit = self._explicit(columns)
         if explicit is not None:

@@ -141,7 +141,7 @@ class InheritedTable:
     format_type: str
     location: str
     keys: InheritedKeys | None
-    """None if the table is not partitioned, or if its partition keys are unknown to this connector."""
+    """None if the table is not partitioned, or if this connector does not recognise the table's partition keys."""
     partitioned: bool
     is_continued: bool
     """Whether a sync of this connector has written to the table."""
@@ -269,9 +269,9 @@ def inherit_types(
 ) -> tuple[Field, ...]:
     """Return the stream's columns. An existing column keeps its type if AWS Datalake would derive it from the schema.
 
-    `existing` maps the names of the table's columns to their types. When a sync writes a value that does not fit a kept
-    type, the value becomes null and is listed among the rejects. If the options flatten objects, the fields of an
-    object get new columns, because AWS Datalake stored objects as structs.
+    `existing` maps the names of the table's columns to their types. If a value does not fit a kept type, a sync writes
+    null, and keeps the value as a reject. If the options flatten objects, the fields of an object get new columns,
+    because AWS Datalake stored objects as structs.
     """
     properties = json_schema.get("properties")
     if not _is_schema(properties):
@@ -499,9 +499,9 @@ def _describe(table: InheritedTable, target: TableName) -> str:
 def refuse_second_table(stream: StreamId, name: TableName, config: Config, catalog: TableCatalog) -> None:
     """Raise TableConflict if table `name` does not exist, but another Airbyte connector created a table for the stream.
 
-    This function does not call the catalog if the other connectors would use the name `name` too. It also does not call
-    the catalog if the user has set the option `table_prefix`, because this option requests new tables. Raises
-    ConnectorError if AWS does not answer or rejects a request. If a permission is missing, only logs the problem.
+    This function does not call the catalog if the other connectors would use the name `name` too, or if the user has
+    set the option `table_prefix`, which requests new tables. Raises ConnectorError if AWS does not answer or rejects a
+    request. If a permission is missing, only logs the problem.
     """
     names = dict.fromkeys((_inherited_name(stream, config), s3_data_lake.table_of(stream, config)))
     names.pop(name, None)

@@ -321,7 +321,7 @@ _MAX_PARAMETER = 500_000
 _INVALID_IN_NAMES = re.compile(r"[\s<>(),:.]")
 
 REPLAY_OF = "airbyte.replay-of"
-"""A parameter of tables that the command `replay` filled. Its value is the name of the table whose archive it read."""
+"""A parameter of each table that the command `replay` fills. The value is the name of the archived table."""
 
 
 def untyped_in(parameters: Mapping[str, str]) -> Untyped:

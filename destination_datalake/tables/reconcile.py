@@ -293,8 +293,8 @@ class StreamTable:
     ) -> tuple[Field, ...]:
         """Return the stream's columns with their names in the existing table.
 
-        `owner` contains the naming rules of this table. For the other parameters, see `TableOwner.name_columns`, where
-        `sources` is called `existing`.
+        `owner` contains the naming rules of this table. The other parameters are those of `TableOwner.name_columns`,
+        and `sources` corresponds to `existing` there.
         """
         untyped = untyped_in(parameters)
         is_as_new = untyped is Untyped.INFER and owner.naming == self._owner.naming

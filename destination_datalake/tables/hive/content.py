@@ -268,7 +268,11 @@ class WriteMode(ABC):
 
     @abstractmethod
     def content(self, table_input: TableInput) -> Content:
-        """Return the content to which the sync writes. Raises Fenced unless this sync holds the fencing token."""
+        """Return the content to which the sync writes.
+
+        Raises Fenced unless this sync holds the fencing token. An overwrite also raises Fenced if the table records no
+        pending overwrite.
+        """
 
     @abstractmethod
     def set_content(self, table_input: TableInput, content: Content) -> None:
@@ -281,8 +285,8 @@ class WriteMode(ABC):
     def publish(self, table_input: TableInput) -> None:
         """Make the written files visible. An overwrite replaces the old content with these files.
 
-        The files of an append are already visible, so this method does nothing for an append. For an overwrite, the
-        method raises Fenced unless this sync holds the fencing token.
+        The files of an append are already visible, so this method does nothing for an append. An overwrite that is not
+        published yet raises Fenced in the same cases as the method `content`.
         """
 
     def require(self, table_input: TableInput) -> None:

@@ -88,7 +88,7 @@ _MAX_SEARCHES = 4
 
 
 def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
-    """Return the properties with which to create PyIceberg's catalog. They include secrets."""
+    """Return the properties, including secrets, with which to create PyIceberg's catalog."""
     uri = options.uri.rstrip("/")
     properties: dict[str, Any] = {"uri": uri}
     if options.warehouse is not None:
@@ -384,8 +384,8 @@ class VendedAccess:
         `config` and `credentials` are from the server's response. `configured` supplies all settings that the response
         lacks. Return None if the server vends no credentials for the location.
 
-        Raises ConfigError if the server specifies an S3 endpoint that belongs neither to AWS nor to the configuration,
-        or if the server offers to sign requests to S3 (remote signing) instead of vending credentials.
+        Raises ConfigError if the server specifies an S3 endpoint that belongs neither to AWS nor to the configuration.
+        Also raises ConfigError if the server vends no credentials but offers to sign requests to S3 (remote signing).
         """
         matching = [credential for credential in credentials if location.startswith(credential.prefix)]
         best = max(matching, key=lambda credential: len(credential.prefix), default=None)
