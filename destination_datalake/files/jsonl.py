@@ -48,11 +48,11 @@ class JsonLinesFileWriter:
             self._output.write(text)
 
     def write_row_group(self, table: pa.Table, size: int) -> None:  # noqa: ARG002
-        """Encode rows and append their lines to the file, like `write`, because JSON lines files have no row groups."""
+        """Encode rows and append their lines to the file, like `write`. JSON Lines files have no row groups."""
         self.write(table)
 
     def close(self) -> bytes:
-        """Write the remaining bytes. Return an empty footer, because JSON lines files have no footer."""
+        """Write the remaining bytes. Return empty bytes, because JSON Lines files have no footer."""
         if isinstance(self._output, GzipUpload):
             self._output.finish()
         return b""

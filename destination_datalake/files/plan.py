@@ -160,12 +160,12 @@ class RewriteTask:
     target: str
     """The S3 URI of the copy."""
     columns: Mapping[str, ColumnType]
-    """Maps the names of top-level columns to their new types. Names are case-insensitive, and columns that the file
-    lacks are ignored. If the new type is a nested type, only its fields that the file has are used."""
+    """Maps the names of top-level columns to their new types. Names are case-insensitive. The task ignores columns, and
+    fields of nested types, that the file lacks."""
     access: AwsAccess
     to_double: frozenset[int] = frozenset()
-    """The Iceberg field IDs, at any depth, of floats that become doubles. If this set is not empty, the task does not
-    copy a file that has none of these floats."""
+    """The Iceberg field IDs, at any depth, of floats that become doubles. If this set is not empty, the task copies the
+    file only if the type of a column changes."""
     position_deletes: tuple[SourceFile, ...] = ()
     """The position delete files that may apply to the file (see `SourceFile`)."""
 
@@ -327,7 +327,7 @@ CompactResult = Compacted | NotCompacted | Failed
 
 
 class OpenFilter(Protocol):
-    """An open line filter on an executor. It omits lines from a unit. They count as rejects with this `reason`."""
+    """An open line filter on an executor, which omits lines from a unit. Omitted lines are rejects with `reason`."""
 
     reason: str
 

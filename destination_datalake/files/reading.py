@@ -179,8 +179,9 @@ class OpenedFile:
     def rows(self, target: pa.Schema, deleted: NDArray[np.bool_] | None = None) -> Iterator[pa.Table]:
         """Yield the rows that the mask `deleted` does not select, in order, with the columns of `target`.
 
-        `target` has field IDs at every level. Raises AWS errors. Raises UnsupportedFile before the first row if the
-        schemas do not match, or at any row whose value does not fit its column.
+        `target` has field IDs at every level. Raises AWS errors. Raises UnsupportedFile before the first table if the
+        file's schema does not match `target`. Also raises UnsupportedFile, possibly after some tables, if rows are
+        corrupt or contain a value that its column in `target` cannot represent.
         """
         project, groups = self.projection(target), self.groups
         if deleted is not None:

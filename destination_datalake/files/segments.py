@@ -1,6 +1,6 @@
 """Read segments (files of record lines) on executors, from the local disk or from the staging folder in S3.
 
-Segments on the local disk are mapped into memory.
+This module maps segments on the local disk into memory, and downloads segments in S3.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 READ_AHEAD_BYTES = 32 * 1024 * 1024
-"""Maximum size of a segment that is downloaded while the previous segment is encoded. Most segments are half as
-large."""
+"""Maximum size, in bytes, of a segment to download while the previous segment is being encoded. Most segments are half
+as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class LocalFile:
 class StagedObject:
     """A segment in an S3 object, which all executors can read.
 
-    `etag` is the ETag of the object when the driver wrote it. A read fails if another object has replaced it.
+    `etag` is the ETag that S3 returned when the driver wrote the object. If the object at `uri` now has a different
+    ETag, a read raises SegmentGone.
     """
 
     uri: str
@@ -47,13 +48,13 @@ class StagedObject:
 
 
 class SegmentSource(Protocol):
-    """A source of a segment's lines other than a local file or a staged object.
+    """A source of a segment's lines that is neither a local file nor a staged object. An example is the archive.
 
-    The source is a small value that the driver sends to the executor, which calls `contents`.
+    The source is a small value. The driver sends the source to an executor, and the executor calls `contents`.
     """
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
-        """Yield the lines of the segment in pieces, in order. Raises ConnectorError and botocore's errors."""
+        """Yield the segment's lines in order, in one or more pieces. Raises ConnectorError and botocore's errors."""
 
 
 RowId: TypeAlias = bytes
@@ -66,8 +67,11 @@ SegmentLocation: TypeAlias = LocalFile | StagedObject | SegmentSource
 class StagedSegment:
     """A segment (a file of record lines of one stream) that executors can read.
 
-    `bytes` is the segment's size, `first_record` the number of its first record, and `records` its number of records.
-    If the lines already have row IDs, `first_id` is the row ID of line 0 as 16 bytes, and the rows keep their IDs.
+    `bytes` is the size of the segment. `records` is the number of records in the segment. `first_record` is the number
+    of the first one among the stream's records, from 0.
+
+    In a replay of the archive, `first_id` is the row ID that line 0 already has, as 16 bytes, and all rows keep their
+    IDs. Otherwise, `first_id` is None, and the rows get new IDs.
     """
 
     location: SegmentLocation
@@ -102,17 +106,17 @@ class SegmentUnreadable(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Whole lines of a segment, as received from the source.
+    """Whole lines of a segment, as the Airbyte source sent them.
 
-    `left_out` is the number of omitted lines, which are empty. They do not become rows, but remain in the content,
-    because line numbers are part of row IDs.
+    `left_out` is the number of omitted lines. In `lines`, an empty line replaces each omitted line. It does not become
+    a row, but it keeps the line numbers of the other lines unchanged, because row IDs contain line numbers.
     """
 
     lines: mmap.mmap | bytes | bytearray
     left_out: int = 0
 
     def without(self, is_left_out: NDArray[np.bool_]) -> Content:
-        """Return the content with an empty line in place of each line that the mask selects."""
+        """Return the content with an empty line in place of each line that the mask `is_left_out` selects."""
         import numpy as np
 
         from destination_datalake.protocol.json_text import line_bounds
@@ -128,9 +132,10 @@ class Content:
 
 
 def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[Content]:
-    """Yield the content of each segment, in order. At most two downloaded segments are in memory at a time.
+    """Yield the lines of the segments, in order. At most two downloaded segments are in memory at a time.
 
-    Raises SegmentGone, SegmentUnreadable, and the errors of a SegmentSource, of botocore and of the disk.
+    A SegmentSource may yield its lines in several pieces. All other segments are yielded as a whole. Raises
+    SegmentGone, SegmentUnreadable, botocore's errors, the errors of `SegmentSource.contents`, and OSError.
     """
     staged = [segment for segment in segments if isinstance(segment.location, StagedObject)]
     with closing(_downloads(staged, access)) as downloads:
@@ -145,7 +150,10 @@ def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[C
 
 
 def _downloads(segments: Sequence[StagedSegment], access: AwsAccess) -> Generator[bytes]:
-    """Yield the contents of staged segments. While one is in use, download the next one if it is small enough."""
+    """Yield the content of each staged segment, in order.
+
+    While the caller processes a segment, downloads the next one if its size is at most READ_AHEAD_BYTES.
+    """
     waiting: Future[bytes] | None = None
     with ThreadPoolExecutor(1, "segments") as thread:
         for segment, following in zip_longest(segments, segments[1:]):
@@ -169,9 +177,10 @@ def _downloaded(segment: StagedSegment, access: AwsAccess) -> bytes:
 
 @contextmanager
 def naming_lost_object(uri: str, gone: Callable[[str], ConnectorError]) -> Iterator[None]:
-    """Convert errors in the body: raise `gone(uri)` if the object was deleted or replaced.
+    """Convert errors of the `with` block, which reads the object at `uri`.
 
-    Raise SegmentUnreadable if responses end early or stall.
+    Raises `gone(uri)` if the object was deleted or replaced, and SegmentUnreadable if S3's responses ended early or
+    stalled. Does not convert other errors.
     """
     from botocore.exceptions import ClientError
 

@@ -1,8 +1,8 @@
 """Sort rows in memory, or by an external merge sort if the rows do not fit in memory.
 
-The order is Iceberg's (Iceberg spec: Sorting): NaN sorts above all numbers. Rows are spilled to the local disk as Arrow
-IPC files, which are memory-mapped for reading. The files have no names, so the operating system deletes them when the
-process ends, even if it is killed.
+The order is Iceberg's (Iceberg spec: Sorting): NaN sorts above all numbers. This module spills rows to the local disk
+as Arrow IPC files, and maps these files into memory to read them. The files have no names, so the operating system
+deletes them when the process ends, even if the process is killed.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ class _Partition(NamedTuple):
 
 
 class Spill:
-    """Stores rows on the local disk by partition, in the order in which they were added.
+    """Stores rows on the local disk, grouped by partition. Keeps the order in which the caller added the rows.
 
-    Call `add` any number of times, then `end_run` to make the added rows readable, then `take`. A partition is
-    identified by the `repr` of its values, because 0.0 equals -0.0, and NaN does not equal itself.
+    Call `add` any number of times, then `end_run` to make the added rows readable, then `take` or `take_all`. The
+    `repr` of a partition's values identifies the partition. The values themselves cannot identify it, because 0.0
+    equals -0.0, and NaN does not equal itself.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        """Write nothing yet.
+        """Create an object without rows. The first call of `add` creates a file in `directory`.
 
         The default directory is Spark's local directory or, outside of Spark, the temporary directory.
         """
@@ -66,14 +67,14 @@ class Spill:
         self._written = 0
 
     def bytes_of(self, values: tuple[PartitionValue, ...]) -> int:
-        """Return the size of a partition's rows, as they were in memory before they were spilled."""
+        """Return the size, in bytes, that the stored rows of a partition had in memory before they were spilled."""
         partition = self._partitions.get(repr(values))
         return sum(batch.bytes for batch in partition.batches) if partition is not None else 0
 
     def add(self, values: tuple[PartitionValue, ...], rows: Rows) -> None:
-        """Append at least one row to a partition. All rows up to the next `end_run` must have the same schema.
+        """Append the rows of a non-empty table to a partition.
 
-        Raises SpillFailed.
+        Between two calls of `end_run`, all tables must have the same schema. Raises SpillFailed.
         """
         with self._disk_errors():
             if self._file is None or self._writer is None:
@@ -100,12 +101,18 @@ class Spill:
         self._file = self._writer = None
 
     def take(self, values: tuple[PartitionValue, ...]) -> list[Rows]:
-        """Remove and return the rows of a partition, memory-mapped. If rows were added, call `end_run` first."""
+        """Remove the rows of a partition from this object, and return them as memory-mapped tables.
+
+        Call `end_run` between the last call of `add` and this method.
+        """
         partition = self._partitions.pop(repr(values), None)
         return self._read(partition.batches) if partition is not None else []
 
     def take_all(self) -> Iterator[tuple[tuple[PartitionValue, ...], list[Rows]]]:
-        """Remove and yield each partition's values with its rows, memory-mapped."""
+        """Remove all rows from this object. Yield each partition's values, and its rows as memory-mapped tables.
+
+        Call `end_run` between the last call of `add` and this method.
+        """
         while self._partitions:
             values, batches = self._partitions.pop(next(iter(self._partitions)))
             yield values, self._read(batches)
@@ -166,8 +173,8 @@ _MERGED_BYTES = 32 * 1024 * 1024
 def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
     """Return the rows sorted by `order`. The sort is stable.
 
-    Texts are compared by code point. A column that the table lacks counts as null in all rows. If the rows are already
-    in order, returns `table` itself.
+    Compares strings by code point. If the table lacks a column of the order, treats the column as null in all rows. If
+    the rows are already in order, returns `table` itself.
     """
     positions = sorted_positions(table, order)
     if (positions[1:] > positions[:-1]).all():
@@ -176,7 +183,7 @@ def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
 
 
 def sorted_positions(table: pa.Table, order: SortOrder) -> npt.NDArray[np.uint64]:
-    """Return the positions of the rows, in the sequence given by `order`. The sort is stable."""
+    """Return the positions of the table's rows, sorted by `order`. The sort is stable."""
     keys: dict[str, pa.Array[Any]] = {}
     directions: list[tuple[str, str]] = []
     for number, field in enumerate(order.fields):
@@ -193,8 +200,8 @@ def sorted_positions(table: pa.Table, order: SortOrder) -> npt.NDArray[np.uint64
 def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
     """Return the names, values and directions of Arrow's sort keys for one field of the order.
 
-    Arrow supports only one placement of nulls for all keys, and sorts NaN next to the nulls. Additional keys therefore
-    order by whether a value is null, and by whether it is NaN.
+    Arrow supports only one placement of nulls for all keys, and sorts NaN next to the nulls. If the field has nulls or
+    NaN, this function therefore puts additional keys before the values: whether a value is null, and whether it is NaN.
     """
     values: Any = transformed(source_values(table, field.source), field.transform)
     direction = "ascending" if field.ascending else "descending"
@@ -209,10 +216,10 @@ def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
 
 
 class MergeSort:
-    """An external merge sort of rows of one schema. Call `add` for all rows, iterate over `rows`, then call `close`.
+    """An external merge sort of rows of one schema. Call `add` for all rows, iterate over `rows()`, then call `close`.
 
-    Whenever the added rows reach `run_bytes`, they are sorted and spilled to disk as a run. If all rows fit in memory,
-    nothing is spilled.
+    When the rows in memory reach `run_bytes`, the sort orders them and spills them to disk as a run. If the rows never
+    reach this limit, the sort spills nothing. `merged_bytes` limits the memory for the buffers of all runs together.
     """
 
     def __init__(self, order: SortOrder, run_bytes: int = RUN_BYTES, merged_bytes: int = _MERGED_BYTES) -> None:
@@ -223,17 +230,17 @@ class MergeSort:
         self._waiting_bytes = 0
         self._spill = Spill()
         self._runs: list[Rows] = []
-        """The memory-mapped rows of each run, and their size in memory."""
+        """For each run, its memory-mapped rows, and the size that these rows had in memory."""
 
     def add(self, table: pa.Table) -> None:
-        """Add at least one row. Raises SpillFailed."""
+        """Add the rows of a non-empty table. Raises SpillFailed."""
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
         if self._waiting_bytes >= self._run_bytes:
             self._end_run()
 
     def rows(self) -> Iterator[pa.Table]:
-        """Yield all rows in order. Afterwards, do not add rows. Raises SpillFailed."""
+        """Yield all rows in order, in one or more tables. Do not call `add` afterwards. Raises SpillFailed."""
         if self._runs and self._waiting:
             self._end_run()
         if self._runs:
@@ -265,10 +272,10 @@ class MergeSort:
             runs = [run for run in runs if run.fill()]
 
     def _next(self, runs: list[_Run]) -> pa.Table:
-        """Remove the next rows from the buffers of the runs. Return them in order.
+        """Remove the next rows from the buffers of the runs. Return these rows in order.
 
-        A run may have more rows on disk than in its buffer, and these sort after the last row in the buffer. Only rows
-        up to the lowest of these last rows can therefore be returned.
+        A run may have more rows on disk. All of these rows sort after the last row in the run's buffer. This method
+        therefore compares the last buffered rows of all such runs, and returns only rows up to the lowest of them.
         """
         candidates = self._candidates(runs)
         table = pa.concat_tables(run.buffer for run in candidates)
@@ -284,13 +291,14 @@ class MergeSort:
         return table.take(positions[:count])
 
     def _candidates(self, runs: list[_Run]) -> list[_Run]:
-        """Return the runs that may contain some of the next rows.
+        """Return the runs whose buffers may contain some of the rows that `_next` returns.
 
-        If the rows were added in sorted order, this is a single run.
+        If the caller added the rows in sorted order, the result is usually a single run.
         """
         if not any(run.has_more for run in runs):
             return runs
-        # Compare the first rows of all runs, and the last buffered rows of the runs that have more rows on disk.
+        # Sort two kinds of rows together: the first row of every buffer, and the last row of each buffer whose run has
+        # more rows on disk. A run is a candidate if its first row sorts before all of these last rows.
         last = [run.buffer.slice(run.buffer.num_rows - 1) for run in runs if run.has_more]
         edges = pa.concat_tables([*(run.buffer.slice(0, 1) for run in runs), *last])
         edges = edges.select(sorted({field.source[0] for field in self._order.fields} & set(edges.column_names)))
@@ -313,7 +321,7 @@ class _Run:
         return bool(self._blocks)
 
     def fill(self) -> bool:
-        """Refill the buffer if it is empty. Return whether it has rows."""
+        """Refill the buffer if it is empty and blocks remain on disk. Return whether the buffer now has rows."""
         if not self.buffer.num_rows and self._blocks:
             self.buffer = self._blocks.popleft()
         return self.buffer.num_rows > 0

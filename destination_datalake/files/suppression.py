@@ -1,10 +1,12 @@
-"""Suppress records with erased IDs. The ledger of erasure requests contains the hashes of these IDs.
+"""Suppress records that contain erased IDs. The ledger of erasure requests contains hashes of these IDs.
 
-Replays omit archived records with these IDs. For an erasure request with the option `--suppress` (`delete-rows
---suppress`), syncs also reject new records with these IDs. They count as rejects, but nothing of the records is stored.
+Replays omit archived records that contain an erased ID. If the user makes a request with the option `--suppress`
+(`delete-rows --suppress`), syncs also reject new records that contain one of its IDs. These records count as rejects,
+but the connector stores no part of them.
 
-The ledger contains a folder for each request, `_deletions/{id}/`, with the object `request.json`, and a folder
-`hashes/` with salted hashes of the IDs, in one object per column type. The ledger does not contain the IDs.
+The ledger contains a folder `_deletions/{id}/` for each request. In this folder, the object `request.json` describes
+the request, and the folder `hashes/` contains salted hashes of the IDs, in one object per column type. The ledger does
+not contain the IDs themselves.
 """
 
 from __future__ import annotations
@@ -41,15 +43,15 @@ REPORT = "report.json"
 HASHES = "hashes"
 
 RECORD_SUPPRESSED = "DESTINATION_RECORD_SUPPRESSED"
-"""The reject reason for suppressed records. Such records are counted but not stored."""
+"""The reject reason for suppressed records. The connector counts such records, but does not store them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuppressionRule:
-    """A line filter that omits records with certain IDs in a column. `column` is the column's name or dotted path.
+    """A line filter that omits the records whose value in one column is an erased ID.
 
-    The object at `uri` contains the salted hashes of the IDs. Executors read this object themselves, so that tasks stay
-    small.
+    `column` is the column's name or dotted path. The object at `uri` contains the hashes of the IDs, which are salted
+    with `salt`. Executors read this object themselves, so that tasks stay small.
     """
 
     column: str
@@ -57,9 +59,9 @@ class SuppressionRule:
     salt: bytes
 
     def open(self, columns: Sequence[Field], s3: S3Client) -> SuppressionFilter | None:
-        """Return the filter for a unit, or None if the stream lacks the column or the column is nested.
+        """Return the filter for a stream with these columns, or None if the stream lacks the column or it is nested.
 
-        Raises ObjectFailed if the hashes cannot be read, and ConfigError if they do not exist.
+        Raises ObjectFailed if the object with the hashes cannot be read, and ConfigError if the object does not exist.
         """
         column = field_at(columns, self.column.split("."))
         if column is None or isinstance(column.type, Struct | List):
@@ -67,9 +69,9 @@ class SuppressionRule:
         return SuppressionFilter(RecordSearch((column,), self._ids(s3)))
 
     def _ids(self, s3: S3Client) -> HashedIds:
-        """Read the hashed IDs. The IDs of the four most recently used objects stay in memory.
+        """Return the hashed IDs. The IDs of the four most recently used objects stay in memory.
 
-        Raises the errors of `open`.
+        Raises the same errors as `open`.
         """
         ids = _recent.pop(self.uri, None)
         if ids is None:
@@ -92,7 +94,7 @@ _recent: dict[str, HashedIds] = {}
 
 
 class SuppressionFilter:
-    """An open line filter that omits lines with suppressed IDs. `search` finds these lines."""
+    """An open line filter, which omits the lines that contain a suppressed ID. `search` finds these lines."""
 
     reason = RECORD_SUPPRESSED
 
@@ -100,7 +102,7 @@ class SuppressionFilter:
         self._search = search
 
     def apply(self, content: Content) -> Content:
-        """Return the content with an empty line in place of each line with a suppressed ID."""
+        """Return the content with an empty line in place of each line that contains a suppressed ID."""
         if not len(content.lines):
             return content
         octets = np.frombuffer(content.lines, np.uint8)
@@ -118,19 +120,22 @@ _CONCURRENT_CALLS = 16
 
 
 class ErasedColumn(msgspec.Struct, frozen=True):
-    """The column in which an erasure request searched a table for IDs, and the column's Arrow type as text."""
+    """The column of a table in which an erasure request searches for IDs, and the column's Arrow type as a string."""
 
     column: str
     type: str
 
 
 class RequestRecord(msgspec.Struct, frozen=True):
-    """An erasure request as stored in the ledger.
+    """An erasure request as the ledger stores it, in `request.json`.
 
-    `salt` is in base64, `ids` is the number of IDs, and times are in ISO 8601.
-
-    `check` is a checksum of salted hashes, which identifies a request for the same IDs. `target` is the target on the
-    command line. With `suppress`, syncs reject new records with these IDs.
+    - `column`, `target`: the column and the target from the command line.
+    - `ids`: the number of IDs.
+    - `salt`: the salt of the hashes, in base64.
+    - `check`: a checksum of the IDs' salted hashes. The command uses it to recognise a repeated, unfinished request.
+    - `started`, `finished`: times in ISO 8601. `finished` is None until the erasure is complete.
+    - `tables`: the searched column of each table. Keys are table names such as "database.table".
+    - `suppress`: whether syncs reject new records that contain one of the IDs.
     """
 
     id: str
@@ -146,7 +151,8 @@ class RequestRecord(msgspec.Struct, frozen=True):
 
 
 _REQUEST = msgspec.json.Decoder(RequestRecord)
-"""Created at import. msgspec crashes (SIGSEGV) if two threads decode a type at the same time for the first time."""
+"""The decoder is created when this module is imported, because msgspec crashes (SIGSEGV) if two threads decode a type
+concurrently before any thread has decoded it."""
 
 
 def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
@@ -165,7 +171,7 @@ def _request(s3: S3Client, uri: str) -> RequestRecord | None:
 
 
 def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules:
-    """Return the suppression rules of these erasure requests, finished or not, by table.
+    """Return the suppression rules of these erasure requests, which may be unfinished, by table.
 
     `folder` is the ledger's S3 URI, without a trailing slash.
     """
@@ -179,9 +185,9 @@ def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules
 
 
 def unfinished(folder: str, table: str, s3: S3Client) -> list[str]:
-    """Return the IDs of unfinished erasure requests that search the table "database.table".
+    """Return the request IDs of unfinished erasure requests that search `table`, a name such as "database.table".
 
-    Raises AWS errors and ValueError.
+    `folder` is the ledger's S3 URI, without a trailing slash. Raises the same errors as `requests`.
     """
     return [request.id for request in requests(folder, s3) if request.finished is None and table in request.tables]
 
@@ -206,5 +212,5 @@ def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
 
 
 def hashes_name(type_: str) -> str:
-    """Return the name of the object with the hashes of IDs for columns of this Arrow type."""
+    """Return the name of the object that contains the hashes of the IDs for columns of the Arrow type `type_`."""
     return "".join(char if char.isalnum() else "_" for char in type_) + ".bin"

@@ -1,12 +1,12 @@
 """Write the data files of a unit, which is the part of a batch that one task encodes.
 
-`RollingFileWriter` writes rows in the order of arrival. `PartitionedFileWriter` writes partitioned or sorted rows. It
-collects the rows in memory until the unit ends, so that they are grouped once, not block by block. If the rows exceed
-the memory limit, they are grouped several times. Each time, a partition with enough rows is written as a row group,
-unless too many files are open. The rows of other partitions are spilled to disk until the unit ends.
+`RollingFileWriter` writes rows in the order of arrival. `PartitionedFileWriter` writes partitioned or sorted rows:
 
-`PartitionedFileWriter` uploads its files concurrently, because the upload of a small file mostly waits for S3's
-response.
+- It collects rows in memory, and groups all of them by partition once, at the end of the unit, not block by block.
+- If rows would exceed the memory limit, it groups the collected rows early. It writes the rows of a large partition to
+  the partition's file, unless too many files are open, and spills the rows of all other partitions to disk. At the end
+  of the unit, it writes the rows that are still on disk.
+- It uploads several files concurrently, because the upload of a small file mostly waits for S3's response.
 """
 
 from __future__ import annotations
@@ -39,35 +39,36 @@ class FileWriter(Protocol):
     """The interface of a writer for one data file: append tables, then call `close` once."""
 
     metadata_bytes: int
-    """The memory, in bytes, that the file's metadata occupies until the file is closed. JSON lines files have no
-    metadata."""
+    """The memory, in bytes, that the file's metadata occupies until the file is closed. 0 for JSON Lines files, which
+    have no metadata."""
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of `table`, which must have the file's schema."""
 
     def write_row_group(self, table: pa.Table, size: int) -> None:
-        """Append rows and encode them immediately. `size` is the table's size in bytes.
+        """Append the rows of `table` and encode them immediately. `size` is the table's size in bytes.
 
         Do not call both this method and `write` for the same file.
         """
 
     def close(self) -> bytes:
-        """Encode the remaining rows. Return the Parquet footer, or empty bytes for JSON lines.
+        """Encode the remaining rows. Return the footer of a Parquet file, or empty bytes for a JSON Lines file.
 
         Does not close the upload.
         """
 
 
 Opener = Callable[[Upload], FileWriter]
-"""A function that returns a writer for a new data file, which is written to the given upload. All files of one opener
-have the same schema. Several files may be open at the same time."""
+"""A function that opens a new data file. It returns a writer, which sends the file's bytes to the given upload. All
+files of one opener have the same schema. Several files may be open at the same time."""
 
 
 def opener(format: FileFormat, codec: str, schema: pa.Schema, sample: pa.Table | None = None) -> Opener:
     """Return a function that opens files of `schema`. `codec` is a value of the option `format.compression_codec`.
 
-    If a `sample` of rows is given, all Parquet files use the encodings chosen for the sample, because choosing
-    encodings takes as long as encoding a small file. Otherwise, each file chooses its encodings by its first row group.
+    If `sample` is given, this function examines its rows once and chooses the encodings of all Parquet files. Choosing
+    encodings takes as long as encoding a small file. If `sample` is None, the writer of each file chooses the encodings
+    by the first row group.
     """
     match format:
         case "parquet":
@@ -80,21 +81,22 @@ def opener(format: FileFormat, codec: str, schema: pa.Schema, sample: pa.Table |
 
 
 def extension(format: FileFormat, codec: str) -> str:
-    """Return the extension of file names, with its dot: `.parquet`, `.jsonl`, or `.jsonl.gz` for gzipped JSON lines."""
+    """Return the extension of file names, with its dot: `.parquet`, `.jsonl`, or `.jsonl.gz` for gzipped JSON Lines."""
     if format == "jsonl":
         return ".jsonl.gz" if codec == "GZIP" else ".jsonl"
     return ".parquet"
 
 
 MAX_METADATA_BYTES = 64 * 1024 * 1024
-"""Maximum memory for a file's metadata. A file that reaches the limit is closed. Files with 1,000 columns never reach
-it. Files with 10,000 sparse columns reach it after 5,000 rows."""
+"""Maximum memory, in bytes, for the metadata of an open file. The unit's writer closes a file that reaches this limit.
+Files with 1,000 columns never reach the limit. Files with 10,000 sparse columns reach the limit after 5,000 rows."""
 
 
 class OpenFile:
-    """An open data file of one schema and, in a partitioned table, of one partition.
+    """An open data file. All of its rows have the same schema and, in a partitioned table, the same partition.
 
-    Write rows, then call `end` and `upload`. Instead, `abort` discards the file at any time before `upload` returns.
+    Call `write` or `write_row_group` for all rows, then `end`, then `upload`. To discard the file, call `abort` at any
+    time before `upload` returns.
     """
 
     def __init__(
@@ -106,9 +108,9 @@ class OpenFile:
         s3: S3Client,
         partition: tuple[PartitionValue, ...] = (),
     ) -> None:
-        """Upload nothing yet. `opener` must be for `schema`.
+        """Open a file for the object at `uri`. Uploads nothing yet.
 
-        `partition` contains the file's partition values, if any.
+        `opener` must open files of `schema`. `partition` contains the partition values that all rows of the file have.
         """
         self.schema = schema
         self._upload = Upload(s3, uri, deferred=plan.deferred, spool_folder=plan.spool_folder)
@@ -121,7 +123,10 @@ class OpenFile:
         self._footer = b""
 
     def is_complete(self, target_bytes: int) -> bool:
-        """Return whether to close the file: it has reached `target_bytes`, or its metadata takes too much memory."""
+        """Return whether the file has reached `target_bytes`, or its metadata has reached MAX_METADATA_BYTES.
+
+        The caller should then close the file.
+        """
         return self.size >= target_bytes or self._writer.metadata_bytes >= MAX_METADATA_BYTES
 
     @property
@@ -142,20 +147,20 @@ class OpenFile:
     def write_row_group(self, rows: Rows, *, begins_run: bool) -> None:
         """Append rows of the file's schema and encode them immediately, which releases their memory.
 
-        `begins_run` means that the rows start a new sorted run: they may sort before rows that the file already
-        contains. The file is then not marked as sorted.
+        `begins_run` states whether the rows start a new sorted run. If they do, they may sort before rows that the file
+        already contains. A file that contains several runs is not marked as sorted.
         """
         self._writer.write_row_group(*rows)
         self._is_sorted = self._is_sorted and not (begins_run and self._rows)
         self._count(rows.table)
 
     def end(self) -> None:
-        """Encode the remaining rows and release the encoder's memory. Afterwards, only call `upload` or `abort`."""
+        """Encode the remaining rows, and release the writer's memory. Afterwards, call only `upload` or `abort`."""
         self._footer = self._writer.close()
         del self._writer
 
     def upload(self) -> DataFile:
-        """Upload the remaining bytes. Return the description of the file, which the driver needs for the commit."""
+        """Upload the remaining bytes. Return a description of the file, which the driver needs to commit the file."""
         self._upload.close()
         return DataFile(
             uri=self._upload.uri,
@@ -180,17 +185,18 @@ class OpenFile:
 
 
 THREADS = 16
-"""Maximum number of concurrent file uploads: half of a client's connections. The other half of the connections uploads
-parts of open files."""
+"""Maximum number of encoded files to upload concurrently: half of the S3 client's connections. Open files use the other
+half to upload parts of a multipart upload."""
 
 UPLOADING_BYTES = 32 * 1024 * 1024
-"""Maximum bytes of encoded files that are waiting for their upload, not counting the last file."""
+"""Maximum total size, in bytes, of the encoded files that are queued for upload. The file that was queued last does not
+count."""
 
 
 class Uploads:
     """Uploads encoded files on background threads.
 
-    `add` blocks while too much data is queued. `finish` returns the files in the order in which they were added.
+    Call `add` for each file, then `finish`. To delete all files instead, call `abort`.
     """
 
     def __init__(self, s3: S3Client) -> None:
@@ -213,7 +219,10 @@ class Uploads:
             self._collect()
 
     def finish(self) -> list[DataFile]:
-        """Wait for all uploads, then return the files in the order of `add`. Raises the error of a failed upload."""
+        """Wait for all uploads. Return the files in the order in which they were added.
+
+        If an upload failed, raises its error.
+        """
         while self._running:
             self._collect()
         self._pool.shutdown()
@@ -239,9 +248,9 @@ class Uploads:
 
 
 class RollingFileWriter:
-    """Writes the rows of a unit to files in the order of arrival.
+    """Writes the rows of a unit to data files in the order of arrival.
 
-    Starts a new file when the open file reaches the target size, and when a column is widened.
+    Starts a new file when the open file reaches the target size, or when a value requires a wider type of its column.
     """
 
     def __init__(self, name: str, plan: FilePlan, s3: S3Client, first_id: bytes) -> None:
@@ -293,19 +302,22 @@ class RollingFileWriter:
 
 
 SORTED_ROW_GROUP_BYTES = 16 * 1024 * 1024
-"""Arrow bytes per row group of a sorted file. Small row groups have narrow minimum and maximum values, so readers can
-skip more of them."""
+"""The size of a row group in a sorted file, in Arrow bytes. The minimum and maximum values of a small row group are
+close together, so readers can skip more row groups."""
 
 
 class PartitionFiles:
-    """Keeps at most one open file per partition, and appends rows to the file of their partition.
+    """Writes rows to data files, each of which contains rows of one partition.
 
-    Opens a file for the first rows of a partition. Finishes a file that reaches the target size, and uploads it in the
-    background.
+    At most one file per partition is open. When a file reaches the target size, this class finishes the file and
+    uploads it in the background. Further rows of the partition go to a new file.
     """
 
     def __init__(self, name: str, plan: FilePlan, s3: S3Client, run_bytes: int) -> None:
-        """Write nothing yet. `run_bytes` is the maximum size of the rows of a partition that are sorted together."""
+        """Write nothing yet. File names start with `name`.
+
+        `run_bytes` is the maximum size, in Arrow bytes, of the rows of one partition that are sorted together.
+        """
         self._name = name
         self._plan = plan
         self._s3 = s3
@@ -326,9 +338,10 @@ class PartitionFiles:
         return repr(values) in self._open
 
     def use_schema(self, schema: FileSchema, sample: pa.Table) -> None:
-        """Use `schema` for all further rows. If the schema changes, finish all open files, whose schemas are narrower.
+        """Use `schema` for all rows that are written from now on. Do nothing if `schema` is already in use.
 
-        The rows in `sample` determine the encodings of new files.
+        Finishes all open files, because they have the previous schema, whose types are narrower. Chooses the encodings
+        of new Parquet files by the rows in `sample`.
         """
         if schema is self._schema:
             return
@@ -340,7 +353,7 @@ class PartitionFiles:
     def write(self, values: tuple[PartitionValue, ...], tables: Sequence[Rows]) -> None:
         """Append rows to the file of a partition and encode them.
 
-        If the plan has a sort order, each table must be sorted by it.
+        `values` are the partition values. If the plan has a sort order, each of the tables must have this order.
         """
         key = repr(values)
         for run in self._runs(tables):
@@ -373,9 +386,9 @@ class PartitionFiles:
             steps.callback(self._uploads.abort)
 
     def _runs(self, tables: Sequence[Rows]) -> Iterator[Sequence[Rows]]:
-        """Yield the rows as runs. Each run is sorted by the plan's order.
+        """Yield the rows as runs, each of which is sorted by the plan's order.
 
-        Without an order, yield all rows as one run.
+        Yields all rows as one run if the plan has no order, or if there is only one table.
         """
         order = self._plan.sort_order
         if order is None or len(tables) == 1:
@@ -423,20 +436,20 @@ def _pieces(tables: Iterable[Rows], size: int) -> Iterator[Rows]:
 
 
 WAITING_BYTES = 128 * 1024 * 1024
-"""Maximum size, in Arrow bytes, of the rows that are collected in memory. A single larger block is allowed. Grouping
-the rows briefly doubles their memory."""
+"""Maximum size, in Arrow bytes, of the rows that a writer collects in memory. A single block of rows may be larger.
+While the writer groups the rows by partition, they occupy up to twice this memory."""
 
 MAX_OPEN_FILES = 4
-"""Maximum number of files that stay open while rows are collected. Each file may buffer two parts of a multipart
-upload."""
+"""Maximum number of files that stay open while a writer collects rows. Each open file may buffer two parts of a
+multipart upload in memory."""
 
 
 class PartitionedFileWriter:
-    """Writes the rows of a unit, each partition to files of its own.
+    """Writes the rows of a unit to data files, each of which contains rows of one partition.
 
-    Collects rows in memory, up to `waiting_bytes`. Beyond this limit, appends rows to the files of their partitions or
-    spills them to disk. Rows are sorted by the plan's order within a run, which fits in memory. A file with several
-    runs is not marked as sorted.
+    Collects rows in memory, up to `waiting_bytes`. Before this limit is exceeded, appends the collected rows to the
+    files of their partitions, or spills them to disk. If the plan has a sort order, sorts as many rows as fit in memory
+    together; these rows form a run. A file that contains several runs is not marked as sorted.
     """
 
     def __init__(
@@ -458,7 +471,7 @@ class PartitionedFileWriter:
     def write(self, decoded: Decoded) -> pa.Array[Any]:
         """Collect records in memory. Return the IDs of their rows (`_airbyte_raw_id`).
 
-        If the memory limit would be exceeded, first writes or spills the rows that were collected before.
+        If the records would exceed the memory limit, first writes or spills all rows collected earlier.
         """
         ids, table = self._tables.table(decoded)
         if not decoded.rows:
@@ -486,7 +499,10 @@ class PartitionedFileWriter:
             self._spill.close()
 
     def _free_memory(self) -> None:
-        """Append the rows of large partitions to their files, and spill the rows of other partitions to disk."""
+        """Append the rows of large partitions to their files, and spill all other collected rows to disk.
+
+        If too many files are open, opens no file for another large partition, and spills its rows too.
+        """
         for values, rows in self._groups():
             enough = self._spill.bytes_of(values) + rows.bytes >= self._waiting_bytes // 4
             if enough and (values in self._files or len(self._files) < self._max_open):
@@ -496,7 +512,7 @@ class PartitionedFileWriter:
         self._spill.end_run()
 
     def _groups(self) -> Iterator[tuple[tuple[PartitionValue, ...], Rows]]:
-        """Remove all collected rows from memory. Yield them grouped by partition."""
+        """Remove all collected rows from memory. Yield the values of each partition with the partition's rows."""
         if not self._waiting.bytes:
             return
         schema = self._waiting.schema

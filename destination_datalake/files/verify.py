@@ -1,8 +1,8 @@
-"""The verify job on executors: two readers scan data files in full, and the results are compared with the metadata.
+"""The verify job on executors: read data files in full with two readers, and compare them with the table's metadata.
 
-The first reader is the connector's own and reads from S3. The second reader is DuckDB, which shares no code with the
-first and reads a copy on the executor's disk, one file at a time. Messages contain column names and counts, but no
-values.
+The first reader is the connector's own. The second reader is DuckDB, which shares no code with the first. The task
+copies one file at a time to the executor's disk. DuckDB reads the copy. The connector's reader reads Parquet from S3,
+and JSON Lines from the copy. The reported problems contain column names and counts, but no values.
 """
 
 from __future__ import annotations
@@ -66,14 +66,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """A task that verifies `files`, each of which has the statistics that the table's metadata contains for it."""
+    """A task that verifies data files. `files` contains the expected statistics of each file from the metadata."""
 
     files: tuple[ExpectedFileStats, ...]
     access: AwsAccess
 
 
 def verify(tasks: Iterable[VerifyTask]) -> Iterator[VerifiedFile | Failed]:
-    """Verify the files of each task. Yield one result per file. An error does not stop the job, but yields a Failed."""
+    """Verify the files of each task. Yield one result per file.
+
+    If an error prevents the verification of a file, yields a Failed for this file and continues with the next one.
+    """
     for task in tasks:
         for expected in task.files:
             problem = Problem(f"Cannot verify {expected.source.uri}", "read", expected.source.uri, task.access)
@@ -112,7 +115,7 @@ def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
 
 
 class _Reading(NamedTuple):
-    """The fields of a `VerifiedFile` that reading its content has determined."""
+    """The fields of a `VerifiedFile` that depend on the content of the file."""
 
     rows: int
     problems: tuple[str, ...] = ()
@@ -120,7 +123,7 @@ class _Reading(NamedTuple):
 
 
 def _size(s3: S3Client, uri: str) -> int | None:
-    """Return the size of an object in bytes, or None if it does not exist."""
+    """Return the size of an object in bytes, or None if the object does not exist."""
     address = S3Address.parse(uri)
     try:
         return s3.head_object(Bucket=address.bucket, Key=address.key)["ContentLength"]
@@ -131,7 +134,8 @@ def _size(s3: S3Client, uri: str) -> int | None:
 
 
 _NAME = re.compile(r"[0-9a-f]{12}-(?P<batch>[0-9]{6})-(?P<part>[0-9]{4})-[0-9a-f]{8}-[0-9]{4}[.].*")
-"""The name of a file that a sync has written: the sync, the batch, the unit in the batch, the attempt and the file."""
+"""The pattern of the names of files that a sync has written. A name contains the ID of the sync, the number of the
+batch, the number of the unit in the batch, the token of the attempt, and the number of the file."""
 
 _UNIT = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{4}")
 
@@ -139,7 +143,8 @@ _UNIT = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{4}
 def _start_of_sync(uri: str, units: Set[str]) -> tuple[int | None, tuple[str, ...]]:
     """Return the start of the sync that wrote the rows (see `VerifiedFile.started`), and the problems.
 
-    `units` are the rows' IDs, without the line numbers at their ends. A file contains the rows of one unit.
+    `units` contains the IDs of the rows without their last digits, which are a line number. A file that a sync has
+    written contains the rows of only one unit (one task's part of a batch).
     """
     match = _NAME.fullmatch(uri.rpartition("/")[2])
     if match is None or not units:
@@ -151,7 +156,7 @@ def _start_of_sync(uri: str, units: Set[str]) -> tuple[int | None, tuple[str, ..
 
 
 def _add_units(ids: Any, units: set[str]) -> None:
-    if len(units) < 2:  # More units would tell no more.
+    if len(units) < 2:  # Two units already prove that the file is not the one that the sync wrote.
         prefixes: Any = pc.utf8_slice_codeunits(ids, 0, -COUNTED_DIGITS)
         units.update(unit for unit in prefixes.unique().drop_null().to_pylist() if _UNIT.fullmatch(unit))
 
@@ -160,9 +165,9 @@ def _add_units(ids: Any, units: set[str]) -> None:
 
 
 def _verify_parquet(expected: ExpectedFileStats, copy: Path, s3: S3Client, units: set[str]) -> _Reading:
-    """Read a file in S3, and its copy with DuckDB. Compare both with the metadata.
+    """Read a file in S3 and compare it with the metadata. Read its copy with DuckDB, and compare the counts.
 
-    The units of the rows are added to `units` (see `_start_of_sync`). Raises UnsupportedFile and AWS errors.
+    Adds the units of the rows to `units` (see `_start_of_sync`). Raises UnsupportedFile and AWS errors.
     """
     _require_readable_footer(copy)
     rows, problems, values = _read_parquet(expected, s3, units)
@@ -188,8 +193,8 @@ def _read_parquet(
 ) -> tuple[int, tuple[str, ...], dict[str, int]]:
     """Read all values of a file. Return its row count, its problems, and the number of non-null values per column name.
 
-    A problem is a difference from the metadata, as a clause about the file. The units of the rows are added to `units`
-    (see `_start_of_sync`). Raises UnsupportedFile and AWS errors.
+    A problem is a difference from the metadata, as a clause about the file. Adds the units of the rows to `units` (see
+    `_start_of_sync`). Raises UnsupportedFile and AWS errors.
     """
     with StoredFile(expected.source, s3) as stored, parquet_errors():
         file, schema = OpenedFile(stored), expected.schema
@@ -224,7 +229,7 @@ def _read_parquet(
 
 
 class _ColumnCheck:
-    """Compares a column's values with the bounds and the null count that the table's manifest contains for them."""
+    """Compares the values of a column with the bounds and the null count in the table's manifest."""
 
     def __init__(self, expected: ExpectedColumnStats) -> None:
         self._expected = expected
@@ -251,7 +256,7 @@ class _ColumnCheck:
 
 
 class _PartitionCheck:
-    """Compares the partitions of rows with the partition of their file."""
+    """Compares the partition values of a file's rows with the partition of the file."""
 
     def __init__(self, expected: ExpectedPartition) -> None:
         self._expected = expected
@@ -263,7 +268,7 @@ class _PartitionCheck:
         if not self._columns:
             return
         try:
-            # A selection without columns would have no rows.
+            # A table without columns has no rows, so select at least one column.
             names = [name for name in self._columns if name in table.column_names] or table.column_names[:1]
             partitions = [values for values, _ in by_partition(table.select(names), expected.fields)]
         except ValueError:
@@ -291,9 +296,10 @@ class _PartitionCheck:
 
 
 def _partition_check(expected: ExpectedPartition, file: pa.Schema, projected: pa.Schema | None) -> _PartitionCheck:
-    """Return the check of the partition keys whose values the rows determine.
+    """Return a check of the partition keys whose values can be computed from the rows of a file.
 
-    `file` is the schema of the file. If columns are read by field ID, `projected` is the schema of the rows.
+    `file` is the schema of the file. `projected` is the schema of the rows if columns are read by field ID, or None if
+    they are read by name.
     """
     present = None if projected is None else field_ids(file)
     is_own = expected.folders is not None and RAW_ID in file.names
@@ -307,9 +313,12 @@ def _partition_check(expected: ExpectedPartition, file: pa.Schema, projected: pa
 
 
 def _is_same_value(transform: Transform, actual: PartitionValue, expected: PartitionValue) -> bool:
-    """Return whether the partition value of a row equals the value in a manifest that any engine may have written."""
+    """Return whether the partition value of a row equals the value in the manifest.
+
+    Any engine may have written the manifest, so this function accepts known deviations of other engines.
+    """
     if isinstance(actual, int) and isinstance(expected, int):
-        if isinstance(transform, Truncate):  # Truncating 32 bits can overflow (see `partition_record`).
+        if isinstance(transform, Truncate):  # Truncating a 32-bit integer can overflow (see `partition_record`).
             return (actual - expected) % 2**32 == 0
         if isinstance(transform, Since1970):  # Earlier versions of Iceberg rounded times before 1970 up.
             return actual == expected or actual + 1 == expected <= 0
@@ -318,7 +327,10 @@ def _is_same_value(transform: Transform, actual: PartitionValue, expected: Parti
 
 
 def _is_same_text(source: ColumnType, actual: str, expected: str) -> bool:
-    """Return whether two texts have the same value. The text of a number changes when its column is widened."""
+    """Return whether two strings represent the same value of type `source`.
+
+    The string of a number changes when its column is widened.
+    """
     if actual == expected:
         return True
     try:
@@ -331,18 +343,20 @@ def _is_same_text(source: ColumnType, actual: str, expected: str) -> bool:
 
 
 def _is_null_if_missing(field: PartitionField) -> bool:
-    """Return whether the connector's rows in a Hive table have a null key if they lack the source column.
+    """Return whether a row that the connector wrote to a Hive table has a null key if the row lacks the source column.
 
-    A part of a date may come from another column instead (see `PartitionScheme.partitioning`).
+    Returns False for a part of a date, because another column may provide the date (see
+    `PartitionScheme.partitioning`).
     """
     return not isinstance(field.transform, CalendarPart)
 
 
 def _has_source(field: PartitionField, schema: Any, present: Set[int] | None) -> bool:
-    """Return whether a file contains the field's source, which is in `schema`.
+    """Return whether a file contains the source column of a partition field.
 
-    `present` contains the field IDs of the file, or is None if the file has no field IDs. Readers take the values of
-    missing columns from elsewhere (Iceberg spec: Column Projection).
+    `schema` is the schema of the rows. If columns are read by field ID, `present` contains the field IDs in the file,
+    because readers take the values of a missing column from elsewhere (Iceberg spec: Column Projection). If columns are
+    read by name, `present` is None.
     """
     for name in field.source:
         index = schema.get_field_index(name) if isinstance(schema, pa.Schema | pa.StructType) else -1
@@ -368,7 +382,7 @@ def _comparable(values: Any) -> Any:
 
 
 def _require_columns(file_schema: pa.Schema, table_schema: pa.Schema) -> None:
-    """Raise UnsupportedFile if the file lacks all columns of the table, or has one of them in a different type.
+    """Raise UnsupportedFile if the file contains none of the table's columns, or stores one of them in another type.
 
     Names are case-insensitive.
     """
@@ -387,7 +401,7 @@ def _is_same_type(in_file: Any, in_table: Any) -> bool:
     """Return whether engines read values of both types as equal. Names and nullability of nested fields may differ."""
     types = pa.types
     if types.is_null(in_table):
-        return True  # The table has a type that this connector never writes: accept any type.
+        return True  # The table's type is one that this connector never writes, so accept any type in the file.
     if types.is_struct(in_file) and types.is_struct(in_table):
         nested = {field.name.lower(): field.type for field in in_table}
         return all(_is_same_type(field.type, nested.get(field.name.lower(), field.type)) for field in in_file)
@@ -400,17 +414,18 @@ def _is_same_type(in_file: Any, in_table: Any) -> bool:
     return bool(in_file.equals(in_table))
 
 
-# --- JSON lines -------------------------------------------------------------------------------------------------------
+# --- JSON Lines -------------------------------------------------------------------------------------------------------
 
 
 _MAX_UNITS = 100
-"""The maximum number of units that are collected per file. Rows of other writers may have a unit each."""
+"""Maximum number of units to collect per file. In a file of another writer, each row may seem to have its own unit."""
 
 
 def _verify_lines(expected: ExpectedFileStats, copy: Path, units: set[str]) -> _Reading:
-    """Read the copy of a file, by the connector's own reader and by DuckDB. Compare both with the metadata.
+    """Read the copy of a file with the connector's own reader and with DuckDB, and compare the numbers of lines.
 
-    The units of the rows are added to `units` (see `_start_of_sync`). Raises UnsupportedFile.
+    Also compares the partitions of the rows with the partition of the file. Adds the units of the rows to `units` (see
+    `_start_of_sync`). Raises UnsupportedFile.
     """
     is_gzip = expected.source.uri.endswith(".gz")
     rows, longest, problems = _read_lines(copy, units, is_gzip=is_gzip)
@@ -429,7 +444,7 @@ def _verify_lines(expected: ExpectedFileStats, copy: Path, units: set[str]) -> _
 def _read_lines(copy: Path, units: set[str], *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]]:
     """Return the number of lines, the size of the longest line in bytes, and the problems as clauses about the file.
 
-    The units of the rows are added to `units` (see `_start_of_sync`).
+    Stops reading at the first problem. Adds the units of the rows to `units` (see `_start_of_sync`).
     """
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
     number = longest = 0
@@ -461,27 +476,28 @@ _MEMORY = "1GB"
 _LINES_PER_BATCH = 100_000
 _Result = TypeVar("_Result")
 _LINE_LIMIT = 16 * 1024 * 1024
-"""DuckDB's default limit for the size of a line (maximum_object_size). The limit is raised only for longer lines,
-because DuckDB allocates a multiple of it."""
+"""DuckDB's default limit for the size of a line, in bytes (maximum_object_size). DuckDB allocates a multiple of the
+limit, so the job raises the limit only for a file that contains a longer line."""
 
 
 def _read_parquet_by_duckdb(copy: Path, columns: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the row count, then the number of non-null values of each column, as DuckDB reads the file.
+    """Read a file with DuckDB. Return the row count, then the number of non-null values of each column.
 
     Returns None if DuckDB needs more memory than its limit. Raises UnsupportedFile.
     """
     quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
-    # The hash makes DuckDB read every value. It could otherwise return counts from statistics.
+    # To compute the hash, DuckDB must read every value. Without the hash, DuckDB could return counts from statistics.
     counts = "".join(f", count({name}), bit_xor(hash({name}))" for name in quoted)
     row = _queried(copy, f"SELECT count(*){counts} FROM read_parquet($1)", _first_row)
     return None if row is None else (row[0], *row[1::2])
 
 
 def _partition_problems(expected: ExpectedPartition | None, copy: Path, lines: str) -> tuple[str, ...]:
-    """Compare the partitions of JSON lines with the partition of their file. Return the problems.
+    """Compare the partitions of the rows in a JSON Lines file with the partition of the file. Return the problems.
 
-    `lines` is the SQL function that reads the lines. Lines of other writers without the column of a key are skipped,
-    and so are lines with a value of another type. Raises UnsupportedFile.
+    `lines` is the SQL expression that reads the lines. Skips a line if it lacks the source column of a partition key,
+    unless the key is then null (see `_is_null_if_missing`). Also skips a line if the value of a source column has a
+    different type. Raises UnsupportedFile.
     """
     if expected is None or expected.folders is None:
         return ()
@@ -489,7 +505,7 @@ def _partition_problems(expected: ExpectedPartition | None, copy: Path, lines: s
     for position, (field, key) in enumerate(zip(expected.fields, expected.folders.keys, strict=True)):
         alias, type_ = f"k{position}", key.source
         transform = field.transform
-        # A time without a zone in JSON may be in UTC or local.
+        # A time without a zone may be in UTC or in local time.
         has_zone = isinstance(type_, Timestamp) and type_.zoned
         is_ambiguous = isinstance(transform, CalendarPart) and transform.zone != "UTC" and not has_zone
         if transform == Void() or is_ambiguous:
@@ -526,7 +542,7 @@ def _first_row(rows: DuckDBPyRelation) -> tuple[int, ...]:
 
 
 def _queried(copy: Path, query: str, read: Callable[[DuckDBPyRelation], _Result]) -> _Result | None:
-    """Run a query on a file, and return the result of `read` for its rows.
+    """Run a query on a file. Return the result of `read` for the rows of the query.
 
     Returns None if DuckDB needs more memory than its limit. Raises UnsupportedFile if DuckDB cannot read the file.
     """

@@ -1,8 +1,8 @@
 """The index of winners: Parquet files that contain the latest pending row of each key, on a shared disk or in S3.
 
-A row is pending until it is merged into the table. A small index is not written to a file, but sent with the tasks. An
-index also records the bounds of its keys. Row groups of stored files are not read if their statistics exclude all keys
-within these bounds.
+A row is pending until a merge combines it with the stored rows of the table. If a part of the index is small, no file
+is stored: the driver sends the part with the tasks. An index also contains the bounds of its keys. A task skips a row
+group of a stored file if the row group's statistics show that it contains no key within these bounds.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 _INLINE_BYTES = 8 * 1024
-"""Maximum size of an index that is sent with the tasks. The limit is low because there may be 10,000 tasks, one for
-each stored file."""
+"""Maximum size, in bytes, of a part of the index that the driver sends with each task. The limit is low because there
+may be 10,000 tasks, one for each stored file."""
 
 _MAX_BOUND_LENGTH = 256
-"""Maximum length of a bound that is a text or binary value. Longer bounds are not recorded, because bounds are sent
-with each task."""
+"""Maximum length of a bound, in characters of a string or bytes of a binary value. An index does not contain longer
+bounds, because the driver sends the bounds with each task."""
 
 _RANGE_BYTES = 16 * 1024 * 1024
 
@@ -42,14 +42,15 @@ _RANGE_BYTES = 16 * 1024 * 1024
 def write_index(
     connection: DuckDBPyConnection, key: Sequence[pa.DataType], scratch: Path, folder: str, access: AwsAccess
 ) -> IndexPart:
-    """Write DuckDB's table `winners`, which must not be empty, to a Parquet file in `folder`. Return its location.
+    """Write DuckDB's table `winners`, which must not be empty, to a Parquet file. Return the location of the file.
 
-    If the file is small, return its content instead. `key` contains the types of the key columns. For `folder` see
-    `WinnersTask.index_folder`. Raises AWS errors and DuckDB's errors.
+    If the file is small, returns its content instead, and leaves no file. `key` contains the types of the key columns.
+    `folder` is the URI of the file's folder (see `WinnersTask.index_folder`). Writes to `scratch` before an upload to
+    S3. Raises AWS errors and DuckDB's errors.
     """
     winners = connection.table("winners")
     bounds = tuple(_bounds(connection, f"key{number}", type_) for number, type_ in enumerate(key))
-    # Another attempt of the same task may still be running, so each attempt has its own file name.
+    # Another attempt at the same task may still be running, so each attempt uses its own file name.
     uri = f"{folder}/index-{secrets.token_hex(8)}.parquet"
     path = local_path(uri) or scratch / "index.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +82,7 @@ def key_bounds(
 ) -> KeyBounds:
     """Return the bounds of a key column of type `type_`. `lowest` and `highest` are Arrow scalars.
 
-    The bounds are UNKNOWN if Python cannot represent a value, or if a text is too long.
+    Both bounds are UNKNOWN if Python cannot represent one of them, or if one of them is longer than _MAX_BOUND_LENGTH.
     """
     try:
         low, high = lowest.cast(type_).as_py(), highest.cast(type_).as_py()
@@ -93,10 +94,10 @@ def key_bounds(
 
 
 def index_files(parts: Sequence[IndexPart], scratch: Path, access: AwsAccess) -> list[Path]:
-    """Return local Parquet files that contain these parts of an index.
+    """Return the paths of local Parquet files that contain these parts of an index, one file per part.
 
-    Each Python process downloads a part from S3 only once. The content of small parts is written to `scratch`. Raises
-    OSError and AWS errors.
+    Each Python process downloads a part from S3 only once. If a part came with the task, writes its content to a file
+    in `scratch`. Raises OSError and AWS errors.
     """
     return [_file(part, scratch / f"{number}.parquet", access) for number, part in enumerate(parts)]
 
@@ -110,9 +111,9 @@ def _file(part: IndexPart, path: Path, access: AwsAccess) -> Path:
 
 
 class _Downloads:
-    """The files of one index that this Python worker has downloaded.
+    """The files of one index that this Python worker has downloaded from S3.
 
-    A new index replaces the files of the previous index.
+    When the worker needs a file of another index, it deletes the files of the previous one.
     """
 
     def __init__(self) -> None:
@@ -140,8 +141,8 @@ _downloads = _Downloads()
 # --- Bounds and statistics --------------------------------------------------------------------------------------------
 
 _COMPARABLE = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.datetime)
-"""The types of bounds that can be compared. Python orders strings by code point. UTF-8 bytes in Parquet have the same
-order."""
+"""The types of bounds that this module can compare. Python orders strings by code point, and Parquet's statistics order
+them by their UTF-8 bytes. Both orders are the same."""
 
 
 def may_have_keys(
@@ -149,8 +150,8 @@ def may_have_keys(
 ) -> bool:
     """Return whether a row group may contain a key that is in the index, according to the row group's statistics.
 
-    `columns` are the names of the key columns in the file. A name is None if the file lacks the column, whose values
-    are then null. `bounds` contains, for each part of the index, the bounds of the key columns.
+    `columns` contains the names of the key columns in the file. A name is None if the file lacks the column. The values
+    of a missing column are null. `bounds` contains, for each part of the index, the bounds of each key column.
     """
     chunks = [None if column is None else _chunk(group, column) for column in columns]
     known = [None if chunk is None else _Values(chunk) for chunk in chunks]
@@ -169,7 +170,7 @@ def _chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:
 
 
 class _Values:
-    """The facts about the values of a column chunk (a column in one row group) that its statistics contain."""
+    """What the statistics of a column chunk (a column in one row group) state about the values of the chunk."""
 
     def __init__(self, chunk: pq.ColumnChunkMetaData) -> None:
         statistics = chunk.statistics
@@ -180,7 +181,10 @@ class _Values:
         self._range = None if statistics is None or not statistics.has_min_max else _range(statistics)
 
     def may_overlap(self, part: KeyBounds) -> bool:
-        """Return whether a value may be within these bounds of a key column in one part of the index."""
+        """Return whether the chunk may contain a value within the bounds `part` of the same column in the index.
+
+        Null is within the bounds if the column contains null in this part of the index, and likewise NaN.
+        """
         if (part.has_null and self._has_null) or (part.has_nan and self._is_floating):
             return True
         if self._is_null or part.lowest is None:

@@ -1,12 +1,12 @@
 """The removal job on executors: remove rows by rewriting files without them, or by writing position deletes.
 
-Files are read in small batches, and new files are uploaded in parts while they are encoded, as in compaction. Memory is
-bounded by one row group and DuckDB's limit, plus one byte per row of the file. The small files of a task are held in
-memory until they are rewritten as one file.
+A task reads files in small batches, and uploads the finished parts of a new file while it encodes the rest. It needs
+memory for at most one row group and DuckDB's limit, plus one byte per row of the file. If a task rewrites several small
+files as one file, it keeps these small files in memory.
 
-In a merge, each row of a stored file is looked up in the index of pending rows (rows that are not merged yet). If a
-pending row has the same key, either the pending row replaces the stored row, or the pending row is older and is removed
-itself.
+In a merge, a task looks up each row of a stored file in the index of pending rows (rows that no merge has included
+yet). If a pending row with the same key is at least as new, the pending row replaces the stored row. If the pending row
+is older, the merge removes the pending row.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAX_DELETE_RATIO = 0.5
-"""Maximum share of a file's rows that position deletes may remove. Above this share, the file is rewritten, because
-readers would read more deleted rows than live rows."""
+"""Maximum share of a file's rows that position deletes may remove. If more rows must be removed, the task rewrites the
+file, because readers would otherwise read more deleted rows than live rows."""
 
 
 def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed | Failed]:
-    """Remove the rows of each task. Yield one result per task.
+    """Remove the rows of each task from its files. Yield one result per task.
 
-    A failed task yields a Failed and does not stop the job.
+    If a task fails, yields a Failed for this task and continues with the next one.
     """
     for task in tasks:
         yield remove_rows(task)
 
 
 def remove_rows(task: RemoveTask, stored: Sequence[StoredFile] | None = None) -> Removed | Failed:
-    """Remove the rows of one task. `stored` contains the task's files, in order, if they are already open."""
+    """Remove the rows of one task from its files. If the files are already open, `stored` contains them, in order."""
     return attempt(partial(_remove_rows, task, stored), partial(_problem, task))
 
 
@@ -74,10 +74,11 @@ def _problem(task: RemoveTask, error: Exception) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedFile:
-    """A file and a mask of its `dead` rows, which are deleted already or must be removed.
+    """A file, and a mask of its dead rows.
 
-    `before` is the number of rows that were deleted already. A file with `erased` rows must be rewritten, because
-    position deletes would only hide these rows and leave them in S3.
+    `dead` selects the rows that position deletes already remove, and the rows that the task must remove. `before` is
+    the number of the former. If the file contains rows to erase, `erased` is True: the task must rewrite the file,
+    because position deletes would only hide these rows and leave them in S3.
     """
 
     source: SourceFile
@@ -146,7 +147,7 @@ def _rewrite(task: RemoveTask, files: Sequence[_CheckedFile], s3: S3Client) -> W
 
 
 def _write_deletes(task: RemoveTask, file: _CheckedFile, s3: S3Client) -> WrittenFile:
-    """Write a position delete file with all deleted rows of `file`, including rows that were deleted earlier."""
+    """Write a position delete file for all dead rows of `file`, including the rows that were deleted earlier."""
     upload = _upload(task, s3, "deletes.parquet")
     positions = np.flatnonzero(file.dead)
     with rollback_on_error(upload.abort):
@@ -156,7 +157,7 @@ def _write_deletes(task: RemoveTask, file: _CheckedFile, s3: S3Client) -> Writte
 
 
 def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
-    # Spark may retry a task while its first attempt is still running, so each attempt has its own file name.
+    # Spark may retry a task while its first attempt is still running, so each attempt uses its own file name.
     return Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.{ending}", deferred=False)
 
 
@@ -165,11 +166,13 @@ def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The rows that the index of pending rows removes from the files of a task.
+    """The result of looking up the rows of a task's files in the index of pending rows.
 
-    `dead` contains these rows by the number of their file in the task. `replaced` and `deleted` count the rows that
-    upserts and deletions remove. `superseded` are pending rows that are older than rows of these files, by the number
-    of the pending file.
+    - `dead`: the rows that must be removed from the task's files. Keys are the numbers of the files in the task.
+    - `replaced`: the number of dead rows that a pending row replaces.
+    - `deleted`: the number of dead rows whose key a pending row deletes.
+    - `superseded`: the pending rows that are older than a row of the task's files. Keys are the numbers of the files
+      among all pending files.
     """
 
     dead: Mapping[int, RowSet] = field(default_factory=dict)
@@ -181,8 +184,8 @@ class Probed:
 def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Probed:
     """Look up the rows of the task's files in the index of pending rows. Return the rows that must be removed.
 
-    `dead` contains a mask for each file, which marks rows to skip. Raises UnsupportedFile, ConnectorError and AWS
-    errors, and OSError if the index is no longer on the disk.
+    `dead` contains one mask per file. Skips the rows that the mask selects. Raises UnsupportedFile, ConnectorError and
+    AWS errors. Raises OSError if the index is no longer on the disk.
     """
     replaced: dict[int, BitMap] = {}
     superseded: dict[int, BitMap] = {}
@@ -202,8 +205,8 @@ def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: 
 def _rows(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Iterator[pa.Table]:
     """Yield the rows whose key may be in the index, with the columns of `_schema`.
 
-    Rows contain the number of their file in the task, and their position in the file. Rows that are marked in `dead`
-    are omitted.
+    Each row contains the number of its file in the task, and its position in the file. Omits the rows that the masks in
+    `dead` select.
     """
     target, schema, bounds = _columns(task), _schema(task), [part.bounds for part in task.index]
     for place, (removal, file) in enumerate(zip(task.files, files, strict=True)):
@@ -224,7 +227,7 @@ def _columns(task: RemoveTask) -> pa.Schema:
 
 
 def _schema(task: RemoveTask) -> pa.Schema:
-    """Return the Arrow schema of the rows that are passed to `find_replaced`."""
+    """Return the Arrow schema of the rows that `probe` passes to `find_replaced`."""
     names = task.versions.names
     columns = [comparable(pa.nulls(0, field.type)).type for field in _columns(task)]
     return pa.schema([*zip(names, columns, strict=True), ("file", pa.int32()), ("position", pa.int64())])

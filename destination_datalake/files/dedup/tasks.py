@@ -1,12 +1,15 @@
 """The tasks of a merge and their results. They contain positions of rows, but never the rows themselves.
 
-A merge has three jobs. *Winners* finds the latest row of each key in the pending files (files that are not merged yet),
-and writes an index of these rows. *Probe* looks up every row of the stored files in this index, and removes the rows
-that a pending row replaces. *Apply* removes rows from the pending files: rows that are not the latest of their key, and
-rows that only delete a key.
+A merge has three jobs:
 
-If all pending files are small, *winners* keeps them in memory and also does the work of *apply*, except for pending
-rows that are older than stored rows.
+1. *Winners* finds the latest row of each key in the pending files (files that no merge has included yet), and writes an
+   index of these rows.
+2. *Probe* looks up every row of the stored files in this index, and removes the rows that a pending row replaces.
+3. *Apply* removes rows from the pending files: rows that are not the latest row of their key, and rows that only delete
+   a key.
+
+If all pending files are small, *winners* keeps them in memory and does the work of *apply* too. It cannot remove the
+pending rows that are older than stored rows, because only *probe* finds them.
 """
 
 from __future__ import annotations
@@ -29,17 +32,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Deletes = Literal["copy_on_write", "merge_on_read"]
-"""How to remove rows. "copy_on_write": rewrite the file without them. "merge_on_read": write their positions to a
-position delete file."""
+"""The way to remove rows from a file. "copy_on_write": rewrite the file without the rows. "merge_on_read": write the
+positions of the rows to a position delete file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
     """The Iceberg field IDs of the columns that identify and order the versions of a row.
 
-    The latest version of a row wins. Versions are compared by cursor (null is lowest, then NaN), then by
-    `extracted_at`, then by arrival. Pending rows, which are not merged yet, arrive after the rows of the content, which
-    is the result of the last merge. Within each of these two groups, `raw_id` is the order of arrival.
+    A merge keeps only the latest version of a row. It compares versions by cursor (null is lowest, then NaN), then by
+    `extracted_at`, then by their order of arrival. Rows in the result of the last merge count as arrived before all
+    pending rows. Within each of these two groups, rows arrived in the order of `raw_id`.
     """
 
     key: tuple[int, ...]
@@ -55,7 +58,7 @@ class Versions:
     def order(self) -> tuple[int, ...]:
         """The field IDs of the columns that order versions, most significant first.
 
-        The order of arrival breaks ties.
+        If two versions are equal in all of these columns, their order of arrival decides.
         """
         return (self.extracted_at,) if self.cursor is None else (self.cursor, self.extracted_at)
 
@@ -67,17 +70,14 @@ class Versions:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """The distinct field IDs of all columns that must be read to compare versions."""
+        """The distinct field IDs of all columns that a merge reads to compare versions."""
         all_ids = (*self.key, *self.order, self.raw_id, self.deleted_at)
         return tuple(dict.fromkeys(id_ for id_ in all_ids if id_ is not None))
 
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """A set of row positions in one file, counted from 0.
-
-    `content` is a serialized Roaring bitmap, which is compact.
-    """
+    """A set of row positions in one file, counted from 0. `content` is a Roaring bitmap, serialized compactly."""
 
     content: bytes
 
@@ -121,14 +121,15 @@ def united(sets: Iterable[Mapping[int, RowSet]]) -> dict[int, RowSet]:
 
 
 UNKNOWN = ...
-"""A bound that is not recorded: a time after the year 9999, a text that is not UTF-8, or a very long value."""
+"""A bound that the index does not contain: a time after the year 9999, a string that is not UTF-8, or a very long
+value."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
     """The lowest and highest value of one key column, without null and NaN, as Python values.
 
-    Both bounds are None if the column contains only null and NaN. Both are UNKNOWN if one of them is not recorded.
+    Both bounds are None if the column contains only null and NaN. Both are UNKNOWN if the index omits one of them.
     """
 
     lowest: Any
@@ -159,7 +160,7 @@ def local_path(uri: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class WinnersTask:
-    """A Spark task that finds the winners, which are the latest rows of their keys, in some of the pending files."""
+    """A Spark task that finds winners in some of the pending files. A winner is the latest pending row of its key."""
 
     files: tuple[SourceFile, ...]
     first_file: int
@@ -168,43 +169,44 @@ class WinnersTask:
     """The columns of `versions`, with field IDs and the table's current types."""
     versions: Versions
     parts: int
-    """The number of parts into which keys are partitioned by their hash. A single part needs no shuffle."""
+    """The number of parts into which the job partitions keys by their hash. With a single part, it needs no shuffle."""
     index_folder: str | None
     """The URI (`file:` or `s3:`) of the folder for the index, without a trailing slash. None if no index is needed."""
     access: AwsAccess
     content_files: int = 0
-    """The number of pending files, at the start of all pending files, that belong to the content, which is the result
-    of the last merge. Their rows arrived before all others."""
+    """The number of files, at the start of the list of all pending files, that contain the result of the last merge.
+    The rows of these files count as arrived before all other rows."""
     removals: tuple[RemoveTask, ...] = ()
-    """Tasks that remove rows from the small files of this task while the files are in memory."""
+    """Tasks that remove rows from this task's small files while these files are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Winners:
     """The result of a `WinnersTask` for one part of the keys. After a shuffle, an empty part has no result.
 
-    Row sets are given by the number of the file among all pending files. They omit rows that position deletes already
-    remove.
+    `keys` is the number of keys in the part. `losers` and `tombstones` map the number of a file, among all pending
+    files, to a set of its rows. These sets do not contain rows that position deletes already remove.
     """
 
     part: int
     keys: int
     losers: Mapping[int, RowSet]
-    """The rows that another pending row replaces."""
+    """The rows that are not the latest pending row of their key."""
     tombstones: Mapping[int, RowSet]
     """The winners that delete their key."""
     index: IndexPart | None
-    """The index of the winners. None if there are no keys, or if no index is needed."""
+    """The index of the winners. None if there are no keys, or if the task has no `index_folder`."""
     removed: tuple[Removed, ...] = ()
-    """The results of the task's removals, for files with losers or tombstones. These removals do not consider stored
-    rows."""
+    """The results of the task's `removals` for files with losers or tombstones. These removals do not compare pending
+    rows with stored rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The rows to remove from one file: `dead` and `erased` rows, and rows that a row in the task's index replaces.
+    """The rows to remove from one file, in addition to the rows that a row in the task's index replaces.
 
-    A file with `erased` rows is always rewritten, even if position deletes already hide these rows.
+    The task removes both `dead` and `erased` rows. If there are `erased` rows, the task always rewrites the file, even
+    if position deletes already hide these rows.
     """
 
     source: SourceFile
@@ -214,14 +216,15 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTask:
-    """A task that removes rows from one file, or from several small files of one partition, which are held in memory.
+    """A task that removes rows from one file, or from several small files of one partition, which it keeps in memory.
 
-    A rewritten file omits the rows that its existing position deletes remove. A new position delete file contains the
-    existing position deletes of its data file, and replaces the former position delete files.
+    If the task rewrites a file, the new file also lacks the rows that existing position deletes remove. If the task
+    writes a position delete file for a data file, the new file includes the data file's existing position deletes, and
+    so replaces the former position delete files.
     """
 
     name: str
-    """The start of the names of new files. A random token of the attempt follows it."""
+    """The start of the names of new files. Each attempt at the task appends a random token."""
     files: tuple[Removal, ...]
     versions: Versions
     schema: pa.Schema
@@ -236,24 +239,25 @@ class RemoveTask:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The result of a `RemoveTask`. Files are identified by their index in the task.
+    """The result of a `RemoveTask`. Numbers of files are indices of the task's `files`.
 
-    Files without rows to remove are unchanged.
+    The task does not change a file without rows to remove.
     """
 
     name: str
     obsolete: tuple[int, ...] = ()
-    """The files that the table must drop."""
+    """The numbers of the files that the table must drop."""
     rewritten: WrittenFile | None = None
-    """The file with the live rows of the obsolete files, in the order of the files. None if there are no live rows."""
+    """The new file with all live rows of the obsolete files, in the order of these files. None without live rows."""
     position_deletes: Mapping[int, WrittenFile] = field(default_factory=dict)
-    """For each other changed file, a position delete file with all deleted rows, including earlier deletions."""
+    """Maps the number of each other changed file to its new position delete file, which includes earlier deletions."""
     replaced: int = 0
-    """The number of rows that upserts in the index replace."""
+    """The number of rows that a row in the index replaces."""
     deleted: int = 0
-    """The number of rows that deletions in the index remove."""
+    """The number of rows whose key a row in the index deletes."""
     superseded: Mapping[int, RowSet] = field(default_factory=dict)
-    """Pending rows that are older than rows of these files, by the number of their file among all pending files."""
+    """The pending rows that are older than a row of the task's files. Keys are the numbers of the pending rows' files
+    among all pending files."""
 
     @property
     def written(self) -> tuple[WrittenFile, ...]:

@@ -1,8 +1,9 @@
-"""The two SQL queries of a merge, run by DuckDB: find the latest row of each key, and find the stored rows it replaces.
+"""The two DuckDB queries of a merge: find the latest row of each key, and find the stored rows that it replaces.
 
-DuckDB's memory is limited. Beyond the limit, it spills to the local disk. Keys are equal if all their columns are
-equal: null equals null, NaN equals NaN, and -0.0 equals 0.0. In the order of values, null is lowest, then NaN, then all
-others. Texts are compared as binary values, because texts written by other engines may not be UTF-8.
+If a query needs more memory than the limit, DuckDB spills rows to the local disk. Keys are equal if all their columns
+are equal: null equals null, NaN equals NaN, and -0.0 equals 0.0. In the order of values, null is lowest, then NaN, then
+all other values. Queries compare strings as binary values, because other engines may have written strings that are not
+UTF-8.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MEMORY_LIMIT_MB = 192
-"""DuckDB's memory limit for each Spark task."""
+"""DuckDB's memory limit in each Spark task, in MB."""
 
 # QUALIFY filters rows by a window function, as HAVING filters groups by an aggregate. Here it keeps one row per key.
 _LATEST = """
@@ -36,7 +37,7 @@ SELECT {kept}, is_tombstone, file, position FROM pending
 QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1
 """
 
-# DuckDB builds its hash table from the right side of a join, so the smaller side is on the right in the query.
+# DuckDB builds its hash table from the right side of a join, so the smaller relation must be on the right.
 _REPLACED = """
 SELECT stored.file, stored.position, winners.is_tombstone, winners.file AS by_file, winners.position AS by_position,
     {is_same_or_newer} AS wins
@@ -48,8 +49,8 @@ FROM {larger} JOIN {smaller} ON {same_key}
 def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
     """Yield a connection to DuckDB, and a temporary folder on the local disk.
 
-    Create only temporary tables, so that the next connection does not see them. Raises ConnectorError if the disk is
-    full or the memory limit is too low.
+    The caller must create only temporary tables, which later connections to the same database do not see. Raises
+    ConnectorError if the disk is full or the memory limit is too low.
     """
     import duckdb
 
@@ -73,9 +74,9 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
 
 @lru_cache(maxsize=4)
 def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection:  # noqa: ARG001
-    """Return the in-memory database of one thread.
+    """Return the in-memory database of one thread of one process.
 
-    It is cached, because opening one takes as long as merging thousands of rows.
+    Databases are cached, because opening a database takes as long as merging thousands of rows.
     """
     import duckdb
 
@@ -84,7 +85,7 @@ def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection
         config={
             "threads": 1,
             "memory_limit": f"{memory_limit_mb}MB",
-            "temp_directory": str(folder),  # Created when the memory limit is exceeded, and deleted with the instance.
+            "temp_directory": str(folder),  # DuckDB creates it when it spills, and deletes it with the instance.
             # DuckDB's optimizer assumes that an Arrow stream has one row, so it would hash the wrong side of the join.
             "disabled_optimizers": "join_order,build_side_probe_side",
         }
@@ -92,11 +93,11 @@ def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection
 
 
 def find_winners(connection: DuckDBPyConnection, rows: Iterable[pa.Table], schema: pa.Schema, content: int) -> None:
-    """Create the table `winners` with the latest row of each key in `rows`, which have the columns of `read_versions`.
+    """Create the table `winners`, which contains the latest of the `rows` of each key.
 
-    `winners` contains the columns of the key and the order, and the file and position of each row. Files with numbers
-    below `content` belong to the content, which is the result of the last merge. The other files are pending: they are
-    not merged yet.
+    `rows` have the columns that `read_versions` describes. `winners` contains the columns of the key and the order,
+    whether the row deletes its key, and the row's file and position. The files with numbers below `content` contain the
+    result of the last merge. The rows of these files count as arrived before all other rows.
     """
     key, order = _named(schema, "key"), _named(schema, "order")
     ranks = [rank for name in order for rank in _ranks(name, schema)]
@@ -114,10 +115,11 @@ def find_replaced(
     count: int,
     index: Sequence[Path],
 ) -> Iterator[pa.RecordBatch]:
-    """Find the `rows` whose key is in the index. Yield the position of each, and the position of the winner of its key.
+    """Find the `rows` whose key is in the index. Yield each row's position, and the position of the winner of its key.
 
-    The column `wins` is true if the winner is at least as new as the row. `index` are Parquet files of the table
-    `winners`. `rows` contains at most `count` rows, with the columns of `winners` except `is_tombstone`.
+    The column `wins` states whether the winner is at least as new as the row. `index` contains the paths of Parquet
+    files with rows of the table `winners`. `rows` contains at most `count` rows, with the columns of `winners` except
+    `is_tombstone`.
     """
     paths = ", ".join("'{}'".format(str(path).replace("'", "''")) for path in index)
     connection.execute(f"CREATE TEMP VIEW winners AS FROM read_parquet([{paths}], hive_partitioning = false)")
@@ -126,11 +128,11 @@ def find_replaced(
     is_same_or_newer = "true"
     for rank in reversed(ranks):
         winner, stored = rank.format(table="winners"), rank.format(table="stored")
-        # Compare rank by rank: the comparison of whole rows would be null if one side has a null.
+        # Compare one rank at a time. In SQL, a comparison of whole rows is null if one of them contains a null.
         is_equal = f"{winner} IS NOT DISTINCT FROM {stored}"
         is_same_or_newer = f"CASE WHEN {is_equal} THEN {is_same_or_newer} ELSE {winner} > {stored} END"
     same_key = " AND ".join(f"stored.{name} IS NOT DISTINCT FROM winners.{name}" for name in _named(schema, "key"))
-    # DuckDB cannot determine the number of streamed rows.
+    # Choose the smaller relation here, because DuckDB cannot determine the number of streamed rows.
     larger, smaller = ("stored", "winners") if count > len(winners) else ("winners", "stored")
     query = _REPLACED.format(is_same_or_newer=is_same_or_newer, larger=larger, smaller=smaller, same_key=same_key)
     with _streamed(connection, "stored", rows, schema):
@@ -138,7 +140,7 @@ def find_replaced(
 
 
 def comparable(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any] | pa.ChunkedArray[Any]:
-    """Return a column for DuckDB, with texts as binary values, because DuckDB rejects texts that are invalid UTF-8."""
+    """Return a column for DuckDB, with strings as binary values, because DuckDB rejects strings that are not UTF-8."""
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     return column.cast(pa.binary()) if is_text else column
 
@@ -159,9 +161,9 @@ def _named(schema: pa.Schema, kind: str) -> list[str]:
 
 
 def _ranks(column: str, schema: pa.Schema, prefix: str = "") -> list[str]:
-    """Return SQL expressions that order the values of a column: null is lowest, then NaN.
+    """Return SQL expressions by which a query orders the values of a column: null is lowest, then NaN.
 
-    The most significant comes first.
+    The first expression is the most significant.
     """
     value = f"{prefix}{column}"
     not_nan = [f"(NOT isnan({value}))"] if pa.types.is_floating(schema.field(column).type) else []
@@ -172,7 +174,10 @@ def _ranks(column: str, schema: pa.Schema, prefix: str = "") -> list[str]:
 def _streamed(
     connection: DuckDBPyConnection, name: str, tables: Iterable[pa.Table], schema: pa.Schema
 ) -> Iterator[None]:
-    """Register rows under a name, for one query. If reading the rows fails, raise the original error, not DuckDB's."""
+    """Register rows under a name for the query in the `with` block.
+
+    If reading the rows fails, raises the original error instead of DuckDB's error.
+    """
     import duckdb
 
     raised: list[Exception] = []
@@ -181,7 +186,7 @@ def _streamed(
         try:
             for table in tables:
                 yield from table.to_batches()
-        except Exception as error:  # DuckDB would replace it with its own error.
+        except Exception as error:  # Keep the error, because DuckDB replaces it with its own error.
             raised.append(error)
             raise
 

@@ -1,8 +1,8 @@
 """The first job of a merge on executors: find the latest row of each key in the pending files, and write the index.
 
-Pending files are not merged yet. If one task can hold all keys, `winners` runs without a shuffle. Otherwise, keys are
-partitioned by their hash: `produce_versions` reads the files, and `consume_versions` receives all rows of one part of
-the keys.
+A file is pending until a merge includes its rows. If one task can process all keys, `winners` runs without a shuffle.
+Otherwise, the job partitions the keys by their hash and has two stages: `produce_versions` reads the files, and
+`consume_versions` receives all rows of one part of the keys.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _BLOCK_BYTES = 8 * 1024 * 1024
-"""Size, in Arrow bytes, of the blocks of rows that are partitioned by key."""
+"""The size, in Arrow bytes, of a block of rows that `produce_versions` partitions by key at once."""
 
 _PAYLOAD_BYTES = 2 * 1024 * 1024
 _PART = (PartitionField("part", ("part",), Identity()),)
@@ -66,7 +66,7 @@ def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners | Failed]:
 
 def _winners(task: WinnersTask) -> Winners:
     files = _open(task)
-    files = [*files] if task.removals else files  # Removals iterate over the files again.
+    files = [*files] if task.removals else files  # The removals read the files a second time.
     result = _find_winners(read_versions(task, files), 0, task)
     return replace(result, removed=tuple(_remove(task, result, files)))
 
@@ -76,7 +76,7 @@ def _open(task: WinnersTask) -> Iterable[StoredFile]:
 
 
 def _remove(task: WinnersTask, result: Winners, files: Iterable[StoredFile]) -> Iterator[Removed]:
-    """Run the task's removals and yield their results. Skip a removal that fails, because a separate job repeats it."""
+    """Run the task's removals and yield their results. Omit failed removals, because a separate job repeats them."""
     if not task.removals:
         return
     dead = united((result.losers, result.tombstones))
@@ -97,11 +97,10 @@ def _remove(task: WinnersTask, result: Winners, files: Iterable[StoredFile]) -> 
 
 
 def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]]:
-    """Read the rows of each task's files.
+    """Read the rows of each task's files. Yield payloads of rows, each preceded by the number of its part of the keys.
 
-    Yield them in payloads for `consume_versions`, each with its part of the keys.
-
-    If a task fails, the failure is sent to the consumer of part 0, which returns it as its result.
+    `consume_versions` receives the payloads. If a task fails, yields the failure in a payload for part 0. The consumer
+    of this part then returns the failure as its result.
     """
     pa.set_cpu_count(1)  # Spark already runs one task per core.
     for task in tasks:
@@ -114,9 +113,9 @@ def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]
 
 
 def consume_versions(part: int, payloads: Iterator[bytes]) -> Iterator[Winners | Failed]:
-    """Find the latest row of each key in one part of the keys. `payloads` contains all rows of the part.
+    """Find the latest row of each key in one part of the keys. Yield one result.
 
-    Yields one result.
+    `payloads` contains all rows of the part, as `produce_versions` yields them.
     """
     shares = (pickle.loads(payload) for payload in payloads)
     first: _Share = next(shares)
@@ -139,7 +138,7 @@ def _winners_of_part(part: int, shares: Iterable[_Share], task: WinnersTask) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Some rows of a task's files, or the task's failure, as sent to the consumer of one part of the keys."""
+    """A payload for the consumer of one part of the keys: some rows of a task's files, or the task's failure."""
 
     task: WinnersTask
     versions: bytes = b""
@@ -147,7 +146,7 @@ class _Share:
 
 
 def _partition(connection: DuckDBPyConnection, table: pa.Table, task: WinnersTask) -> Iterator[tuple[int, bytes]]:
-    """Split the rows of a table by the part of their key. Yield payloads, each with the number of its part."""
+    """Split the rows of a table by the part that contains their key. Yield the number of each part with a payload."""
     payload_rows = max(1, table.num_rows * _PAYLOAD_BYTES // max(1, table.nbytes))
     for (part,), rows in by_partition(with_parts(connection, table, task.parts), _PART):
         versions = rows.drop_columns("part")
@@ -157,10 +156,10 @@ def _partition(connection: DuckDBPyConnection, table: pa.Table, task: WinnersTas
 
 
 def _for_consumers(task: WinnersTask) -> WinnersTask:
-    """Return the task without the data that consumers do not need.
+    """Return a copy of the task without the data that consumers do not need.
 
-    The payloads contain the task and are stored on disk. The task therefore keeps its AWS keys only if consumers write
-    the index to S3.
+    The payloads contain this copy, and Spark stores the payloads on disk. The copy therefore contains the task's AWS
+    keys only if consumers write the index to S3.
     """
     in_s3 = task.index_folder is not None and task.index_folder.startswith("s3:")
     return replace(task, files=(), access=task.access if in_s3 else AwsAccess(task.access.region))
@@ -177,7 +176,7 @@ def _find_winners(versions: Iterator[pa.Table], part: int, task: WinnersTask) ->
     if (first := next(versions, None)) is None:
         return Winners(part, 0, {}, {}, None)
     losers: dict[int, BitMap] = {}
-    """The losers, by file. Until the end, they include the winners."""
+    """The rows of each file. At the end of this function, the winners are removed, so that only the losers remain."""
     won: dict[int, BitMap] = {}
     tombstones: dict[int, BitMap] = {}
     index: IndexPart | None = None
@@ -196,7 +195,7 @@ def _find_winners(versions: Iterator[pa.Table], part: int, task: WinnersTask) ->
 
 
 def _recorded(versions: Iterable[pa.Table], rows: dict[int, BitMap]) -> Iterator[pa.Table]:
-    """Yield the tables unchanged. Add the position of each row to `rows`, by file."""
+    """Yield the tables unchanged. Add the position of each row to the bitmap of its file in `rows`."""
     for table in versions:
         add_rows(rows, table.column("file").to_numpy(), table.column("position").to_numpy())
         yield table
@@ -242,7 +241,7 @@ def _named(table: pa.Table, versions: Versions) -> dict[str, Any]:
     by_id = {field_id(field): comparable(table.column(position)) for position, field in enumerate(table.schema)}
 
     def column(id_: int) -> Any:
-        # If a column was dropped from the table, its values are null.
+        # If another program has dropped the column from the table, its values are null.
         return by_id[id_] if id_ in by_id else pa.nulls(table.num_rows)
 
     named = {name: column(id_) for name, id_ in zip(versions.names, (*versions.key, *versions.order), strict=True)}
@@ -253,7 +252,7 @@ def _named(table: pa.Table, versions: Versions) -> dict[str, Any]:
 
 
 def _blocks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Merge consecutive tables into tables of at least _BLOCK_BYTES. The last table may be smaller."""
+    """Concatenate consecutive tables to tables of at least _BLOCK_BYTES. The last table may be smaller."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)
