@@ -1,6 +1,7 @@
 """The backlog of a sync: queued records and held states. Forms batches, and decides when reading must pause.
 
-A STATE line is held until the records before it are committed. Beyond a memory limit, lines are kept on disk.
+The sync holds each STATE line until the records that precede it in the input are committed. If the held lines exceed a
+memory limit, the backlog stores further lines on disk.
 """
 
 from __future__ import annotations
@@ -14,29 +15,30 @@ from destination_datalake.buffer.disk import DiskFailed, MiB, disk_errors, write
 from destination_datalake.protocol.catalog import StreamId
 
 MAX_HELD_STATES = 200_000
-"""Maximum number of held states, plus the number of streams that they wait for. Each of them uses memory, so reading
-pauses at the maximum."""
+"""Maximum of this sum: the number of held states, plus, for each held state, the number of streams that it covers. Each
+of them uses memory, so the sync pauses reading at the maximum."""
 
 RESERVED_BYTES = 4 * MiB
-"""Disk space that is reserved for small files of Spark. Buffered records can then be committed even if the disk is
-full."""
+"""The size of a reserved file. If the disk is full, the sync deletes this file, so that Spark has space for small files
+and can still commit the buffered records."""
 
 MAX_STAGED_BUFFERS = 8
-"""Maximum size of the records that are staged in S3 for remote executors, as a multiple of the local buffer's size."""
+"""Maximum size of the records that are queued or being written, as a multiple of the local buffer's size. For remote
+executors, most of these records are staged in S3."""
 
 
 def staged_bytes(buffer_bytes: int) -> int:
-    """Return the maximum size of the records that are queued or being written, including those staged in S3.
+    """Return the maximum size of the records that are queued or being written, including records staged in S3.
 
-    `buffer_bytes` is the size of the local buffer.
+    `buffer_bytes` is the maximum size of the local buffer.
     """
     return MAX_STAGED_BUFFERS * buffer_bytes
 
 
 class SealFailed(Exception):
-    """Raised if a stream's open segment cannot be completed for Spark, because the disk failed.
+    """Raised if the buffer cannot complete a stream's open segment (file of record lines), because the disk failed.
 
-    The buffer is unchanged, and batches of other streams can still be taken. The text is for the user.
+    The buffer is unchanged, and other streams can still form batches. The text of the exception is for the user.
     """
 
     def __init__(self, stream: StreamId, cause: DiskFailed) -> None:
@@ -53,8 +55,8 @@ class Backlog:
     def __init__(self, buffer: Buffer, policy: BatchPolicy, flush_seconds: float) -> None:
         """Reserve space on the buffer's disk. Raises DiskFailed.
 
-        A batch is due when it reaches the size that `policy` requires, or when its oldest record was read
-        `flush_seconds` ago.
+        A batch is due when it reaches the size that `policy` requires, or when `flush_seconds` have passed since the
+        sync read the oldest record of the batch.
         """
         self.buffer = buffer
         self.policy = policy
@@ -66,17 +68,17 @@ class Backlog:
         self._batches = 0
 
     def is_full(self, states: int, needs: int) -> bool:
-        """Return whether reading must pause because a limit is reached: disk space, staged bytes or held states.
+        """Return whether reading must pause because a limit is reached: disk space, buffered bytes or held states.
 
-        `states` is the number of held states, and `needs` is the number of streams that they wait for, summed over the
-        states.
+        `states` is the number of held states. `needs` is the sum, over these states, of the number of streams that each
+        state covers.
         """
         return self._is_full(self.buffer.occupied_bytes, states, needs)
 
     def must_flush(self, states: int, needs: int) -> bool:
-        """Return whether all queued records must be committed before reading can continue.
+        """Return whether the sync must commit all queued records before it can continue reading.
 
-        This is the case if the backlog stays full even after pending uploads have freed their files.
+        This is the case if the backlog will still be full after the pending uploads to S3 have freed their files.
         """
         return self._is_full(self.buffer.occupied_bytes - self.buffer.uploading_bytes, states, needs)
 
@@ -93,9 +95,9 @@ class Backlog:
     ) -> list[Batch]:
         """Take the due batches for the next Spark job from the buffer. The list is empty if no batch is due.
 
-        Small due batches of several streams share a job. With `everything`, all queued records are due, because the
-        buffer is full or the input has `ended`. `slots` and `tasks` are explained at `BatchPolicy.waits_for_spark`.
-        Raises SealFailed.
+        Small due batches of several streams share a job. If `everything` is set, all queued records are due. Callers
+        set it when the buffer is full or the input has `ended`. `BatchPolicy.waits_for_spark` describes `slots` and
+        `tasks`. Raises SealFailed.
         """
         idle = None
         if slots is not None:
@@ -113,7 +115,7 @@ class Backlog:
                 segments = self.buffer.take(stream, job_capacity)
             except DiskFailed as error:
                 if batches:
-                    break  # The next call starts with this stream, and raises the error.
+                    break  # The next call of this method starts with this stream, and raises the error.
                 raise SealFailed(stream, error) from error
             self._batches += 1
             batches.append(Batch(stream, self._batches, tuple(segments)))
@@ -125,7 +127,8 @@ class Backlog:
     def seconds_until_due(self) -> float | None:
         """Return the seconds until the oldest queued record makes a batch due, or None if no records are queued.
 
-        This also limits the age of states, because a state is never older than the oldest record that it waits for.
+        The age limit of records also limits the age of held states, because a state is never older than the oldest
+        record that it waits for.
         """
         for stream in self.buffer.waiting_streams():
             return self._seconds_left(stream)
@@ -141,11 +144,11 @@ class Backlog:
         return self.buffer.waiting_bytes(stream) >= self.policy.batch_bytes(stream)
 
     def _seconds_left(self, stream: StreamId) -> float:
-        """Return the seconds until the stream's oldest queued record is due: at least 0."""
+        """Return the seconds until the stream's oldest queued record makes a batch due, or 0 if it already does."""
         return max(0.0, self.buffer.oldest(stream) + self._flush_seconds - self.buffer.clock())
 
     def free_space(self) -> None:
-        """Delete spare files and the reserved file. Call this when the disk is full."""
+        """Delete the spare files and the reserved file. Call this method when the disk is full."""
         self.buffer.delete_spare_files()
         self._reserve.unlink(missing_ok=True)
 
@@ -157,10 +160,11 @@ FILE_BYTES = 16 * MiB
 
 
 class StateStore:
-    """Keeps STATE lines: up to `memory_bytes` in memory, the rest in files of about `file_bytes` each.
+    """Stores STATE lines: up to `memory_bytes` in memory, and all other lines in files of about `file_bytes` each.
 
-    A file is deleted when all of its lines are released. `disk_bytes` is the total size of the files. Not thread-safe:
-    callers must hold a lock, except to `read` a stored line.
+    When all lines of a file are released, the store deletes the file. The attributes `memory_bytes` and `disk_bytes`
+    are the sizes of the lines in memory and of all files. Not thread-safe: callers must hold a lock for all calls
+    except the `read` method of a stored line.
     """
 
     def __init__(self, directory: Path, memory_bytes: int = MEMORY_BYTES, file_bytes: int = FILE_BYTES) -> None:
@@ -173,7 +177,7 @@ class StateStore:
         self.disk_bytes = 0
 
     def keep(self, line: bytes) -> _InMemory | _OnDisk:
-        """Store a line, and return a handle to read and release it. Raises DiskFailed."""
+        """Store a line. Return a handle, whose methods read and release the line. Raises DiskFailed."""
         if self.memory_bytes + len(line) <= self._max_memory_bytes:
             self.memory_bytes += len(line)
             return _InMemory(self, line)

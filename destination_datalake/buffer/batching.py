@@ -1,6 +1,6 @@
-"""Batches of records, and the policies that determine their size.
+"""Batches of records, and the policies that determine the size of batches.
 
-A batch consists of segments (files of record lines) of one stream. One Spark job encodes it.
+A batch consists of segments (files of record lines) of one stream. One Spark job encodes the batch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from destination_datalake.protocol.catalog import StreamId
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records of one stream that one Spark job encodes and one commit publishes, as segments (files of lines).
+    """Segments (files of record lines) of one stream, which one Spark job encodes and one commit publishes.
 
-    `number` counts the batches of a sync from 1. `tasks` is the number of tasks of the whole job, which can include
-    other batches, or None to use all concurrent tasks. `expected_yield` is the expected size of a task's files per
-    partition, divided by the size of the task's record lines, or None if unknown.
+    - `number`: the number of the batch in its sync, from 1.
+    - `tasks`: the number of tasks of the whole job, which may encode other batches too. None to use all concurrent
+      tasks.
+    - `expected_yield`: the expected size of a task's files in one partition, divided by the size of the task's record
+      lines. None if unknown.
     """
 
     stream: StreamId
@@ -45,8 +47,8 @@ class Batch:
 
 
 READ_AHEAD_BATCHES = 4
-"""Maximum number of full batches, queued and running. Reading can thus continue while Spark starts, and Spark does not
-run out of work later."""
+"""The number of full batches, queued or running, at which reading pauses. The sync can thus continue reading while
+Spark starts, and Spark does not run out of work later."""
 
 EXPECTED_YIELDS: Mapping[tuple[str, str], float] = {
     ("Parquet", "ZSTD"): 0.15,
@@ -56,53 +58,54 @@ EXPECTED_YIELDS: Mapping[tuple[str, str], float] = {
     ("JSONL", "UNCOMPRESSED"): 1.0,
     ("JSONL", "GZIP"): 0.2,
 }
-"""Expected size of data files divided by the size of the record lines, by format_type and compression_codec. Accurate
-within a factor of two."""
+"""The expected ratio of the size of data files to the size of their record lines. Keys are pairs of `format_type` and
+`compression_codec`. The ratios are accurate within a factor of two."""
 
 _PARALLELISM = 3
-"""The number of concurrent tasks that is assumed until Spark has started."""
+"""The number of concurrent tasks that a policy assumes until Spark has started."""
 
 _MIN_LEARNED_BYTES = 1024 * 1024
-"""Minimum size of a batch from which file sizes are estimated. Smaller files consist mostly of headers and footers."""
+"""Minimum size, in bytes, of a batch from which a policy estimates file sizes. The files of smaller batches consist
+mostly of headers and footers."""
 
 
 @dataclass(slots=True)
 class BatchPolicy:
-    """Forms batches of a fixed size, and limits how far reading runs ahead of Spark.
+    """Determines a fixed size of batches, and limits how far reading runs ahead of Spark. Not thread-safe.
 
-    A batch contains about `least_bytes`. All concurrent tasks (`parallelism`) encode a part of it, so files are smaller
-    than the target size. Not thread-safe.
+    A batch contains about `least_bytes` of record lines. Each concurrent task encodes a part of the batch, so data
+    files are smaller than the target size. `parallelism` is the number of concurrent tasks.
     """
 
     jobs: ClassVar[int] = 2
-    """Maximum number of concurrent jobs. While one job commits, the next keeps the executors busy."""
+    """Maximum number of concurrent jobs. While the files of one job are committed, the next job uses the executors."""
 
     least_bytes: int
     parallelism: int = field(default=_PARALLELISM, kw_only=True)
 
     def batch_bytes(self, stream: StreamId) -> int:  # noqa: ARG002
-        """Return the size in bytes at which a batch of the stream is due."""
+        """Return the size, in bytes, of the queued record lines at which a batch of the stream is due."""
         return self.least_bytes
 
     def job_capacity(self, stream: StreamId, waiting: int, idle: int | None, *, ended: bool) -> int:  # noqa: ARG002
         """Return the maximum size of the next job, in bytes.
 
-        The job starts with a batch of `stream`, which has `waiting` queued bytes. `idle` is the number of free task
-        slots, or None if unknown. `ended` is true after the end of the input.
+        The first batch of the job is a batch of `stream`, which has `waiting` queued bytes. `idle` is the number of
+        free task slots, or None if unknown. `ended` states whether the input has ended.
         """
         return self.least_bytes
 
     def fits_in_job(self, waiting: int, job_capacity: int) -> bool:  # noqa: ARG002
-        """Return whether a due stream with `waiting` queued bytes can join a job with `job_capacity` bytes left.
+        """Return whether a job with `job_capacity` bytes left can also encode a due stream with `waiting` queued bytes.
 
-        Always True in this class. Small streams share a job, so that a hundred streams do not need a hundred jobs.
+        Always True in this class, so that small streams share a job: a hundred streams need not run a hundred jobs.
         """
         return True
 
     def with_tasks(self, batches: Sequence[Batch], idle: int | None, *, everything: bool) -> list[Batch]:  # noqa: ARG002
-        """Set the number of tasks for the batches of a job, and return the batches.
+        """Return the batches of a job with their number of tasks.
 
-        In this class, returns them unchanged: a job then uses all concurrent tasks.
+        This class returns the batches unchanged. Their number of tasks is None, so the job uses all concurrent tasks.
         """
         return [*batches]
 
@@ -110,40 +113,43 @@ class BatchPolicy:
         """Return whether reading can pause because Spark has enough work.
 
         `waiting` contains the queued bytes of each stream, `landing` is the number of running jobs, and `tasks` is the
-        number of their tasks. In this class, READ_AHEAD_BATCHES full batches are enough, if at least one of them is
-        queued. Reading further ahead would use disk space without making Spark faster.
+        number of tasks of these jobs. In this class, reading can pause if queued full batches and running jobs together
+        are at least READ_AHEAD_BATCHES, and at least one full batch is queued. Reading further ahead would use disk
+        space without making Spark faster.
         """
         whole = sum(size // self.least_bytes for _, size in waiting)
         return whole > 0 and whole + landing >= READ_AHEAD_BATCHES
 
     def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:  # noqa: ARG002
-        """Return whether batches should wait and grow until Spark has free task slots, to make larger files.
+        """Return whether batches should wait until Spark has free task slots. A batch that grows makes larger files.
 
         `slots` is the number of task slots, or None while Spark is starting. `tasks` is the number of running and
-        queued tasks. With `everything`, batches do not wait for Spark's start. Always False in this class, because
-        batches of a fixed size do not grow.
+        queued tasks. If `everything` is set, batches do not wait for the start of Spark. This class always returns
+        False, because batches of a fixed size do not grow.
         """
         return False
 
     def learn(self, stream: StreamId, lines: int, files: int, partitions: float) -> None:
-        """Record that `lines` bytes of record lines became `files` bytes of data files. Does nothing here.
+        """Record that a batch with `lines` bytes of record lines became `files` bytes of data files.
 
-        `partitions` is the average number of partitions per task.
+        `partitions` is the average number of partitions per task. This class ignores the call.
         """
 
 
 @dataclass(slots=True)
 class LearnedBatches(BatchPolicy):
-    """Forms batches of which each task fills one file. Estimates file sizes from the stream's earlier batches.
+    """Determines batches so large that each task fills one data file per partition.
 
-    A task encodes one `share`: as many bytes of record lines as result in `target_bytes` of files per partition. A
-    batch has at least one share and `least_bytes`. Shares are small enough that the buffer holds one per concurrent
-    task and two more in the queue. `expected_yield` is the ratio of file bytes to line bytes that is assumed before a
-    stream's first commit.
+    A task encodes one share of a batch: as many bytes of record lines as become `target_bytes` of data files in one
+    partition. The policy estimates this number from the stream's earlier batches. Before a stream's first commit, it
+    assumes that files have `expected_yield` times the size of their record lines.
+
+    A batch contains at least one share, and at least `least_bytes`. A share is small enough that a buffer of
+    `buffer_bytes` can hold one share per concurrent task, and two queued shares.
     """
 
-    # One more than for batches of a fixed size. A job can consist of one task, so two jobs keep two cores busy while a
-    # third commits.
+    # One job more than for batches of a fixed size. A job can consist of one task, so two jobs keep two cores busy
+    # while the files of a third job are committed.
     jobs: ClassVar[int] = 3
 
     target_bytes: int
@@ -152,12 +158,13 @@ class LearnedBatches(BatchPolicy):
     _yields: dict[StreamId, float] = field(default_factory=dict)
 
     def learn(self, stream: StreamId, lines: int, files: int, partitions: float) -> None:
-        """Record the ratio of file bytes to line bytes of a batch, unless the batch has less than 1 MiB."""
+        """Record the ratio of file bytes to line bytes of a batch, unless the batch has less than 1 MiB or no files."""
         if lines >= _MIN_LEARNED_BYTES and files:
             self._yields[stream] = files / lines / max(1.0, partitions)
 
     def expected_output_ratio(self, stream: StreamId) -> float:
-        """Return the expected size of a task's files per partition, divided by the size of its record lines."""
+        """Return the expected size of a task's files in one partition, divided by the size of the task's record
+        lines."""
         return self._yields.get(stream, self.expected_yield)
 
     def share(self, stream: StreamId) -> int:
@@ -166,17 +173,18 @@ class LearnedBatches(BatchPolicy):
 
     @property
     def largest_share(self) -> int:
-        """Maximum size of a share in bytes, so that queued and running shares fit in the buffer."""
+        """The maximum size of a share, in bytes, with which queued and running shares fit in the buffer."""
         return max(1, self.buffer_bytes // (self.parallelism + 2))
 
     def batch_bytes(self, stream: StreamId) -> int:
-        """Return the size in bytes at which a batch is due: one share, but at least `least_bytes`."""
+        """Return the size, in bytes, at which a batch of the stream is due: one share, but at least `least_bytes`."""
         return max(self.least_bytes, self.share(stream))
 
     def job_capacity(self, stream: StreamId, waiting: int, idle: int | None, *, ended: bool) -> int:
-        """Return the maximum size of the next job: one share per idle task slot, but at least a due batch.
+        """Return the maximum size of the next job, in bytes: one share per idle task slot, but at least a due batch.
 
-        After the end of the input, a job takes the largest possible share per slot, so that no records stay queued.
+        Does not count more shares than are queued. After the end of the input, returns the size of the largest possible
+        share per slot, so that one job takes as many queued records as possible.
         """
         if ended:
             return self.largest_share * (idle or self.parallelism)
@@ -184,14 +192,15 @@ class LearnedBatches(BatchPolicy):
         return max(self.batch_bytes(stream), min(idle or 1, waiting // share) * share)
 
     def fits_in_job(self, waiting: int, job_capacity: int) -> bool:
-        """Return whether all queued bytes of the stream fit in the job. A part of them would become a small file."""
+        """Return whether all queued bytes of the stream fit in the job. A part of the bytes would become a small
+        file."""
         return waiting <= job_capacity
 
     def with_tasks(self, batches: Sequence[Batch], idle: int | None, *, everything: bool) -> list[Batch]:
-        """Return the batches with one task per share. With `everything`, use at least all idle slots.
+        """Return the batches with one task per share. If `everything` is set, use at least all idle slots.
 
-        There may be more tasks than idle slots. With fewer tasks, a batch of several shares would occupy a single slot
-        while other slots become idle.
+        The job may have more tasks than there are idle slots. If the job had only as many tasks as idle slots, a batch
+        of several shares could occupy a single slot while other slots become idle.
         """
         tasks = idle
         if idle is not None:
@@ -202,11 +211,12 @@ class LearnedBatches(BatchPolicy):
         ]
 
     def has_enough_queued(self, waiting: Iterable[tuple[StreamId, int]], landing: int, tasks: int) -> bool:  # noqa: ARG002
-        """Return whether running tasks and queued full batches together outnumber the concurrent tasks."""
-        # This runs for each chunk of input. Comparing with `least_bytes` first skips small streams quickly.
+        """Return whether a full batch is queued, and running tasks and full batches outnumber the concurrent tasks."""
+        # The sync calls this method for each chunk of input. The comparison with `least_bytes` skips small streams
+        # quickly.
         whole = sum(size // self.batch_bytes(stream) for stream, size in waiting if size >= self.least_bytes)
         return whole > 0 and whole + min(tasks, self.parallelism) > self.parallelism
 
     def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:
-        """Return whether Spark is starting, or has more tasks than slots. With `everything`, ignore its start."""
+        """Return whether Spark has more tasks than slots or, unless `everything` is set, is still starting."""
         return not everything if slots is None else tasks > slots

@@ -1,7 +1,7 @@
 """Buffer records on the local disk, in segments, up to a size limit.
 
-A segment is a file of record lines of one stream. Each stream has one open segment, which grows until it is sealed, and
-a queue of sealed segments. Spark reads only sealed segments.
+A segment is a file of record lines of one stream. Each stream has at most one open segment, to which the buffer appends
+lines, and a queue of sealed segments, which no longer change. Spark reads only sealed segments.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.protocol.catalog import StreamId
 
 SEGMENT_BYTES = 16 * MiB
-"""The default size of a segment: small enough to divide a batch evenly among cores, and large enough that opening
-segments costs little."""
+"""The default size of a segment. Segments of this size are small enough to divide a batch evenly among tasks, and large
+enough that opening them takes little time."""
 
 MAX_OPEN_FILES = 256
-"""Maximum number of open segment files. The least recently written files are closed, and reopened for their next write.
-"""
+"""Maximum number of segment files that the process keeps open. Beyond this number, the buffer closes the least recently
+written file, and reopens it for the next write."""
 
 
 class Buffer:
     """Stores the records of all streams on disk until they are committed. Not thread-safe: callers must hold a lock.
 
-    - A segment is sealed when it reaches `segment_bytes`, or when `take` needs its records.
-    - `staging` makes sealed segments readable for executors. If executors are remote, each segment is uploaded, and its
-      file is then freed by `free_file`.
-    - Freed files become spare files, which later segments overwrite, while `disk_bytes` is less than `max_disk_bytes`.
+    - The buffer seals a segment when the segment reaches `segment_bytes`, or when `take` needs its records.
+    - `staging` makes sealed segments readable for executors. If executors are remote, `staging` uploads each segment,
+      and the caller then frees the segment's file with `free_file`.
+    - The buffer keeps freed files as spare files, which later segments overwrite. If `disk_bytes` reaches
+      `max_disk_bytes`, the buffer deletes spare files.
 
     `buffered_bytes` is the size of all records that are queued or being written. `disk_bytes` is the size of all files,
-    including spare files.
+    including spare files. `clock` returns the current time in seconds.
     """
 
     def __init__(
@@ -59,18 +60,19 @@ class Buffer:
         self.buffered_bytes = 0
         self.disk_bytes = 0
         self.uploading_bytes = 0
-        """The size of the files that wait for their upload, after which they are freed."""
+        """The size of the files that are queued for upload or being uploaded. Each file is freed after its upload."""
 
     @property
     def occupied_bytes(self) -> int:
-        """Return the size of all files except spare files. Only commits and uploads can free this space."""
+        """The size of all files except spare files, in bytes. Only commits and uploads can free this space."""
         return self.disk_bytes - self._spare_bytes
 
     def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first_record: int) -> bool:
-        """Append record lines to the stream's open segment. `first_record` is the number of the first record.
+        """Append `records` record lines to the stream's open segment. Return whether a batch may have become due.
 
-        Returns whether a batch may have become due: a segment was sealed, or the records are the first in an empty
-        buffer. Raises DiskFailed. If the lines cannot be written, the buffer stays unchanged.
+        `first_record` is the number of the first of these records among the stream's records, from 0. A batch may have
+        become due if the buffer sealed a segment, or if no records were queued before. Raises DiskFailed if the lines
+        cannot be written. The queued records are then unchanged.
         """
         segment = self._open.get(stream)
         begun = segment is None and not self._waiting
@@ -99,23 +101,26 @@ class Buffer:
         return self._waiting.get(stream, 0)
 
     def waiting(self) -> Iterable[tuple[StreamId, int]]:
-        """Return each stream with queued records, and the size of its record lines in bytes."""
+        """Return each stream that has queued records, with the size of its queued record lines in bytes."""
         return self._waiting.items()
 
     def waiting_streams(self) -> list[StreamId]:
-        """Return the streams with queued records. The stream with the oldest record is first."""
+        """Return the streams that have queued records, in the order of their oldest queued records."""
         return sorted(self._waiting, key=self.oldest)
 
     def oldest(self, stream: StreamId) -> float:
-        """Return the time (by `clock`) at which the oldest queued record of a stream with queued records was read."""
+        """Return the time, by `clock`, at which the sync read the stream's oldest queued record.
+
+        The stream must have queued records.
+        """
         sealed = self._sealed.get(stream)
         return sealed[0].since if sealed else self._open[stream].since
 
     def take(self, stream: StreamId, at_most: int) -> list[Segment]:
         """Remove the stream's oldest segments from the queue, and return them.
 
-        Returns as many segments as fit in `at_most` bytes, but at least one. Seals the open segment if the sealed ones
-        are not enough. Raises DiskFailed if the open segment cannot be sealed.
+        Returns as many segments as fit in `at_most` bytes, but at least one. If the sealed segments have less than
+        `at_most` bytes, seals the open segment first. Raises DiskFailed if the buffer cannot seal the open segment.
         """
         queue = self._sealed.get(stream)
         if stream in self._open and sum(segment.bytes for segment in queue or ()) < at_most:
@@ -133,7 +138,7 @@ class Buffer:
         return taken
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Free the disk space of segments whose batch was committed or discarded."""
+        """Free the disk space of segments whose batch the sync has committed or discarded."""
         released = [*segments]
         for segment in released:
             self.buffered_bytes -= segment.bytes
@@ -143,7 +148,7 @@ class Buffer:
         self._trim_spare_files()
 
     def free_file(self, segment: Segment) -> None:
-        """Free the file of a segment after its upload, or after its upload was cancelled."""
+        """Free the file of a segment whose upload has finished or was cancelled."""
         self.uploading_bytes -= segment.bytes
         self._add_spare_file(segment)
         self._trim_spare_files()
@@ -158,7 +163,7 @@ class Buffer:
             self._delete(stream, segment)
 
     def delete_spare_files(self) -> None:
-        """Delete all spare files, which are kept only for reuse."""
+        """Delete all spare files. The buffer keeps these files only for reuse."""
         for path in self.take_spare_files():
             path.unlink(missing_ok=True)
 
@@ -190,15 +195,15 @@ class Buffer:
         self.staging.begin(sealed)
 
     def _add_spare_file(self, segment: Segment) -> None:
-        """Keep the segment's file for a later segment.
+        """Keep the file of a released segment as a spare file, which a later segment overwrites.
 
-        Overwriting a file that is in the page cache costs much less than allocating new pages.
+        Overwriting a file in the page cache takes much less time than allocating new pages.
         """
         self._spare.append((segment.path, segment.bytes))
         self._spare_bytes += segment.bytes
 
     def _delete(self, stream: StreamId, segment: OpenSegment) -> None:
-        """Delete an open segment and its file."""
+        """Delete the stream's open segment and the segment's file."""
         self._open_files.close(self._open.pop(stream))
         self.disk_bytes -= segment.file_bytes
         segment.path.unlink(missing_ok=True)
@@ -215,10 +220,10 @@ class Buffer:
 
 
 class OpenSegment:
-    """A segment that still grows. Writes lines to its file immediately, without keeping them in memory.
+    """A segment that is not sealed yet. Writes lines to its file immediately, without keeping them in memory.
 
-    The file at `path` may be a spare file with `old_bytes` bytes. Appends overwrite them, and `seal` cuts off the
-    rest.
+    The file at `path` may be a spare file that already contains `old_bytes` bytes. `append` overwrites these bytes, and
+    `seal` truncates the file to the appended lines.
     """
 
     def __init__(self, stream: StreamId, path: Path, old_bytes: int, first_record: int, since: float) -> None:
@@ -233,11 +238,11 @@ class OpenSegment:
 
     @property
     def file_bytes(self) -> int:
-        """Return the size of the file in bytes, including old bytes of a spare file."""
+        """The size of the file in bytes, including old bytes of a spare file."""
         return max(self._old_bytes, self.bytes)
 
     def append(self, lines: bytes | memoryview, records: int) -> None:
-        """Append whole lines to the file. If this raises OSError, the segment stays unchanged."""
+        """Append whole lines to the file. Raises OSError if a write fails; the segment is then unchanged."""
         self.bytes = write_at(self._descriptor(), lines, self.bytes)
         self.records += records
 
@@ -248,7 +253,7 @@ class OpenSegment:
             self._file = None
 
     def seal(self) -> Segment:
-        """Truncate the file to the written lines, close it, and return it as a sealed segment. Raises OSError."""
+        """Truncate the file to the appended lines, and close the file. Return the sealed segment. Raises OSError."""
         os.ftruncate(self._descriptor(), self.bytes)
         self.close()
         return Segment(self.stream, self.path, self.first_record, self.records, self.bytes, self.since)
@@ -260,16 +265,16 @@ class OpenSegment:
 
 
 class OpenFiles:
-    """Limits the number of open segment files to `max_open`, by closing the least recently written file."""
+    """Limits the number of open segment files to `max_open` by closing the least recently written file."""
 
     def __init__(self, max_open: int) -> None:
         self._max_open = max_open
         self._used: OrderedDict[int, OpenSegment] = OrderedDict()
 
     def mark_used(self, segment: OpenSegment) -> None:
-        """Mark a segment as the most recently written one. Call this before each write to its file.
+        """Mark a segment as the most recently written one. Call this method before each write to the segment's file.
 
-        If more than `max_open` files are open, closes the file that was not written for the longest time.
+        If more than `max_open` files would then be open, closes the least recently written file.
         """
         self._used[id(segment)] = segment
         self._used.move_to_end(id(segment))
@@ -277,6 +282,6 @@ class OpenFiles:
             self._used.popitem(last=False)[1].close()
 
     def close(self, segment: OpenSegment) -> None:
-        """Close the file of a segment that is complete or deleted."""
+        """Close the file of a segment that was sealed or will be deleted."""
         self._used.pop(id(segment), None)
         segment.close()

@@ -16,12 +16,15 @@ MiB = 1024 * 1024
 
 
 class DiskFailed(Exception):
-    """Raised if the disk of the buffer cannot be read or written. The text names the reason and the remedy."""
+    """Raised if the disk of the buffer cannot be read or written.
+
+    The text of the exception states the reason and the remedy.
+    """
 
 
 @contextlib.contextmanager
 def disk_errors(directory: Path) -> Iterator[None]:
-    """Convert an OSError raised by the `with` block to DiskFailed. `directory` is where the block writes."""
+    """Convert an OSError from the `with` block to DiskFailed. The block reads or writes files in `directory`."""
     try:
         yield
     except OSError as error:
@@ -56,7 +59,8 @@ def _message(directory: Path, error: OSError) -> str:
 
 
 def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> int:
-    """Write all bytes of `data` to a file, starting at `offset`. Return the offset after them. Raises OSError."""
+    """Write all bytes of `data` to a file, starting at `offset`. Return the offset after these bytes. Raises
+    OSError."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, offset)
@@ -67,12 +71,13 @@ def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> int:
 # --- File descriptors -----------------------------------------------------------------------------------------------
 
 MAX_DESCRIPTORS = 65_536
-"""The highest soft limit on open files that is set. Some programs close every possible descriptor before an exec, which
-is slow with a higher limit."""
+"""The highest soft limit on open files that `raise_limit` sets. Some programs close every possible descriptor before an
+exec, which takes long if the limit is higher."""
 
 
 def raise_limit() -> None:
-    """Raise this process's soft limit on open files, usually 1,024, to the hard limit, but at most 65,536."""
+    """Raise this process's soft limit on open files, usually 1,024, to the hard limit, but at most to
+    MAX_DESCRIPTORS."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -80,6 +85,6 @@ def raise_limit() -> None:
 
 
 def share_of_limit(wanted: int) -> int:
-    """Return `wanted`, but at most a quarter of the limit on open files. Connections and Spark need the rest."""
+    """Return `wanted`, but at most a quarter of the soft limit on open files. Connections and Spark need the rest."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft // 4))

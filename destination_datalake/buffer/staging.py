@@ -1,7 +1,8 @@
 """Make segments (files of record lines) readable for Spark's executors.
 
-Executors on this machine read the files. For executors on other machines, each segment is uploaded to S3 when it is
-sealed, and deleted from S3 after its batch is committed.
+Executors on this machine read the files directly. For executors on other machines, this module uploads each segment to
+S3 when the buffer seals the segment, and deletes the object when the batch of the segment has been committed or
+discarded.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 CONCURRENT_CALLS = 16
-"""Maximum number of concurrent uploads and deletions. One connection uploads 16 MiB in a third of a second, so eight
-connections would be slower than reading stdin."""
+"""Maximum number of concurrent uploads and deletions. One connection uploads 16 MiB in a third of a second, so uploads
+on only eight connections would be slower than reading stdin."""
 
 CLOSE_SECONDS = 5.0
-"""Maximum time in seconds that the end of a sync waits for deletions. A lifecycle rule deletes what is left."""
+"""Maximum time, in seconds, that the end of a sync waits for deletions from S3. A lifecycle rule of the bucket deletes
+the remaining objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A complete file with RECORD lines of one stream.
+    """A complete file of RECORD lines of one stream.
 
-    `first_record` is the number of its first record among the stream's records, starting at 0. `since` is the time, by
-    the buffer's clock, at which this record was read.
+    `first_record` is the number of the file's first record among the stream's records, from 0. `since` is the time, by
+    the buffer's clock, at which the sync read this record.
     """
 
     stream: StreamId
@@ -51,54 +53,57 @@ class Segment:
     since: float
 
     def staged(self, location: SegmentLocation) -> StagedSegment:
-        """Return this segment as a staged segment, which executors read at `location`."""
+        """Return a description of this segment for executors, which read the segment at `location`."""
         return StagedSegment(location, self.bytes, self.first_record, self.records)
 
 
 class SegmentAccess(Protocol):
-    """Lets executors read the segments of a batch."""
+    """The interface that provides the locations of a batch's segments to executors."""
 
     def shared_folder(self) -> str | None:
         """Return a folder on a disk that this process shares with all executors, or None if there is none.
 
-        The folder may not exist yet. It is deleted at the end of the sync.
+        The folder may not exist yet. The sync deletes the folder at its end.
         """
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Wait until executors can read a segment, and return its location. Raises the error of its upload."""
+        """Wait until executors can read a segment. Return the segment with its location.
+
+        If the upload of the segment failed, raises its error.
+        """
 
 
 class Staging(SegmentAccess, Protocol):
-    """Makes segments readable for executors, from `begin` to `release`."""
+    """The interface that makes segments readable for executors, from the call of `begin` to the call of `release`."""
 
     @property
     def uses_files(self) -> bool:
-        """Whether executors read the buffer's files. If so, each file must exist until its segment is released."""
+        """Whether executors read the buffer's files. If they do, each file must exist until its segment is released."""
 
     def scratch(self) -> str:
         """Return the URI of a folder for intermediate files of Spark jobs (`file:` or `s3:`, no trailing slash).
 
-        The folder is deleted at the end of the sync. Raises errors of the S3 client.
+        The sync deletes the folder at its end. Raises errors of the S3 client.
         """
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Set the function to call when the local file of a segment is no longer needed.
+        """Set the function to call when the staging no longer needs the local file of a segment.
 
-        The function may be called on any thread. It is never called if `uses_files` is true.
+        Any thread may call the function. If `uses_files` is true, the function is never called.
         """
 
     def begin(self, segment: Segment) -> None:
-        """Start to make a sealed segment readable. Returns immediately."""
+        """Start to make a sealed segment readable for executors. Returns immediately."""
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Release segments that executors no longer need, because their batch was committed or discarded.
+        """Release segments that executors no longer need, because the sync has committed or discarded their batch.
 
         Returns immediately.
         """
 
 
 class LocalStaging:
-    """For executors on this machine: they read the buffer's files directly."""
+    """The staging for executors on this machine, which read the buffer's files directly."""
 
     uses_files = True
 
@@ -115,13 +120,13 @@ class LocalStaging:
         return str(self._directory / "spool")
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Do nothing, because the buffer frees a file when it releases its segment."""
+        """Do nothing, because the buffer itself frees a segment's file when the segment is released."""
 
     def begin(self, segment: Segment) -> None:
         """Do nothing, because executors can already read the file."""
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Return the location of the segment's file."""
+        """Return the segment with the location of its file."""
         return segment.staged(LocalFile(str(segment.path)))
 
     def release(self, segments: Iterable[Segment]) -> None:
@@ -132,17 +137,17 @@ class LocalStaging:
 
 
 class Pool(Protocol):
-    """Runs submitted calls on threads, in order."""
+    """The interface of a pool of threads that runs calls in the order in which they were submitted."""
 
     def submit(self, call: Callable[[], StagedSegment | None]) -> Future[StagedSegment | None]:
-        """Queue a call. Return the future of its result."""
+        """Queue a call. Return a future with the call's result or exception."""
 
 
 class RemoteStaging:
-    """For executors on other machines: uploads segments to this sync's folder in S3. Thread-safe.
+    """The staging for executors on other machines. Uploads segments to this sync's folder in S3. Thread-safe.
 
-    Uploads read the local files directly, without a copy in memory. If an upload fails, only `stage` raises the error,
-    so that earlier batches can still be committed.
+    Uploads read the local files directly, without a copy in memory. If an upload fails, only `stage` raises its error,
+    so that the sync can still commit earlier batches.
     """
 
     uses_files = False
@@ -150,7 +155,7 @@ class RemoteStaging:
     def __init__(
         self, root: str, sync: str, access: AwsAccess, pool: Pool, close_seconds: float = CLOSE_SECONDS
     ) -> None:
-        """Use the folder `{root}/{sync}` in S3. Uploads and deletions run in `pool`."""
+        """Use the folder `{root}/{sync}` in S3. Run uploads and deletions in `pool`."""
         self._folder = f"{root}/{sync}"
         self._access = access
         self._pool = pool
@@ -170,9 +175,10 @@ class RemoteStaging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete all staged objects, for at most `close_seconds`.
+        """Delete all staged objects. Wait for the deletions, for at most `close_seconds`.
 
-        After SIGTERM, jobs may still be running. From now on, `begin` uploads nothing, and `release` has no effect.
+        Jobs may still be running after SIGTERM, so other threads may still call this object. From now on, `begin`
+        uploads nothing, and `release` ignores the segments whose deletion is already queued.
         """
         with self._lock:
             self._has_ended = True
@@ -191,7 +197,7 @@ class RemoteStaging:
             )
 
     def scratch(self) -> str:
-        """Return the S3 URI of a folder of this sync, which is deleted at the end of the sync."""
+        """Return the S3 URI of the sync's folder for intermediate files. The end of the sync deletes the folder."""
         self._has_scratch = True
         return f"{self._folder}/scratch"
 
@@ -211,7 +217,7 @@ class RemoteStaging:
             staged.upload = self._pool.submit(lambda: self._upload(staged))
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Wait until a segment is uploaded, and return its location in S3. Raises the error of the upload."""
+        """Wait until a segment is uploaded. Return the segment with its location in S3. Raises the upload's error."""
         with self._lock:
             staged = self._staged[segment]
         uploaded = staged.upload.result()
@@ -219,7 +225,7 @@ class RemoteStaging:
         return uploaded
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Queue the deletion of segments from S3. Uploads that have not started are cancelled."""
+        """Queue the deletion of segments from S3. Cancel those of their uploads that have not started."""
         with self._lock:
             for segment in segments:
                 staged = self._staged.pop(segment, None)
@@ -244,7 +250,7 @@ class RemoteStaging:
     def _delete(self, staged: _Staged) -> None:
         """Delete the object of a segment from S3, after its upload has ended.
 
-        If the upload failed, the object may exist nevertheless, because S3's response may have been lost.
+        Even if the upload failed, the object may exist, because S3's response may have been lost.
         """
         wait([staged.upload])  # The upload may still run on another thread of the pool.
         if staged.upload.exception() is None and staged.upload.result() is None:
@@ -256,7 +262,7 @@ class RemoteStaging:
             _logger.debug("Cannot delete segment %s.", staged.uri, exc_info=True)
 
     def _delete_scratch(self) -> None:
-        """Delete the folder of intermediate files, which failed and abandoned jobs leave behind."""
+        """Delete the folder of intermediate files, including files that failed or abandoned jobs have left."""
         try:
             delete_folder(self._access.client("s3"), f"{self._folder}/scratch")
         except Exception:
