@@ -163,8 +163,7 @@ class LearnedBatches(BatchPolicy):
             self._yields[stream] = files / lines / max(1.0, partitions)
 
     def expected_output_ratio(self, stream: StreamId) -> float:
-        """Return the expected size of a task's files in one partition, divided by the size of the task's record
-        lines."""
+        """Return the expected ratio of the size of a task's files in one partition to the size of its record lines."""
         return self._yields.get(stream, self.expected_yield)
 
     def share(self, stream: StreamId) -> int:
@@ -192,8 +191,7 @@ class LearnedBatches(BatchPolicy):
         return max(self.batch_bytes(stream), min(idle or 1, waiting // share) * share)
 
     def fits_in_job(self, waiting: int, job_capacity: int) -> bool:
-        """Return whether all queued bytes of the stream fit in the job. A part of the bytes would become a small
-        file."""
+        """Return whether all queued records of the stream fit in the job. A part of them would become a small file."""
         return waiting <= job_capacity
 
     def with_tasks(self, batches: Sequence[Batch], idle: int | None, *, everything: bool) -> list[Batch]:

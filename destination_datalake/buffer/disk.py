@@ -59,8 +59,7 @@ def _message(directory: Path, error: OSError) -> str:
 
 
 def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> int:
-    """Write all bytes of `data` to a file, starting at `offset`. Return the offset after these bytes. Raises
-    OSError."""
+    """Write all bytes of `data` to a file at `offset`. Return the offset after these bytes. Raises OSError."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, offset)
@@ -76,8 +75,10 @@ exec, which takes long if the limit is higher."""
 
 
 def raise_limit() -> None:
-    """Raise this process's soft limit on open files, usually 1,024, to the hard limit, but at most to
-    MAX_DESCRIPTORS."""
+    """Raise this process's soft limit on open files to the hard limit, but at most to MAX_DESCRIPTORS.
+
+    The soft limit is usually 1,024.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:

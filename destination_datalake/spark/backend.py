@@ -1,6 +1,6 @@
 """The interface of Spark backends: the engine submits jobs, and a backend runs them and returns their results.
 
-This module imports little, because it is imported before Java is launched, and Java should be launched early.
+The connector imports this module before it launches Java. To launch Java early, this module imports few other modules.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 Work = Callable[[Iterable[Task]], Iterable[Result]]
-"""A function that executors run on tasks. Executors find the function by name, so it must be defined at the top level
-of a module. Tasks are pickled, and so are results, except with Spark Connect (see `connect.values`)."""
+"""A function that executors run on tasks. Executors find the function by its name, so the function must be defined at
+the top level of a module. Backends pickle tasks. Classic Spark also pickles results, but Spark Connect does not (see
+`connect.values`)."""
 
 Produce = Callable[[Iterable[Task]], Iterable[tuple[int, bytes]]]
-"""The function of a shuffle's first stage. It yields pairs of a partition number and a payload. A payload is about a
-megabyte of rows, as bytes that Spark does not interpret."""
+"""The function of a shuffle's first stage. The function yields pairs of a partition number and a payload. A payload
+contains about a megabyte of rows, as bytes that Spark does not interpret."""
 
 Consume = Callable[[int, Iterator[bytes]], Iterable[Result]]
-"""The function of a shuffle's second stage. Its arguments are the number of a partition and the payloads of this
-partition, in no particular order."""
+"""The function of a shuffle's second stage. The arguments of the function are the number of a partition and the
+payloads of this partition, in no particular order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,9 @@ class JobsProgress:
 
 
 class Backend(Protocol):
-    """The interface of a backend, which starts Spark, or connects to it, and runs jobs.
+    """The interface of a backend, which starts Spark or connects to a server, and runs jobs.
 
-    The engine calls `start` and `stop` on threads of its own. After `start`, all other methods may be called on any
-    thread.
+    The engine calls `start` on a background thread. After `start` has returned, any thread may call the other methods.
     """
 
     application_id: str | None
@@ -57,53 +57,52 @@ class Backend(Protocol):
         """Whether executors share the disk of this machine. Available before `start`."""
 
     def start(self) -> None:
-        """Start Spark and wait until jobs can run.
+        """Start Spark, and wait until Spark can run jobs.
 
-        Raises SparkFailed if the start fails, or if `stop` is called during the start.
+        Raises SparkFailed if the start fails, or if another thread calls `stop` during the start.
         """
 
     def ended(self) -> SparkFailed | None:
         """Return the reason why Spark can run no more jobs, or None if it can run jobs."""
 
     def parallelism(self) -> int:
-        """Return the number of tasks that Spark can run concurrently, as far as is known. Raises SparkFailed."""
+        """Return the number of tasks that Spark can run concurrently, as far as the backend can determine this number.
+
+        Raises SparkFailed.
+        """
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run a job with one Spark task per item of `tasks`.
+        """Run a job with one Spark task per item of `tasks`. Return all results, in the order of the tasks.
 
-        Return the results of all tasks, in the order of the tasks.
-
-        Spark may run a task several times, even concurrently. Raises JobFailed if the job failed but other jobs may
-        succeed, otherwise SparkFailed.
+        Spark may run a task several times, even concurrently. If the job fails, raises JobFailed if Spark can run other
+        jobs, and SparkFailed if it cannot.
         """
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
-        """Run a job with a shuffle: `produce` payloads from each task, then `consume` the payloads of each partition.
+        """Run a job with a shuffle. Return the results of the second stage.
 
-        Partitions are numbered from 0 to `partitions` - 1. `consume` is not called for empty partitions. Returns the
-        results of all calls of `consume`. Raises the same errors as `run`.
+        The first stage calls `produce` for each task. The second stage calls `consume` with the payloads of each
+        partition that is not empty. Partitions are numbered from 0 to `partitions` - 1. Raises the same errors as
+        `run`.
         """
 
     def progress(self) -> JobsProgress:
         """Return the progress of the running jobs. Never raises an error."""
 
     def stop(self, *, orderly: bool) -> None:
-        """Stop Spark, or close the session on its server, and delete temporary files.
+        """Stop Spark, or close the session on the Spark Connect server, and delete temporary files.
 
-        `orderly` allows time for a shutdown.
-
-        May be called during `start`, and repeatedly.
+        If `orderly` is set, gives Spark time to shut down. The engine may call this method during `start`, and
+        repeatedly.
         """
 
 
 def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
-    """Call `consume` on one partition of a shuffle, on an executor.
+    """Return the results of `consume` for one partition of a shuffle. Runs on an executor.
 
-    Each row is the number of the partition and a payload.
-
-    Returns no results for an empty partition.
+    Each row contains the number of the partition and a payload. Returns no results if the partition is empty.
     """
     remaining = iter(rows)
     first = next(remaining, None)
@@ -113,7 +112,7 @@ def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Ite
 
 
 class SparkFailed(ConnectorError):
-    """Raised if Spark did not start, or has ended. The message tells the user what to do.
+    """Raised if Spark did not start, or has ended. The message contains the remedy for the user.
 
     The cause of the exception (`__cause__`) contains the details.
     """
@@ -126,7 +125,7 @@ class JobFailed(SparkFailed):
     """Raised if a job failed, but Spark can run other jobs."""
 
     def __init__(self, detail: str) -> None:
-        """Create the error of a job. `detail` is Spark's error message, with stack traces."""
+        """Create the error of a failed job. `detail` is Spark's error message, which includes stack traces."""
         self.detail = detail
         super().__init__(
             "Spark could not run a job. If the machine ran out of memory, add memory or lower batch_size_mb. Run the "
@@ -135,9 +134,9 @@ class JobFailed(SparkFailed):
 
 
 def worker_failure(stream: StreamId, error: JobFailed) -> NotEncoded:
-    """Return the result of a unit (the part of a batch for one task) whose Python worker died in every attempt.
+    """Return the result of a unit (one task's part of a batch) whose Python worker died in every attempt.
 
-    `error` is the failure of the unit's job. The message tells the user whether the worker crashed or was killed.
+    `error` is the failure of the job that encoded the unit. The message for the user states whether the worker crashed.
     """
     from destination_datalake.files.plan import NotEncoded
 
@@ -165,15 +164,16 @@ _MAX_REASON_LENGTH = 300
 
 
 def first_reason(lines: Iterable[str], default: str) -> str:
-    """Return the first line of an error text that is not blank, or `default`. At most 300 characters."""
+    """Return the first of the lines that is not blank, or `default` if all are blank. At most 300 characters."""
     line = next((line.strip() for line in lines if line.strip()), default)
     return line.rstrip(".")[:_MAX_REASON_LENGTH]
 
 
 def end_failure(exit_code: int | None) -> SparkFailed:
-    """Return the failure of a Spark that has ended during the sync.
+    """Return the failure for the user if Spark has ended during the sync.
 
-    `exit_code` is the exit code of its JVM, negative for a signal, or None if the JVM is still running.
+    `exit_code` is the exit code of Spark's JVM. It is negative if a signal ended the JVM, and None if the JVM is still
+    running or its exit code is unknown.
     """
     subject = "Spark" if exit_code is None else "Spark's Java process"
     code = "" if exit_code is None else f" (signal {-exit_code})" if exit_code < 0 else f" (exit code {exit_code})"

@@ -1,6 +1,6 @@
 """The Spark engine: starts Spark in the background, runs jobs, and stops Spark.
 
-After a stop, none of Spark's processes remain on this machine.
+When the engine has stopped, none of Spark's processes remain on this machine.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _STOP_SECONDS = 20
-"""Maximum seconds that `stop` waits for a start that is still running."""
+"""Maximum time, in seconds, that `stop` waits for a start of Spark that is still in progress."""
 
 
 class Engine:
-    """Runs jobs on a Spark that starts in the background. Methods that need Spark wait until it has started."""
+    """Starts Spark in the background, and runs jobs on it. Methods that need Spark wait until Spark has started."""
 
     def __init__(self, backend: Backend, executor_access: ExecutorAccess | None = None) -> None:
         self._backend = backend
@@ -59,9 +59,10 @@ class Engine:
 
     @classmethod
     def start(cls, backend: Backend, executor_access: ExecutorAccess | None = None) -> Engine:
-        """Start Spark in the background. Returns the engine immediately.
+        """Start Spark in the background. Return the engine immediately.
 
-        Tasks contain the access to AWS that executors use. If `executor_access` is given, it replaces this access.
+        Each task contains the AWS access that executors use for it. If `executor_access` is given, the engine replaces
+        the access in all tasks by `executor_access`.
         """
         engine = cls(backend, executor_access)
         engine._starting.start()
@@ -78,9 +79,9 @@ class Engine:
 
     @property
     def error(self) -> SparkFailed | None:
-        """The reason why Spark can run no more jobs: the start failed, or Spark has ended. None if jobs can run.
+        """The reason why Spark can run no more jobs: the start failed, or Spark has ended. None if Spark can run jobs.
 
-        Also None during the start and after `stop`.
+        Also None while Spark is starting, and after the call of `stop`.
         """
         if not self._started.done() or self._stopped.is_set():
             return None
@@ -122,9 +123,9 @@ class Engine:
         return None if self.is_starting() else self._backend.application_id
 
     def usage(self) -> Usage:
-        """Return the sum of the resources that the completed tasks on executors have used.
+        """Return the total of the resources that the completed tasks on executors have used.
 
-        Tasks report them with their results.
+        Each task reports the resources that it has used together with its results.
         """
         return Usage.total(self._used)
 
@@ -139,9 +140,9 @@ class Engine:
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
         """Encode the units of the tasks in one Spark job. Return one result per unit.
 
-        A unit that fails does not fail the job. The job fails only if a Python worker dies in every attempt at a task.
-        Each unit is then retried in a job of its own. Units whose jobs fail again are returned as not encoded. Raises
-        SparkFailed if Spark cannot run jobs.
+        A unit is one task's part of a batch. If a unit fails, the job continues. The job fails only if a Python worker
+        dies in every attempt at a task. In this case, the engine runs each unit again in a separate job. If a unit's
+        job fails too, the result of the unit is a NotEncoded. Raises SparkFailed if Spark can run no more jobs.
         """
         from destination_datalake.files.encode import encode
         from destination_datalake.files.plan import EncodeTask
@@ -160,17 +161,18 @@ class Engine:
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
         """Copy files with wider column types in one Spark job, and publish the copies. Return the rewritten files.
 
-        Raises RewriteFailed if a file cannot be rewritten; no copy is then visible. Also raises SparkFailed and errors
-        of S3's client.
+        Raises RewriteFailed if the job cannot rewrite a file; no copy is then visible. Also raises SparkFailed and
+        errors of the S3 client.
         """
         from destination_datalake.files.rewrite import publish_rewritten, rewrite
 
         return publish_rewritten(self.run(rewrite, tasks), tasks[0].access) if tasks else []
 
     def stop(self, *, orderly: bool = False) -> None:
-        """Stop Spark. Wait until its processes on this machine have ended.
+        """Stop Spark. Wait until Spark's processes on this machine have ended.
 
-        Without `orderly`, kills a local Spark, because it has no state to save, and an orderly stop takes a second.
+        Unless `orderly` is set, kills a local Spark, which has no state to save. An orderly stop would take a second.
+        Always gives time to shut down to a Spark whose executors are on other machines.
         """
         orderly = orderly or not self.local
         deadline = time.monotonic() + _STOP_SECONDS
@@ -180,7 +182,7 @@ class Engine:
         self._stopped.set()
         self._backend.stop(orderly=orderly)
         while self._starting.is_alive() and time.monotonic() < deadline:
-            # A start in progress may begin more steps, so the backend is stopped repeatedly until the start fails.
+            # A start in progress may begin more steps. Stop the backend repeatedly until the start has ended.
             self._starting.join(0.05)
             self._backend.stop(orderly=False)
 
@@ -193,24 +195,24 @@ class Engine:
 
 
 class ExecutorAccess:
-    """Sets the access to AWS that executors use in tasks. Thread-safe.
+    """Sets the AWS access in tasks, which executors use. Thread-safe.
 
-    With the option value `role`, executors use the credentials in their own environment. With `session`, they use
-    short-lived credentials, which the driver obtains for the connector's identity.
+    With the option value `role`, executors use the credentials from their own environment. With `session`, executors
+    use short-lived credentials, which the driver obtains for the connector's identity.
     """
 
     def __init__(self, credentials: ExecutorCredentials, access: AwsAccess) -> None:
-        """Request no credentials yet. `access` is the connector's own access to AWS."""
+        """Store the arguments, but request no credentials yet. `access` is the connector's own AWS access."""
         self._kind = credentials
         self._access = access
         self._lock = threading.Lock()
         self._delegated: Credentials | None = None
 
     def current(self) -> AwsAccess:
-        """Return the access to AWS for the tasks of the next job.
+        """Return the AWS access for the tasks of the next job.
 
-        The credentials of `session` stay valid for at least 15 minutes or a third of their duration, whichever is
-        shorter. With `session`, raises the errors of STS, and botocore's NoCredentialsError.
+        With `session`, the credentials stay valid for at least 15 minutes or a third of their duration, whichever is
+        shorter. Also with `session`, raises the errors of STS, and botocore's NoCredentialsError.
         """
         from destination_datalake.aws.access import AccessKeys, Environment
 
@@ -225,13 +227,13 @@ class ExecutorAccess:
         assert_never(self._kind)
 
     def apply(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return the tasks with `current()` as their access to AWS. Raises the same errors as `current`."""
+        """Return copies of the tasks with `current()` as their AWS access. Raises the same errors as `current`."""
         access = self.current()
         return [replace(cast("Any", task), access=access) if hasattr(task, "access") else task for task in tasks]
 
 
 def start_engine(config: Config) -> Engine:
-    """Start the configured Spark in the background: local, on a cluster, or by Spark Connect. Return its engine.
+    """Start the configured Spark in the background: local, on a cluster, or by Spark Connect. Return the engine.
 
     Raises OSError if no folder for temporary files can be used.
     """
@@ -250,7 +252,7 @@ def start_engine(config: Config) -> Engine:
 
 
 def start_local_engine() -> Engine:
-    """Start a local Spark with default options in the background. Return its engine. Imports no slow modules.
+    """Start a local Spark with default options in the background. Return the engine. Imports no slow modules.
 
     Raises OSError if no folder for temporary files can be used.
     """

@@ -1,4 +1,4 @@
-"""Spark Connect: the driver runs on a server, which is called by gRPC.
+"""Spark Connect: Spark's driver runs on a server, which the connector calls by gRPC.
 
-This package is imported only if a server is configured.
+The connector imports this package only if the configuration names a server.
 """

@@ -1,7 +1,7 @@
-"""The backend for Spark Connect, whose driver and executors are on other machines.
+"""The backend for Spark Connect. Spark's driver and executors are on other machines.
 
-Jobs are DataFrames (`connect.jobs`), because Spark Connect has no RDDs. gRPC and PySpark are imported only when a
-session is opened.
+Jobs are DataFrames (`connect.jobs`), because Spark Connect has no RDDs. This module imports gRPC and PySpark only when
+it opens a session.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 Packages = Callable[[Path], Path]
-"""A function that returns the path of the archive of packages for executors. If no archive exists, it builds one in the
-given folder."""
+"""A function that returns the path of the archive of packages for executors. If no archive exists, the function builds
+one in the given folder."""
 
 _MAX_LOST_SESSIONS = 3
-"""Maximum number of consecutive sessions that may end before a job succeeds. The backend fails when one more session
-ends."""
+"""Maximum number of consecutive sessions that may end without a successful job. If one more session ends, the backend
+fails."""
 
 _CHECK_SECONDS = 15.0
-"""Maximum seconds that the command `check` waits for a server."""
+"""Maximum time, in seconds, that the command `check` waits for a server."""
 
 _CLOSE_SECONDS = 10.0
-"""Maximum seconds that `stop` waits until the server has closed the session. Otherwise, the server closes it after its
-own time limit."""
+"""Maximum time, in seconds, that `stop` waits until the server has closed the session. If closing fails, the server
+closes the session after a time limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,15 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """The name of the server in messages: its address without parameters, because parameters may be secrets."""
+        """The name of the server in messages: its address without parameters, because a parameter may be a secret."""
         return f"the Spark Connect server {self.url.partition(';')[0].rstrip('/')}"
 
 
 class ConnectBackend:
-    """Runs jobs on a Spark Connect server, in a session.
+    """Runs jobs on a Spark Connect server, in one session at a time.
 
-    If the session ends, the backend opens a new session and repeats the jobs that were running. It fails if several
-    sessions end without a successful job in between.
+    If the session ends, the backend opens a new session and repeats the jobs that were running. If more than three
+    consecutive sessions end without a successful job, the backend fails.
     """
 
     is_local = False
@@ -96,7 +96,7 @@ class ConnectBackend:
         self._python = python
         self._conf = conf
         self._packages = packages
-        self.application_id: str | None = None  # Not available in Spark Connect's protocol.
+        self.application_id: str | None = None  # Spark Connect's protocol does not provide the ID.
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._opened: SparkSession | None = None
@@ -110,14 +110,14 @@ class ConnectBackend:
         self._run_job(lambda _: None)
 
     def ended(self) -> SparkFailed | None:
-        """Return the reason why the server can no longer be used, or None. Only a failed job reveals such a reason."""
+        """Return the reason why the server can run no more jobs, or None. Only a failed job reveals such a reason."""
         return self._failure
 
     def parallelism(self) -> int:
-        """Return the number of concurrent tasks on the server, as reported at the start or as observed since.
+        """Return the number of tasks that the server can run concurrently (see `RemoteSession.parallelism`).
 
-        Does not open a session if the session has ended, because the caller may hold a lock. A new session would use
-        the same Spark anyway. Raises SparkFailed.
+        If the session has ended, uses the number from this session, because the caller may hold a lock and must not
+        wait for a new session. A new session would use the same Spark anyway. Raises SparkFailed.
         """
         if self._failure is not None:
             raise self._failure
@@ -151,14 +151,14 @@ class ConnectBackend:
         return self._run_job(lambda session: jobs.exchange(session, producing, packed, consuming, partitions, kind))
 
     def progress(self) -> JobsProgress:
-        """Return the progress of the running jobs that Spark reported last. Spark reports it every 2 seconds."""
+        """Return the progress of the running jobs, which Spark reports every 2 seconds."""
         session = self._latest
         return JobsProgress() if session is None else session.watch.progress()
 
     def stop(self, *, orderly: bool) -> None:
-        """Close the session, which also ends its jobs.
+        """Close the session on the server, which also ends the session's jobs.
 
-        With `orderly`, waits for up to 10 seconds until it is closed.
+        If `orderly` is set, waits for at most 10 seconds until the session is closed.
         """
         self._stopping.set()
         seconds = _CLOSE_SECONDS if orderly else 0.0
@@ -196,9 +196,9 @@ class ConnectBackend:
             return self._session
 
     def _recover(self, session: RemoteSession | None, error: Exception) -> None:
-        """Return normally if the job can be retried in a new session. Otherwise, raise JobFailed or SparkFailed.
+        """Return normally if the caller can retry the job in a new session. Otherwise, raise JobFailed or SparkFailed.
 
-        `error` was raised by the job or, if `session` is None, while a session was opened.
+        `error` is the job's error or, if `session` is None, an error from opening a session.
         """
         from destination_datalake.spark.connect.session import ErrorKind, close, error_kind, spark_failure
 
@@ -228,13 +228,13 @@ class ConnectBackend:
 
         Raises SparkFailed or PySpark's errors.
         """
-        # gRPC's C++ code prints to standard error when a connection ends. Relevant errors are raised.
+        # gRPC's C++ code prints to standard error when a connection ends. gRPC raises all relevant errors anyway.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from destination_datalake.spark.connect.session import RemoteSession, close, connect
 
         if self._stopping.is_set():
-            raise _stopped()  # A session opened now would never be closed.
-        # Set before the session is ready, so that a concurrent `stop` can close it.
+            raise _stopped()  # `stop` would not close a session that is opened after this point.
+        # Set the attribute before the session is ready, so that a concurrent `stop` can close the session.
         self._opened = spark = connect(self._server.url, self._server.token)
         session = RemoteSession.open(spark, self._python, self._conf, self._packages)
         if self._stopping.is_set():

@@ -1,8 +1,8 @@
 """Run jobs on Spark Connect as DataFrames: ranges of numbers, functions over Arrow batches, and shuffles of payloads.
 
-A row contains the number of a task. Tasks are sent as arguments of the functions, and results are returned as bytes in
-rows. Executors run the code in `connect.mapping`. Jobs do not use local relations (tables that the client sends with
-its query), because servers that are older than the client reject them.
+An input row contains only the number of a task. The tasks themselves are arguments of the functions. Output rows
+contain the results as bytes. Executors run the functions in `connect.mapping`. Jobs do not use local relations (tables
+that the client sends with a query), because servers that are older than the client reject them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 OnExecutors = Callable[[Iterable[Any]], Iterable[Any]]
-"""A function that Spark can send to executors, as `executors.python.shipped` returns it."""
+"""A function in the form that Spark can send to executors (see `executors.python.shipped`)."""
 
 _RESULTS = StructType(
     [
@@ -43,7 +43,7 @@ _PAYLOADS = StructType(
 )
 
 JOB_BYTES = 48 * 1024 * 1024
-"""Maximum size of the tasks in one job, in bytes. Spark Connect limits a request to 128 MiB
+"""Maximum total size of the packed tasks in one job, in bytes. Spark Connect limits a request to 128 MiB
 (spark.connect.grpc.maxInboundMessageSize)."""
 
 _PROBED_ROWS = 1 << 16
@@ -53,8 +53,8 @@ _HASH_SEED = 42
 def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes], kind: Any) -> list[Any]:
     """Run one Spark task per item of `tasks`, which are packed tasks. Return all results, in the order of the tasks.
 
-    `work` yields encoded results (`values.answers`). They must decode to the type `kind`. Raises PySpark's errors, and
-    InvalidResults if results are missing or not valid.
+    `work` yields encoded results (see `values.answers`), which must decode to values of the type `kind`. Raises
+    PySpark's errors, and InvalidResults if results are missing or invalid.
     """
     mapper = Shipped(mapping.run_tasks, work, tasks)
     results = results_of(_numbers(session, len(tasks)).mapInArrow(mapper, _RESULTS).toArrow(), kind)
@@ -85,7 +85,8 @@ def exchange(
 def probe(session: SparkSession, work: OnExecutors) -> int:
     """Run `work` without tasks on all cores, which starts the Python workers. Return the number of cores.
 
-    Spark splits a range into one partition per core of all executors, or as spark.default.parallelism specifies.
+    Counts the partitions of a range of numbers. Spark splits a range into one partition per core of all executors, or
+    into the number of partitions in spark.default.parallelism.
     """
     table = session.range(_PROBED_ROWS).mapInArrow(Shipped(mapping.warm_up, work), _RESULTS).toArrow()
     return int(table.num_rows)
@@ -97,9 +98,9 @@ def packed(tasks: Sequence[Any]) -> list[bytes]:
 
 
 def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence[bytes]]:
-    """Split packed tasks into jobs whose tasks fit into one request of at most `limit` bytes.
+    """Split packed tasks into jobs, so that each request contains at most `limit` bytes of tasks.
 
-    Yields a single job, unless there are many or huge tasks.
+    A task that exceeds the limit becomes a job of its own. Usually, all tasks fit in a single job.
     """
     start, size = 0, 0
     for number, task in enumerate(tasks):
@@ -112,9 +113,10 @@ def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence
 
 
 def results_of(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
-    """Join and decode the results in the rows of a job. Return them by task number.
+    """Join and decode the results in the output rows of a job. Return the results by the number in their rows.
 
-    Raises InvalidResults if a part is missing, or if a result is not of the type `kind`.
+    The number identifies a task, or a partition of a shuffle. Raises InvalidResults if a part of the results is
+    missing, or if a result is not of the type `kind`.
     """
     parts: dict[int, dict[int, bytes]] = defaultdict(dict)
     expected: dict[int, int] = {}
@@ -133,11 +135,10 @@ def results_of(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
 def shuffle_keys(partitions: int) -> list[int]:
     """Return one key for each partition, in the order of the partitions.
 
-    Spark's shuffle sends a key's rows to its partition.
-
-    Each partition therefore gets its own Spark task. Spark's hash function is Murmur3 with the seed 42
-    (https://spark.apache.org/docs/latest/api/sql/#hash), modulo the number of partitions. If a server used another hash
-    function, several partitions would share a task, which would only be slower.
+    Spark's shuffle sends the rows with a key to the partition of the key, so each partition gets its own Spark task.
+    Spark's hash function is Murmur3 with the seed 42 (https://spark.apache.org/docs/latest/api/sql/#hash), modulo the
+    number of partitions. If a server used another hash function, several partitions would share a task. The job would
+    then only be slower.
     """
     keys: dict[int, int] = {}
     for key in itertools.count():

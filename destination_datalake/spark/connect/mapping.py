@@ -1,12 +1,12 @@
 """Run the connector's functions in Spark's Python workers. Convert rows to tasks, and results to rows.
 
-This module is sent to executors as source code (`executors.python.Shipped`), so it runs before the presence of the
-connector is checked. It uses only Python's standard library and Arrow, which Spark needs too. Functions import Arrow
-when they run.
+The driver sends this module to executors as source code (`executors.python.Shipped`), because its code runs before
+`preflight` checks whether the connector is installed. This module uses only Python's standard library and Arrow, which
+Spark needs too. Functions import Arrow when they run.
 
-The number in a row identifies a task, or a partition of a shuffle. Results are bytes (see `connect.values`). They are
-split into parts that are smaller than gRPC's limits. Each part becomes a row, with the number of the part and the total
-number of parts.
+The number in a row identifies a task, or a partition of a shuffle. Results are bytes (see `connect.values`). This
+module splits the results into parts that are smaller than gRPC's limits. Each part becomes a row with the number of the
+part and the total number of parts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Batches = Iterator[pa.RecordBatch]
 
 _ROW_BYTES = 1024 * 1024
-"""Maximum bytes of results per row. Servers send batches of rows in messages of 4 MiB
+"""Maximum size, in bytes, of the results in one row. Servers send batches of rows in messages of 4 MiB
 (spark.connect.grpc.arrow.maxBatchSize), but never split a row."""
 
 
@@ -43,10 +43,9 @@ def produce_rows(
     keys: Sequence[int],
     batches: Batches,
 ) -> Batches:
-    """Run `work` on the task that each row identifies.
+    """Run `work` on the task that each row identifies. Yield one row per payload.
 
-    Yield one row per payload, with the shuffle key of its partition.
-
+    Each yielded row contains the shuffle key of the payload's partition, the number of the partition, and the payload.
     `keys` contains the key of each partition.
     """
     import pyarrow as pa
@@ -58,9 +57,9 @@ def produce_rows(
 
 
 def consume_rows(work: Callable[[Iterable[Any]], Iterable[tuple[int, bytes]]], batches: Batches) -> Batches:
-    """Run `work` on the payloads of each partition. Yield its results as rows.
+    """Run `work` on the payloads of each partition. Yield the results as rows.
 
-    The input rows must be sorted by partition.
+    The input rows must be sorted by the number of their partition.
     """
     from itertools import groupby
 
@@ -77,9 +76,10 @@ def numbers(batches: Batches) -> Iterator[int]:
 
 
 def unpacked(task: bytes) -> Iterator[Any]:
-    """Yield the task.
+    """Yield a single task, from its packed form.
 
-    It is unpickled only on iteration, after `preflight` has checked that the connector is installed.
+    The iteration unpickles the task. `preflight` starts the iteration only after it has verified that the connector is
+    installed.
     """
     import pickle
     import zlib
@@ -88,7 +88,7 @@ def unpacked(task: bytes) -> Iterator[Any]:
 
 
 def result_rows(number: int, data: bytes) -> Batches:
-    """Yield encoded results as rows, each in a record batch of its own. Empty results are one row with empty data."""
+    """Yield encoded results as rows, one per record batch. If `data` is empty, yield one row with empty data."""
     import pyarrow as pa
 
     parts = range(0, len(data) or 1, _ROW_BYTES)

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 60.0
-"""Maximum seconds during which a failed call is retried. In this time, a server can restart, or a network can
-recover."""
+"""Maximum time, in seconds, during which the client retries a failed call. In this time, a server can restart, or a
+network can recover."""
 
 PATIENCE_SECONDS = 300.0
-"""Maximum seconds that tasks may wait while no task is running. In this time, a cluster can add machines."""
+"""Maximum time, in seconds, that tasks may wait while no task is running. In this time, a cluster can add machines."""
 
 _WARNING_SECONDS = 60.0
 
@@ -50,9 +50,10 @@ _USER = "destination-datalake"
 OLDEST_SPARK = (4, 0)
 
 _SETTINGS: Mapping[str, str] = {
-    # Each of the connector's tasks must be one Spark task, so partitions must not be merged or split.
+    # Each of the connector's tasks must be one Spark task, so Spark must not merge or split partitions.
     "spark.sql.adaptive.enabled": "false",
-    # Batches must be small, because a row is not a record: it contains a megabyte of results, or a payload.
+    # Batches must have few rows, because a row is not a record. A row contains up to a megabyte of results, or a
+    # payload.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
     # Print the stack traces of a worker that crashes.
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
@@ -67,7 +68,11 @@ class NoExecutors(Exception):
 
 
 class ErrorKind(Enum):
-    """A kind of error, with the message and the failure type for the user if such an error prevents all jobs."""
+    """A kind of error.
+
+    The value contains the message for the user and the failure type. They apply if an error of this kind prevents all
+    jobs.
+    """
 
     def __init__(self, message: str, failure_type: FailureType) -> None:
         self.message = message
@@ -77,7 +82,7 @@ class ErrorKind(Enum):
         "The sessions on {server} ended repeatedly ({reason}). Run the sync again. It continues from the last state.",
         "transient_error",
     )
-    """The session has ended. Its jobs can be run again in a new session."""
+    """The session has ended. The backend can run the session's jobs again in a new session."""
     JOB_FAILED = "{subject} cannot run the connector's jobs: {reason}. See the log for details.", "transient_error"
     """The job failed, but Spark can run other jobs."""
     REFUSED = "{subject} refuses access ({reason}). Correct spark.token.", "config_error"
@@ -107,7 +112,7 @@ class ErrorKind(Enum):
         "last state.",
         "transient_error",
     )
-    """The server responds, but the Spark behind it has ended."""
+    """The server responds, but its Spark application has ended."""
 
 
 _KIND_BY_STATUS: Mapping[grpc.StatusCode | None, ErrorKind] = {
@@ -150,14 +155,14 @@ def _grpc_status(error: BaseException) -> grpc.StatusCode | None:
 
 
 def _is_handshake_failure(text: str) -> bool:
-    """Return whether the TLS handshake failed, according to the error text. Retries do not help then."""
+    """Return whether the TLS handshake failed, according to the error text. In this case, retries are useless."""
     return _HANDSHAKE.search(text) is not None
 
 
 def spark_failure(kind: ErrorKind, error: BaseException, server: str) -> SparkFailed:
-    """Return the failure for the user if an error of this kind prevents all jobs.
+    """Return the failure for the user if `error`, which is of this kind, prevents all jobs.
 
-    `server` is the server's name in messages.
+    `server` is the name of the server for the message.
     """
     subject = f"{server[:1].upper()}{server[1:]}"
     return SparkFailed(kind.message.format(subject=subject, server=server, reason=_reason(error)), kind.failure_type)
@@ -174,7 +179,7 @@ def _reason(error: BaseException) -> str:
 
 
 class RemoteSession:
-    """A session on a Spark Connect server, whose executors have successfully run a first job."""
+    """A session on a Spark Connect server. The server's executors have successfully run a first job in this session."""
 
     def __init__(self, spark: SparkSession, watch: JobsWatch, cores: int) -> None:
         self.spark = spark
@@ -202,7 +207,7 @@ class RemoteSession:
                     "Spark %s on the server is older than 4.0, the oldest tested version. Upgrade Spark.", version
                 )
             settings = {**_SETTINGS}
-            if python.python != "same":  # Otherwise use the server's default.
+            if python.python != "same":  # With "same", the server's default applies.
                 settings["spark.sql.execution.pyspark.python"] = python.interpreter
             configure(spark, settings, conf)
             if packages is not None:
@@ -217,7 +222,11 @@ class RemoteSession:
         return cls(spark, watch, max(cores, _max_cores(spark)))
 
     def parallelism(self) -> int:
-        """Return the number of tasks that run concurrently: as reported at the start, or more if more were observed."""
+        """Return the number of tasks that the server can run concurrently.
+
+        This is the number that the server reported at the start of the session, or the highest number of tasks that
+        have run at the same time since then, whichever is higher.
+        """
         return max(self._cores, self.watch.most_running)
 
 
@@ -250,13 +259,14 @@ def _max_cores(spark: SparkSession) -> int:
 
 
 _MAX_EXECUTORS = 10_000
-"""The highest configured maximum of executors that counts as a limit. Spark's default is 2147483647."""
+"""The highest configured maximum number of executors that counts as a limit. Spark's default is 2147483647."""
 
 
 def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SECONDS) -> SparkSession:
-    """Return a new session for the server at `url`, which authenticates with a bearer token. Sends nothing yet.
+    """Return a new session for the server at `url`. Sends nothing to the server yet.
 
-    Failed calls are retried for `retry_seconds`. Raises SparkFailed if the address is invalid.
+    If `token` is given, the session authenticates with this bearer token. The session retries failed calls for
+    `retry_seconds`. Raises SparkFailed if the address is invalid.
     """
     reject_code()
     try:
@@ -267,7 +277,7 @@ def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SEC
         raise SparkFailed(message, "config_error") from error
     if token is not None:
         builder.set(DefaultChannelBuilder.PARAM_TOKEN, token)
-    # Use a new ID, even if the address has one: a session that has ended cannot be reopened.
+    # Use a new session ID, even if the address contains one, because no client can reopen a session that has ended.
     builder.set(DefaultChannelBuilder.PARAM_SESSION_ID, str(uuid.uuid4()))
     if builder.getDefault(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, None) is None:
         # Do not ping between calls, because servers may then close the connection (gRPC's permitKeepAliveWithoutCalls).
@@ -279,7 +289,7 @@ def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SEC
 
 
 def close(session: SparkSession) -> None:
-    """Close the session on its server, which also ends its jobs. Ignores errors, and does not retry."""
+    """Close the session on its server, which also ends the session's jobs. Ignores errors, and does not retry."""
     session.client.set_retry_policies([])
     with contextlib.suppress(Exception):
         session.interruptAll()
@@ -290,8 +300,8 @@ def close(session: SparkSession) -> None:
 def forget_at_exit(session: SparkSession) -> None:
     """Prevent PySpark from calling the server when this process exits.
 
-    The call would clear a cache of models, which the connector does not use. If the server is unreachable, the process
-    would not exit until the retries end.
+    PySpark's call would clear a cache of models, which the connector does not use. If the server were unreachable, the
+    process would not exit until the retries of this call end.
     """
     atexit.unregister(session.client._on_exit)
 
@@ -300,7 +310,8 @@ def reject_code() -> None:
     """Prevent PySpark from running code that a server's response names or contains. The connector needs no such code.
 
     PySpark would import the module that a user-defined type in a schema names. It would also unpickle updates of
-    accumulators, which are sent as metrics; before 4.3, it unpickles any metrics with the name of such updates.
+    accumulators, which servers send as metrics. Before version 4.3, PySpark unpickles all metrics that have the name of
+    such updates.
     """
     UserDefinedType.fromJson = _reject_user_defined_type  # type: ignore[assignment, method-assign]
     core.PlanObservedMetrics = _UnnamedMetrics  # type: ignore[misc]
@@ -311,7 +322,7 @@ def _reject_user_defined_type(_: Any) -> NoReturn:
 
 
 class _UnnamedMetrics(core.PlanObservedMetrics):
-    """Metrics without a name, so that PySpark does not unpickle them. It unpickles only metrics with a certain name."""
+    """Metrics without a name. PySpark does not unpickle them, because it unpickles only metrics with a certain name."""
 
     @property
     def name(self) -> str:
@@ -321,8 +332,8 @@ class _UnnamedMetrics(core.PlanObservedMetrics):
 class _PatientPolicy(DefaultPolicy):
     """Retries failed calls for a limited time, with the exponential backoff of PySpark's policy.
 
-    PySpark's policy limits the number of attempts instead. After the time limit, errors count as not retryable, because
-    PySpark raises such errors without a warning.
+    PySpark's policy limits the number of attempts instead. After the time limit, this policy classifies all errors as
+    not retryable, because PySpark raises such errors without a warning.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -353,9 +364,10 @@ class _PatientState(RetryPolicyState):
 
 
 class JobsWatch:
-    """Receives the progress events of all jobs of a session. PySpark calls it on the thread that waits for the job.
+    """Receives the progress events of all jobs of a session.
 
-    Logs a warning if tasks wait for an executor for a minute, and raises NoExecutors after `patience_seconds`.
+    PySpark calls this object on the thread that waits for the job. If tasks have waited for an executor for a minute,
+    the call logs a warning. After `patience_seconds`, the call raises NoExecutors.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -366,14 +378,14 @@ class JobsWatch:
         self._moved = clock()
         self._warned = False
         self.most_running = 0
-        """The highest number of concurrent tasks that was observed."""
+        """The highest number of concurrent tasks in the events so far."""
 
     def __call__(
         self, stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
-        """Process an event of PySpark's `registerProgressHandler`.
+        """Process an event from PySpark (see PySpark's `registerProgressHandler`).
 
-        Raises NoExecutors if tasks have waited too long. The error ends the job of the event.
+        Raises NoExecutors if tasks have waited too long for an executor. This error ends the job of the event.
         """
         name = operation_id or ""
         with self._lock:

@@ -1,8 +1,8 @@
 """Encode results on executors as MessagePack, and decode them on the driver, without pickle.
 
-The driver does not trust a server, and unpickling a server's data could run code. It decodes only the classes in the
-return annotation of the job's function. MessagePack contains only plain values. A value of any other class is encoded
-as an array of the class name and the parts of the value.
+The driver does not trust a Spark Connect server, and unpickling the server's data could run code. The driver therefore
+decodes only values of the classes in the return annotation of the job's function. MessagePack has only plain values.
+This module encodes a value of any other class as an array that contains the class name and the parts of the value.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ _BUILT_IN: Mapping[Any, tuple[Callable[[Any], Iterable[Any]], Callable[..., Any]
     time: (lambda value: [str(value)], time.fromisoformat),
     EllipsisType: (lambda _: [], lambda: ...),
 }
-"""For each built-in class: a function that returns the parts of a value, and one that creates the value from its
+"""For each built-in class: a function that returns the parts of a value, and a function that creates a value from its
 parts."""
 
 
 class InvalidResults(Exception):
-    """Raised if a job succeeded, but the data that the server returned are not valid results."""
+    """Raised if a job succeeded, but the server returned data that are not valid results."""
 
 
 def answers(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Iterable[Any]) -> Iterator[bytes]:
-    """Run `work` on the tasks, on an executor. Yield all results together, encoded, or nothing if there are none."""
+    """Run `work` on the tasks, and yield all results in one encoded value. Runs on an executor.
+
+    Yields nothing if there are no results.
+    """
     results = list(work(tasks))
     if results:
         yield encode(results)
@@ -50,9 +53,9 @@ def answers(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Iterable[Any]
 def consume_partitions(
     consume: Consume[Result], partitions: Iterable[tuple[int, Iterator[bytes]]]
 ) -> Iterator[tuple[int, bytes]]:
-    """Run `consume` on partitions of a shuffle, on an executor.
+    """Run `consume` on partitions of a shuffle. Yield the number and the encoded results of each partition.
 
-    Yield each partition's number and its encoded results.
+    Runs on an executor.
     """
     for number, payloads in partitions:
         yield number, encode(list(consume(number, payloads)))
@@ -64,7 +67,7 @@ def encode(results: Sequence[Any]) -> bytes:
 
 
 def decode(data: bytes, kind: Any) -> list[Any]:
-    """Return the encoded results, which must be instances of `kind`, a class or a union. Raises InvalidResults."""
+    """Decode results, which must be instances of `kind`, a class or a union. Return them. Raises InvalidResults."""
     try:
         classes = _classes_in(kind)
         results = [_decoded(value, classes) for value in msgspec.msgpack.decode(data, type=list)]
@@ -76,10 +79,10 @@ def decode(data: bytes, kind: Any) -> list[Any]:
 
 
 def result_type(work: Callable[..., Any]) -> Any:
-    """Return the type of one result, from the return annotation of `work`: `int` for `Iterator[int]`.
+    """Return the type of one result of `work`, from its return annotation. For `Iterator[int]`, the type is `int`.
 
-    If `work` wraps another function, as `metered` does, the annotation is generic in the result type of the wrapped
-    function.
+    `work` may be a `partial` of a function such as `metered`, whose first argument is another function and whose return
+    annotation is generic. The type then contains the result type of the other function.
     """
     function, arguments = (work.func, work.args) if isinstance(work, partial) else (work, ())
     (kind,) = get_args(get_type_hints(function)["return"])
@@ -108,7 +111,7 @@ def _decoded(value: Any, classes: Mapping[str, Callable[..., Any]]) -> Any:
 
 @cache
 def _classes_in(kind: Any) -> Mapping[str, Callable[..., Any]]:
-    """Return a constructor for each class that values of this type may contain, by class name."""
+    """Return the constructors of all classes that values of this type may contain. Keys are class names."""
     constructors, kinds = {_name(built_in): create for built_in, (_, create) in _BUILT_IN.items()}, [kind]
     while kinds:
         part = kinds.pop()

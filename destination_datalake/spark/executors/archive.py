@@ -50,7 +50,7 @@ DISTRIBUTIONS = (
     "tzdata",
     "urllib3",
 )
-"""The distributions whose packages executors import, and the dependencies of these distributions."""
+"""The distributions whose packages executors import, including the dependencies of these distributions."""
 
 _OMITTED = (
     "../*",  # commands
@@ -63,7 +63,7 @@ _OMITTED = (
     "*.hpp",
     "*.dist-info/*",
     "*/tests/*",
-    # Arrow's RPC, and files for building C++ programs.
+    # Arrow's RPC libraries, and files that only builds of C++ programs need.
     "pyarrow/include/*",
     "pyarrow/includes/*",
     "pyarrow/src/*",
@@ -91,7 +91,7 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The files of an archive, ordered by path, and a fingerprint of their content.
+    """The files of an archive, ordered by path, and a fingerprint of the content of these files.
 
     `files` maps paths in the archive, relative to an entry of `sys.path`, to paths on this machine.
     """
@@ -108,8 +108,9 @@ class Contents:
 def archive(scratch: Path) -> Path:
     """Return the path of the archive for executors: the one in the container image, or a new one in `scratch`.
 
-    The archive is a gzip-compressed tar file. Its `bin/python` starts the executor's own Python with the packages in
-    `packages/`. Building it takes some seconds and 79 MB of disk space. Raises OSError if the disk is full.
+    The archive is a gzip-compressed tar file. The script `bin/python` in the archive starts the executor's own Python
+    with the packages in `packages/`. Building an archive takes some seconds and 79 MB of disk space. Raises OSError if
+    the disk is full.
     """
     content = contents()
     path, origin = _prebuilt() / content.name, "from the container image"
@@ -129,8 +130,8 @@ def _prebuilt() -> Path:
 def contents() -> Contents:
     """Return the files for the archive. Raises PackageNotFoundError if a distribution is not installed.
 
-    The fingerprint is computed from the connector's files and, for libraries, from the digests that their installer
-    recorded.
+    The fingerprint depends on the content of the connector's files and, for libraries, on the digests that the
+    installer of each library recorded.
     """
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {_OMITTED} {_KEPT} {launcher()}".encode())
     files: dict[str, Path] = {}
@@ -158,7 +159,7 @@ def _files_of(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]
 def _connector() -> Iterator[tuple[str, Path]]:
     """Yield the connector's modules and native libraries, and the metadata file that contains its version.
 
-    The modules are found even if the connector is not installed.
+    Works even if the connector is not installed.
     """
     package = Path(destination_datalake.__file__).parent
     for source in [*package.rglob("*.py"), *package.rglob("*.so")]:
@@ -174,15 +175,16 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def build(content: Contents, path: Path) -> None:
-    """Write the archive to a temporary file, then rename it to `path`.
+    """Write the archive to a temporary file, then rename the file to `path`.
 
-    A killed or concurrent build therefore leaves no partial archive at `path`.
+    There is therefore never a partial archive at `path`, even if the build is killed or another build runs
+    concurrently.
     """
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with (
             os.fdopen(descriptor, "wb") as file,
-            # The gzip header has no name and no time, so that the same content results in the same bytes.
+            # Omit the name and the time from the gzip header, so that the same content results in the same bytes.
             gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as compressed,
             tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as tar,
         ):
@@ -207,9 +209,9 @@ def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
 def launcher() -> str:
     """Return a shell script that starts the executor's own Python, of the driver's minor version, with the packages.
 
-    The script tries PYSPARK_PYTHON, which administrators may have set on the machines of the cluster, and then the
-    PATH. If a machine has no Python of this version, the script starts another version, and Spark's error message names
-    both versions.
+    The script first tries the interpreter in the environment variable PYSPARK_PYTHON, which administrators may have set
+    on the machines of the cluster. It then searches the PATH. If a machine has no Python of this version, the script
+    starts another version. Spark then fails with an error message that names both versions.
     """
     variables = "\n".join(f'export {name}="${{{name}:-{value}}}"' for name, value in WORKER_ENVIRONMENT.items())
     return _LAUNCHER.format(version=MINOR_VERSION, variables=variables)

@@ -1,7 +1,7 @@
 """The first code that runs on an executor: compare the executor with the driver before importing the connector.
 
-This module is sent as source code, because executors may lack the connector. It uses only Python's standard library.
-Functions import modules when they run.
+The driver sends this module as source code, because executors may lack the connector. The module uses only Python's
+standard library. Functions import modules when they run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ prefix."""
 
 
 def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) -> Iterable[Any]:
-    """Verify this executor with `check`, then run the pickled function `work` on the tasks. Return its results.
+    """Verify this executor with `check`, then run the pickled function `work` on the tasks. Return the results.
 
-    `tasks` are iterated only afterwards, because unpickling them may need the connector. Raises the RuntimeError of
-    `check`.
+    Iterates over `tasks` only after the verification, because unpickling the tasks may require the connector. Raises
+    the RuntimeError of `check`.
     """
     import pickle
 
@@ -30,10 +30,9 @@ def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) 
 def check(expected: dict[str, str]) -> None:
     """Raise RuntimeError if this executor's Python cannot run the driver's work.
 
-    The message is `MARK` and facts in JSON.
-
-    `expected` contains the connector's version. If the driver has sent its own packages, `expected` also contains the
-    ABI they are built for: Python's minor version, the machine's architecture and the C library.
+    The message of the error is `MARK`, followed by a JSON object with facts about the executor. `expected` contains the
+    connector's version. If the driver has sent its own packages, `expected` also contains the ABI of these packages:
+    Python's minor version, the machine's architecture and the C library.
     """
     import json
     import platform

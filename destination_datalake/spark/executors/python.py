@@ -18,36 +18,39 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 MINOR_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-"""Python's minor version, such as "3.12". The driver and the executors must have the same one, because Spark pickles
-functions."""
+"""Python's minor version, such as "3.12". The driver and the executors must have the same minor version, because Spark
+pickles functions."""
 
 FOLDER = "destination-datalake"
 """The folder, in the executor's working directory, into which Spark unpacks the archive of packages."""
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
-    # Workers allocate the same memory for each block and file. If allocators returned the memory after each use, the
-    # system would clear the same pages repeatedly, which takes a tenth of the encoding time.
+    # Workers allocate the same amounts of memory for each block and file. If allocators returned the memory to the
+    # operating system after each use, the system would clear the same pages repeatedly. This takes a tenth of the
+    # encoding time.
     "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
     "MALLOC_MMAP_THRESHOLD_": str(64 * 1024 * 1024),
     "MIMALLOC_PURGE_DELAY": "-1",
 }
-"""Default environment variables of Python workers. Variables that the cluster sets override these defaults."""
+"""Default environment variables of Python workers. If the cluster sets one of these variables, the cluster's value
+applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorPython:
-    """The Python that executors run, as the option `spark.python` selects it.
+    """The Python that executors run. `python` is the value of the option `spark.python`:
 
-    "same": the driver's path. "pack": the executor's own Python of the driver's minor version, with the driver's
-    packages, which are sent as an archive (`executors.archive`). Otherwise: the path of an interpreter on the
-    executors.
+    - "same": the interpreter at the driver's path.
+    - "pack": the executor's own Python of the driver's minor version, with the driver's packages, which the driver
+      sends as an archive (`executors.archive`).
+    - Any other value: the path of an interpreter on the executors.
     """
 
     python: Literal["same", "pack"] | str = "same"
 
     @property
     def is_packed(self) -> bool:
-        """Whether the driver's packages must be sent to executors as an archive."""
+        """Whether the driver must send its packages to executors as an archive."""
         return self.python == "pack"
 
     @property
@@ -73,8 +76,9 @@ def shipped(
 ) -> Callable[[Iterable[_Task]], Iterable[_Result]]:
     """Return `work` in a form that Spark can send to any Python, even if the connector is missing there.
 
-    `work` is a function of a module, or a `functools.partial` of one. Executors find it by name. If an executor's
-    Python differs from the driver's, the job fails, and `difference` explains Spark's error message.
+    `work` is a function at the top level of a module, or a `functools.partial` of such a function. Executors find the
+    function by its name. If an executor's Python differs from the driver's, the job fails, and `difference` explains
+    Spark's error message.
     """
     return Shipped(preflight.check_then_run, pickle.dumps(work), expected(python))
 
@@ -87,11 +91,12 @@ _LOADER = (
 
 
 class Shipped:
-    """A function of a module, with its first arguments. Pickling it stores the source code of the module.
+    """A function of a module, with its first arguments. A pickle of this object contains the source code of the module.
 
-    Any version of Python and PySpark can load this form. PySpark would pickle the function with its own copy of
-    cloudpickle, and older versions cannot read such pickles: Spark 3.5, which AWS's services run, fails on pickles of
-    Spark 4. The module must import nothing outside Python's standard library.
+    Any version of Python and PySpark can load such a pickle. PySpark itself would pickle the function with its own copy
+    of cloudpickle, and older versions of PySpark cannot read pickles of newer versions: Spark 3.5, which AWS's services
+    run, fails on pickles of Spark 4. The module must import nothing outside Python's standard library when it is
+    loaded.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -110,7 +115,7 @@ class Shipped:
 def expected(python: ExecutorPython) -> dict[str, str]:
     """Return the facts about the driver that `preflight.check` compares with an executor.
 
-    These are the connector's version and, if the driver's packages are sent, their ABI.
+    These facts are the connector's version and, if the driver sends its packages, the ABI of the packages.
     """
     facts = {"version": _version()}
     return facts | {"abi": str(sysconfig.get_config_var("SOABI"))} if python.is_packed else facts
@@ -119,7 +124,8 @@ def expected(python: ExecutorPython) -> dict[str, str]:
 def difference(text: str, python: ExecutorPython) -> str | None:
     """Return a message for the user if Spark's error text shows that executors differ from the driver, otherwise None.
 
-    The patterns match error texts of PythonWorkerFactory, `pyspark.worker`, Python's `-m`, and `preflight`.
+    Recognises error texts of Spark's PythonWorkerFactory, of `pyspark.worker`, of Python's option `-m`, and of
+    `preflight.check`.
     """
     if (facts := _facts(text)) is not None:
         return _message_of(facts, python)
