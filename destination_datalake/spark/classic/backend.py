@@ -1,7 +1,7 @@
 """The backend for classic Spark, whose driver JVM this process starts. Executors are local or on a cluster.
 
-Jobs use `SparkContext.parallelize(...).mapPartitions(...)`. No record passes through the JVM, so the session, planner
-and code generator of Spark SQL are not needed. They would only make the start slower.
+Jobs use `SparkContext.parallelize(...).mapPartitions(...)`. No record passes through the JVM, so the backend does not
+need the session, planner and code generator of Spark SQL, which would slow down the start.
 """
 
 from __future__ import annotations
@@ -56,23 +56,23 @@ if TYPE_CHECKING:
 
 
 PATIENCE_PROPERTY = "spark.scheduler.maxRegisteredResourcesWaitingTime"
-"""The Spark property that limits how long Spark waits for executors before it starts tasks.
+"""The Spark property that limits the time for which Spark waits for executors before it starts tasks.
 https://spark.apache.org/docs/latest/configuration.html#scheduling"""
 
 _PATIENCE_SECONDS = 60.0
-"""Maximum seconds that a job runs without any executor. If the limit in PATIENCE_PROPERTY is longer, that limit
-applies."""
+"""Maximum time, in seconds, that a job waits while the cluster provides no executor. If the value of PATIENCE_PROPERTY
+is longer, the backend uses this value instead."""
 
 _POLL_SECONDS = 1.0
 
 _IDLE_SECONDS = 0.1
-"""Seconds without a job after which a local Spark runs its warm-up job."""
+"""The time without a job, in seconds, after which a local Spark runs its warm-up job."""
 
 
 class ClassicBackend:
     """Runs jobs on a Spark whose driver JVM this process starts.
 
-    Optionally call `launch` early, then `start`. `stop` ends the JVM and its workers.
+    To launch Java early, call `launch` before `start`. `stop` ends the JVM and its workers.
     """
 
     def __init__(self, settings: ClassicSettings) -> None:
@@ -105,24 +105,22 @@ class ClassicBackend:
     def launch(self) -> None:
         """Launch Java early, and fork the worker daemon while Java starts.
 
-        Does nothing if Spark's own launcher is needed.
-
-        Call this method on the main thread, before other threads exist. If it is not called, `start` launches Java.
-        Raises OSError.
+        Does nothing if the settings require Spark's own launcher. Call this method on the main thread, before other
+        threads exist. Without this call, `start` launches Java. Raises OSError.
         """
         if self._settings.needs_launcher:
             return
         daemon = self._scratch / "daemon"
         self._launch_java({ADDRESS: str(daemon)})
         if threading.active_count() == 1:
-            with contextlib.suppress(OSError):  # Spark then starts its own daemon.
+            with contextlib.suppress(OSError):  # Without the fork, Spark starts a daemon itself.
                 self._jvm.daemon = fork_daemon(daemon)
 
     def start(self) -> None:
-        """Launch the JVM, if `launch` has not, and start Spark in it. Raises SparkFailed.
+        """Launch the JVM unless `launch` has done so, and start Spark in the JVM. Raises SparkFailed.
 
-        On a cluster, also runs a first job, which verifies the executors. A local Spark runs this job in the
-        background, unless another job begins first.
+        On a cluster, also runs a first job without work, which verifies the executors. If Spark is local, runs this job
+        in the background, unless another job begins first.
         """
         try:
             self._context = self._new_context()
@@ -136,9 +134,9 @@ class ClassicBackend:
             threading.Thread(target=self._warm_up_if_idle, name="spark-warm-up", daemon=True).start()
 
     def ended(self) -> SparkFailed | None:
-        """Return the failure if Spark's JVM or its SparkContext has ended, or if no executor was available.
+        """Return the failure if the JVM or Spark's context has ended, or if the cluster provided no executor.
 
-        Otherwise None.
+        Returns None if Spark can run jobs.
         """
         if (exit_code := self._jvm.exit_code) is not None:
             return end_failure(exit_code)
@@ -149,7 +147,7 @@ class ClassicBackend:
         return None if may_run else self._ended_by_cluster() or end_failure(None)
 
     def parallelism(self) -> int:
-        """Return Spark's default parallelism, which is the number of cores of all registered executors.
+        """Return Spark's default parallelism: by default, the total number of cores of all registered executors.
 
         Raises SparkFailed.
         """
@@ -173,7 +171,7 @@ class ClassicBackend:
     def progress(self) -> JobsProgress:
         """Return the numbers of tasks in the active stages, from Spark's status tracker.
 
-        All are 0 if Spark does not respond.
+        All numbers are 0 if Spark does not respond.
         """
         try:
             tracker = self.context.statusTracker()
@@ -185,9 +183,10 @@ class ClassicBackend:
         return JobsProgress(running, max(0, sum(stage.numTasks for stage in known) - running - ended), ended)
 
     def stop(self, *, orderly: bool) -> None:
-        """Stop Spark, wait until its JVM and workers have ended, and delete temporary files.
+        """Stop Spark, wait until Spark's JVM and workers have ended, and delete temporary files.
 
-        With `orderly`, first lets the JVM exit by itself, for at most two minutes. Otherwise kills it immediately.
+        If `orderly` is set, first waits for at most two minutes until the JVM exits by itself. Kills all processes that
+        are still running.
         """
         self._stopping.set()
         if orderly:
@@ -200,7 +199,7 @@ class ClassicBackend:
 
     @contextlib.contextmanager
     def _spark_errors(self) -> Iterator[None]:
-        """Convert errors in the body to SparkFailed, or to JobFailed if Spark can run other jobs."""
+        """Convert errors of the `with` block to SparkFailed, or to JobFailed if Spark can run other jobs."""
         try:
             yield
         except Exception as error:
@@ -225,12 +224,12 @@ class ClassicBackend:
             ended: SparkFailed | None = no_executor(self._application, self._patience)
         else:
             ended = application_ended(self._application, output)
-        # The context is only set after executors have run the warm-up job.
+        # On a cluster, `start` sets the context only after executors have run the warm-up job.
         never_ran = ended is not None and self._context is None
         return (executors_end(self._application, output) if never_ran else None) or ended
 
     def _watch_over(self, context: SparkContext) -> None:
-        """Start to check, during each job, that the cluster provides executors."""
+        """From now on, check during each job that the cluster provides executors."""
         self._application = dict(context.getConf().getAll())
         self._patience = max(self._patience, seconds_property(context, PATIENCE_PROPERTY) or 0)
         self._watch = ExecutorWatch(partial(count_executors, context), context.cancelAllJobs, self._patience)
@@ -259,7 +258,7 @@ class ClassicBackend:
         if self._settings.needs_launcher:
             context.setLogLevel("ERROR")
         if packing is not None:
-            # The archive is given as a URI, because Spark ignores the fragment after a path with a space or a quote.
+            # Pass the archive as a URI, because Spark ignores the fragment after a path with a space or a quote.
             context.addArchive(f"{packing.result().as_uri()}#{FOLDER}")
         if not self.is_local:
             self._watch_over(context)
@@ -288,13 +287,13 @@ class ClassicBackend:
             threads.shutdown(wait=False)
 
     def warm_up(self) -> None:
-        """Run a job without work, which loads Spark's classes and starts Python workers for later jobs."""
+        """Run a job without work, so that Spark loads its classes and starts the Python workers for later jobs."""
         self._warm_up(self.context)
 
     def _warm_up(self, context: SparkContext) -> None:
         """Run one task without work per core.
 
-        This starts the Python workers, and verifies that they match the driver.
+        The job starts the Python workers. On a cluster, it also verifies that their Python matches the driver's.
         """
         from destination_datalake.files.encode import encode
 
@@ -302,15 +301,15 @@ class ClassicBackend:
             context.parallelize([], context.defaultParallelism).mapPartitions(self._prepared(encode)).collect()
 
     def _warm_up_if_idle(self) -> None:
-        """Warm Spark up while records are still being collected, unless a job begins first."""
+        """Run the warm-up job while the sync is still reading the first records, unless another job begins first."""
         if not self._busy.wait(_IDLE_SECONDS):
-            with contextlib.suppress(Exception):  # The next job reports the error.
+            with contextlib.suppress(Exception):  # If Spark has failed, the next job reports the error.
                 self.warm_up()
 
     def _prepared(self, work: Work[Task, Result]) -> Work[Task, Result]:
-        """Return the work in the form that Spark sends to executors on a cluster.
+        """Return `work` in a form that Spark can send to executors on a cluster.
 
-        Return it unchanged if the executors are local.
+        If the executors are local, returns `work` unchanged.
         """
         return shipped(work, self._settings.python) if self._settings.is_cluster else work
 
@@ -325,7 +324,7 @@ class ClassicBackend:
 class ExecutorWatch:
     """Cancels all jobs if a cluster provides no executor for `patience` seconds.
 
-    Spark itself would wait forever, and only repeat a warning ("Initial job has not accepted any resources").
+    Spark itself would wait forever, and would only repeat a warning ("Initial job has not accepted any resources").
     """
 
     def __init__(
@@ -344,9 +343,9 @@ class ExecutorWatch:
 
     @contextlib.contextmanager
     def job(self) -> Iterator[None]:
-        """Count the executors periodically while the body runs a job.
+        """Count the executors periodically while the `with` block runs a job.
 
-        Cancel the jobs if there are none for too long.
+        If there are no executors for too long, cancel all jobs.
         """
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(ended,), name="spark-executors", daemon=True)
@@ -373,7 +372,7 @@ class ExecutorWatch:
 def start_failure(error: BaseException, output: Sequence[str], master: str) -> SparkFailed:
     """Return the failure for the user if Spark did not start on `master`.
 
-    The message is derived from PySpark's `error` and the output lines of the JVM.
+    Determines the reason from PySpark's `error`, and from the lines in `output`, which the JVM printed.
     """
     reason = _reason(error, output)
     because = f"Spark did not start: {reason}"
@@ -405,7 +404,7 @@ _SETTING = re.compile(
     r"^Error: |BindException",
 )
 _ERROR = re.compile(
-    # The cause follows "Error occurred during initialization of VM".
+    # Skip the line "Error occurred during initialization of VM", because the next line contains the cause.
     r"(?:Error|Exception)\b(?! occurred)|^Invalid|^Unrecognized|insufficient memory|reserve enough space"
 )
 
@@ -413,7 +412,7 @@ _ERROR = re.compile(
 def _reason(error: BaseException, output: Sequence[str]) -> str:
     """Return the first line of the JVM's exception.
 
-    Without an exception, return the first error line in the JVM's output.
+    If the JVM raised no exception, returns the first line of its output that looks like an error.
     """
     thrown = java_exception_text(error)
     lines = thrown.splitlines() if thrown is not None else [line for line in output if _ERROR.search(line)]
@@ -421,7 +420,10 @@ def _reason(error: BaseException, output: Sequence[str]) -> str:
 
 
 def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
-    """Return the failure for the user if an application with these properties had no executor for `seconds`."""
+    """Return the failure for the user if the cluster provided no executor to the application for `seconds`.
+
+    `properties` contains the Spark properties of the application.
+    """
     cores = properties.get("spark.executor.cores")
     max_cores = properties.get("spark.cores.max")
     requested = "".join(
@@ -440,9 +442,9 @@ def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
 
 
 def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
-    """Return the failure for the user if executors exit immediately after their start.
+    """Return the failure for the user if, according to the JVM's output, executors exit immediately after their start.
 
-    Return None if the JVM's output does not report this.
+    Returns None if the output contains no such report.
     """
     reason = _last(_EXECUTOR_ENDED, output)
     if reason is None:
@@ -458,9 +460,9 @@ def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> Spark
 
 
 def application_ended(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
-    """Return the failure for the user if the cluster has ended the application, according to the JVM's output.
+    """Return the failure for the user if, according to the JVM's output, the cluster has ended the application.
 
-    Return None if the output does not report this.
+    Returns None if the output contains no such report.
     """
     reason = _last(_APPLICATION_ENDED, output)
     if reason is None:

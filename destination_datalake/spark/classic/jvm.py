@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 _MAX_LINES = 200
 _OUTPUT_SECONDS = 2
 _STOP_SECONDS = 120
-"""Maximum seconds to wait until the JVM exits by itself. The JVM may still write files in this time."""
+"""Maximum time, in seconds, to wait until the JVM exits by itself. During this time, the JVM may still write files."""
 
 KILL_SECONDS = 20
 
@@ -58,7 +58,7 @@ _TIMEOUT_SECONDS = 30
 
 
 def java_command() -> str | None:
-    """Return the command that starts Java: the one in JAVA_HOME, otherwise the one on the PATH, or None.
+    """Return the command that starts Java: from JAVA_HOME if this variable is set, otherwise from the PATH, or None.
 
     Spark's scripts use the same command.
     """
@@ -69,7 +69,7 @@ def java_command() -> str | None:
 def require_java() -> None:
     """Raise SparkFailed if Java is missing, cannot be run, or is too old.
 
-    Runs Java to determine its version, which takes a tenth of a second.
+    To determine the version, this function runs Java, which takes a tenth of a second.
     """
     command = java_command()
     remedy = (
@@ -102,33 +102,35 @@ def require_java() -> None:
 
 
 class Jvm:
-    """Spark's JVM, a process in its own process group, so that signals to the connector's group do not stop it.
+    """Spark's JVM, a process in its own process group.
 
-    Otherwise, a signal could stop Spark during a commit.
+    Signals to the connector's process group therefore do not reach the JVM. Otherwise, such a signal could stop Spark
+    during a commit.
     """
 
     def __init__(self, scratch: Path) -> None:
         """Prepare the JVM, without launching a process.
 
-        `scratch` is a folder for temporary files. Its path also identifies the JVM, because the JVM's command line
-        contains it.
+        `scratch` is a folder for temporary files. The JVM's command line contains the path of this folder, so the path
+        also identifies the JVM's process.
         """
         self._scratch = scratch
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._output: int | None = None
         self._reader: threading.Thread | None = None
-        # Listing processes opens files, and all other descriptors may be in use. These spare descriptors are closed
-        # before.
+        # `kill` opens files to list processes, when all other descriptors may be in use. It first closes these spare
+        # descriptors.
         self._spare_descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_DESCRIPTORS)]
         self.process: subprocess.Popen[bytes] | None = None
         self.daemon: int | None = None
-        """The process ID of the worker daemon, or None if this process has not forked it."""
+        """The process ID of the worker daemon, or None if this process has not forked the daemon."""
 
     def launch(self, memory: str, options: Sequence[str], environment: Mapping[str, str]) -> None:
         """Launch Java directly, without waiting. `connect` waits until the JVM responds. Raises OSError.
 
-        Spark's scripts and launcher would build the same command line, but start two JVMs and three shells to do so.
-        `memory` is the maximum heap size. `environment` is added to the environment of this process.
+        Spark's scripts and launcher would build the same command line, but would start two JVMs and three shells to do
+        so. `memory` is the maximum heap size. `options` are further Java options. The JVM gets the environment of this
+        process and the variables in `environment`.
         """
         java = [java_command() or "java", f"-Xmx{memory}", *MODULE_OPTIONS, *WITHOUT_LOGGING, *options]
         added = {**environment, **_user_environment(), GATEWAY_FILE: str(self._gateway_file)}
@@ -146,17 +148,17 @@ class Jvm:
             os.close(write_end)
 
     def connect(self) -> JavaGateway:
-        """Wait until the launched JVM responds. Return a gateway, which calls the JVM. Raises PySpark's errors."""
+        """Wait until the launched JVM responds. Return py4j's gateway for calls to the JVM. Raises PySpark's errors."""
         assert self.process is not None
         assert self._output is not None
         self._read_output(self._output)
         return connected_gateway(self.process, self._gateway_file)
 
     def submit(self, properties: Mapping[str, str]) -> JavaGateway:
-        """Launch the JVM with Spark's own launcher. Return a gateway, which calls the JVM. Raises PySpark's errors.
+        """Launch the JVM with Spark's own launcher. Return py4j's gateway for calls to the JVM.
 
-        The properties are passed in a file that only this user can read, because some values are secrets, and all users
-        can read command lines. The file is deleted after the launch.
+        Passes the properties in a file that only this user can read, because some values are secrets, and all users can
+        read command lines. Deletes the file after the launch. Raises PySpark's errors.
         """
         file = self._scratch / "spark.properties"
         file.touch(mode=0o600)
@@ -168,13 +170,13 @@ class Jvm:
         finally:
             os.close(write_end)
             file.unlink()
-        self.process = gateway.proc  # None if another process launched the JVM.
+        self.process = gateway.proc  # PySpark sets None if another process launched the JVM.
         return gateway
 
     def output(self) -> Sequence[str]:
         """Return the last 200 output lines of the JVM and its workers.
 
-        Waits up to two seconds for the end of the output, so that no line of an ending JVM is missing.
+        Waits for at most two seconds until the output ends. If the JVM is ending, no line is then missing.
         """
         if self._reader is not None:
             self._reader.join(_OUTPUT_SECONDS)
@@ -186,14 +188,14 @@ class Jvm:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the JVM, negative if a signal ended it.
+        """The exit code of the JVM. Negative if a signal ended the JVM.
 
-        None if the JVM is running, was not launched, or was launched by another process.
+        None if the JVM is running, if no JVM was launched, or if another process launched the JVM.
         """
         return None if self.process is None else self.process.poll()
 
     def wait_for_exit(self) -> None:
-        """Ask the JVM to exit by closing its input. Wait for its exit, for at most two minutes."""
+        """Close the JVM's input, whereupon the JVM exits. Wait for the exit, for at most two minutes."""
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()  # The JVM exits when its input is closed.
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -206,8 +208,7 @@ class Jvm:
         try:
             _kill(self._processes())
         finally:
-            # The JVM is killed even if listing the processes failed. Workers exit by themselves when their JVM has
-            # ended.
+            # Kill the JVM even if listing the processes failed. Workers exit by themselves when their JVM has ended.
             if self.process is not None:
                 self.process.kill()
 
@@ -236,7 +237,7 @@ class Jvm:
     def _read(self, descriptor: int) -> None:
         """Log the output of the JVM and its workers, and keep the last lines for error messages.
 
-        The output is never printed on the terminal.
+        Does not print the output on the terminal.
         """
         with os.fdopen(descriptor, errors="replace") as lines:
             for line in lines:
@@ -245,7 +246,7 @@ class Jvm:
 
 
 def _log(line: str) -> None:
-    """Log a line of Spark's output for debugging. A lost executor is a warning, because it explains a slow sync."""
+    """Log a line of Spark's output at level DEBUG. Log a lost executor as a warning: it explains a slow sync."""
     lost = _LOST_EXECUTOR.search(line)
     if lost is None:
         _logger.debug("Spark: %s", line)
@@ -257,9 +258,9 @@ def _log(line: str) -> None:
 
 
 def user_options(scratch: Path) -> Sequence[str]:
-    """Return Java options for a user without a name and a home directory, such as a container's `runAsUser`.
+    """Return Java options that set a name and a home directory for a user without them, as in a Kubernetes container.
 
-    Return no options if the user has a name.
+    The option `runAsUser` of a container may select such a user. Returns no options if the user has a name.
     """
     return () if _is_user_known() else (f"-Duser.home={scratch}", f"-Duser.name={_UNKNOWN_USER}")
 
@@ -270,7 +271,10 @@ def unknown_user() -> str | None:
 
 
 def _user_environment() -> Mapping[str, str]:
-    """Return environment variables with a name for a user without a name. Spark and Hadoop would fail without them."""
+    """Return environment variables that contain a name for a user without a name.
+
+    Without these variables, Spark and Hadoop would fail. Returns no variables if the user has a name.
+    """
     return {} if _is_user_known() else {"SPARK_USER": _UNKNOWN_USER, "HADOOP_USER_NAME": _UNKNOWN_USER}
 
 
@@ -283,7 +287,7 @@ def _is_user_known() -> bool:
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
-    """Kill the processes, and wait up to KILL_SECONDS until they have ended."""
+    """Kill the processes, and wait for at most KILL_SECONDS until all of them have ended."""
     import psutil
 
     for process in processes:
@@ -297,7 +301,7 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
 def _is_running(process: psutil.Process) -> bool:
     """Return whether the process is running.
 
-    A zombie counts as ended: only its parent has not read the exit code yet.
+    Returns False for a zombie, which has ended, but whose parent has not read the exit code yet.
     """
     import psutil
 

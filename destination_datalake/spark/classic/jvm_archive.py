@@ -1,7 +1,7 @@
 """Build the JVM's class-data-sharing archive: Spark's parsed classes, which the JVM maps into memory at each start.
 
-`python -m destination_datalake.spark.classic.jvm_archive` writes the archive for the JVM of this machine. The build of
-the container image runs this command. Other versions of the JVM ignore the archive.
+`python -m destination_datalake.spark.classic.jvm_archive` writes the archive for this machine's version of the JVM. The
+build of the container image runs this command. Other versions of the JVM ignore the archive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def build() -> Path:
     path = archive_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    # A JVM that writes an archive cannot use one, and would log each class that it omits.
+    # A JVM that writes an archive cannot use one. It would also log each class that it omits from the archive.
     options = (f"-XX:ArchiveClassesAtExit={path}", "-Xlog:disable", "-Xlog:all=error:stderr")
     backend = ClassicBackend(ClassicSettings("local[*]", {}, options))
     backend.start()

@@ -1,7 +1,8 @@
-"""All uses of private parts of PySpark, py4j and pyarrow, and all workarounds for their behaviour.
+"""All uses of private parts of PySpark, py4j and pyarrow, and all workarounds for the behaviour of these libraries.
 
 For each workaround, docs/code/workarounds.md lists the reason, and the test that fails when the workaround is no longer
-needed. Functions import the modules that they need when they run, because the `spec` command also loads this module.
+necessary. Each function imports the modules that it needs when it runs, because the command `spec` loads this module
+too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 """The main class of the JVM to which PySpark connects."""
 
 GATEWAY_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-"""The environment variable with the path of a file. The JVM's gateway writes its port and its secret to this file."""
+"""The environment variable that contains the path of the gateway file. The JVM's gateway writes its port and its secret
+to this file."""
 
 _OPENED_PACKAGES = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
@@ -58,8 +60,8 @@ WITHOUT_LOGGING = (
     "-Dlog4j.provider=org.apache.logging.log4j.simple.internal.SimpleProvider",
     "-Dorg.apache.logging.log4j.simplelog.level=OFF",
 )
-"""Options that disable the JVM's logging. Spark reports failures as exceptions, and loading Log4j would take a tenth of
-the JVM's start."""
+"""Options that disable the JVM's logging. The connector does not need the logs, because Spark reports failures as
+exceptions. Loading Log4j would take a tenth of the JVM's start-up time."""
 
 _JARS = (
     *("spark-common-utils", "spark-config", "spark-core", "spark-kvstore", "spark-launcher", "spark-network-"),
@@ -81,7 +83,7 @@ def spark_home() -> Path:
 
 
 def spark_jars() -> str:
-    """Return the class path of Spark's core. Java would start more slowly with all of Spark's 280 jars."""
+    """Return the class path of Spark's core. With all of Spark's 280 jars, Java would start more slowly."""
     jars = sorted((spark_home() / "jars").iterdir())
     return os.pathsep.join(str(jar) for jar in jars if jar.name.startswith(_JARS))
 
@@ -123,11 +125,11 @@ _IMPORTED = (
 
 
 def launch_gateway(properties_file: Path, output: int, environment: Mapping[str, str]) -> JavaGateway:
-    """Launch Spark's JVM in its own process group, and return a gateway to it. Raises PySpark's errors.
+    """Launch Spark's JVM in its own process group. Return a gateway to the JVM. Raises PySpark's errors.
 
-    The JVM writes its output to the file descriptor `output`. `environment` is added to the environment of this
-    process, because PySpark passes this process's environment to the JVM, and reads the arguments of `spark-submit`
-    from it.
+    The JVM writes its output to the file descriptor `output`. This function adds the variables in `environment` to the
+    environment of this process, because PySpark passes this environment to the JVM. PySpark also reads the arguments of
+    `spark-submit` from this environment.
     """
     import shlex
 
@@ -140,13 +142,13 @@ def launch_gateway(properties_file: Path, output: int, environment: Mapping[str,
         os.environ.update(environment, PYSPARK_SUBMIT_ARGS=arguments)
         return launch_gateway(None, popen)  # type: ignore[no-untyped-call]
     finally:
-        # Never remove a variable, even if it is new. Other threads iterate over the environment, and would fail: urllib
-        # does, for each of boto3's clients.
+        # Never remove a variable, even if it is new. A removal would cause errors in threads that iterate over the
+        # environment, as urllib does for each of boto3's clients.
         os.environ["PYSPARK_SUBMIT_ARGS"] = submit_args
 
 
 def available_processors(gateway: JavaGateway) -> int:
-    """Return the number of processors that the JVM can use, which a container can limit."""
+    """Return the number of processors that the JVM can use. A container can limit this number."""
     return int(gateway.jvm.java.lang.Runtime.getRuntime().availableProcessors())
 
 
@@ -175,9 +177,10 @@ def drop_sql_converters() -> None:
 
 
 def hand_over_without_files(context: SparkContext) -> None:
-    """Send tasks to the JVM over an authenticated connection, not in a file, because tasks contain credentials.
+    """Make PySpark send tasks to the JVM over an authenticated connection, because tasks contain credentials.
 
-    PySpark does the same if Spark encrypts its files, but does not close the connection.
+    By default, PySpark writes the tasks to a file. If Spark encrypts its files, PySpark itself uses such a connection,
+    but does not close it.
     """
     from pyspark.serializers import ChunkedStream
     from pyspark.util import local_connect_and_auth
@@ -200,7 +203,7 @@ def is_stopped(context: SparkContext) -> bool:
 
 
 def count_executors(context: SparkContext) -> int:
-    """Return the number of registered executors. The driver does not count.
+    """Return the number of registered executors, without the driver.
 
     Raises py4j's errors if the JVM does not respond.
     """
@@ -209,9 +212,9 @@ def count_executors(context: SparkContext) -> int:
 
 
 def seconds_property(context: SparkContext, name: str) -> float | None:
-    """Return the value of a Spark property such as "2min" in seconds, or None if the property is not set.
+    """Return the value of a Spark property in seconds, or None if the property is not set.
 
-    Spark parses the value.
+    Spark itself parses the value, such as "2min".
     """
     conf = context._jsc.sc().conf()
     return float(conf.getTimeAsSeconds(name)) if conf.contains(name) else None
@@ -244,9 +247,9 @@ def silence_accumulator_server(context: SparkContext) -> None:
 def silence_py4j() -> None:
     """Suppress py4j's log messages from now on.
 
-    Errors of the connector's own calls are still raised. But py4j also calls the JVM on a thread of its own, to release
-    objects, and logs the errors of these calls after the JVM has ended. A filter on the root logger is needed, because
-    some messages use this logger.
+    py4j calls the JVM on a thread of its own to release objects, and logs the errors of these calls after the JVM has
+    ended. Calls of the connector still raise their errors. py4j logs some messages through the root logger, so this
+    function also adds a filter to the root logger.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
@@ -276,9 +279,9 @@ def import_arrow() -> None:
 
 @contextmanager
 def hide_pandas() -> Iterator[None]:
-    """Make imports of pandas fail in the body, on the current thread only.
+    """Make imports of pandas on the current thread fail during the `with` block.
 
-    Spark Connect may import pandas on another thread.
+    Imports on other threads still succeed, because Spark Connect may import pandas on another thread.
     """
     finder = _PandasHider()
     sys.meta_path.insert(0, finder)
@@ -291,7 +294,7 @@ def hide_pandas() -> Iterator[None]:
 class _PandasHider:
     """A finder for `sys.meta_path` that raises ModuleNotFoundError for pandas on the thread that created it.
 
-    The class has no base class, because importing the usual one takes a tenth of the run time of `spec`.
+    The class has no base class, because importing the usual base class takes a tenth of the run time of `spec`.
     """
 
     def __init__(self) -> None:
@@ -303,10 +306,10 @@ class _PandasHider:
 
 
 def prefer_installed_packages() -> None:
-    """Make workers import PySpark from its installation, not from its zip files.
+    """Make workers import PySpark from the installed package, not from Spark's zip files.
 
-    Spark puts the zip files first in `sys.path`. They contain no bytecode, so every start of a worker would compile
-    them again.
+    Spark puts these zip files first in `sys.path`. The zip files contain no bytecode, so every worker would compile the
+    modules in them again.
     """
     sys.path[:] = sorted(sys.path, key=_is_zip_of_installed_package)
 

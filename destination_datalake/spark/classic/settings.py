@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ARCHIVE_VARIABLE = "DESTINATION_DATALAKE_JVM_ARCHIVE"
 
 _TASK_ATTEMPTS = 3
-"""Maximum number of times that Spark runs a task whose Python worker dies."""
+"""Maximum number of attempts at a task whose Python worker dies."""
 
 _JVM_OPTIONS = (
     # The driver JVM only schedules tasks. The C1 compiler and the serial collector start fastest and need the least
@@ -41,8 +41,8 @@ _CONTEXT_PROPERTIES = (
     *(_MEMORY, "spark.authenticate", "spark.executorEnv.", "spark.io.encryption."),
     *("spark.python.", "spark.task."),
 )
-"""Prefixes of properties that do not require Spark's launcher. The launcher ignores them, or handles them like this
-module."""
+"""Prefixes of properties that do not require Spark's launcher. The launcher ignores these properties, or handles them
+in the same way as this module."""
 
 _LAUNCHER_VARIABLES = (
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS"),
@@ -69,9 +69,9 @@ _LOCAL_DEFAULTS: Mapping[str, str] = {
 }
 
 _LOCAL_ALWAYS: Mapping[str, str] = {
-    # Speculation is disabled in local mode. A speculative copy of a task may still run when the task has ended, and
-    # read a segment whose file is already reused. That is harmless but wasteful. On clusters, segments are deleted
-    # instead of reused, so the user may choose speculation.
+    # Disable speculation in local mode. After a task has ended, a speculative copy of the task may still be running,
+    # and may read a segment whose file the buffer has already reused. Such reads are harmless but wasteful. On
+    # clusters, the connector deletes segments instead of reusing their files, so the user may enable speculation.
     "spark.speculation": "false",
 }
 
@@ -80,8 +80,8 @@ _LOCAL_ALWAYS: Mapping[str, str] = {
 class ClassicSettings:
     """The settings of classic Spark.
 
-    `conf` contains properties that override the connector's defaults. `jvm_options` are additional options of the JVM.
-    `python` selects the Python of executors on a cluster.
+    `conf` contains Spark properties that override the connector's defaults. `jvm_options` contains additional options
+    of the driver JVM. `python` selects the Python of executors on a cluster.
     """
 
     master: str
@@ -108,9 +108,10 @@ class ClassicSettings:
 
     @property
     def needs_launcher(self) -> bool:
-        """Whether Spark must be started with its own launcher (spark-submit). Launching Java directly is faster.
+        """Whether the backend must start Spark with Spark's own launcher (spark-submit).
 
-        The launcher is needed on a cluster, and for settings that only the launcher reads, such as spark-env.sh.
+        The launcher is necessary on a cluster, and for settings that only the launcher reads, such as spark-env.sh. In
+        all other cases, the backend launches Java directly, which is faster.
         """
         return (
             self.is_cluster
@@ -126,10 +127,10 @@ class ClassicSettings:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables to add for PySpark and the JVM."""
+        """The environment variables to set for PySpark and the JVM."""
         python = {"PYSPARK_PYTHON": self.python.interpreter, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        # Without this variable, Spark resolves the machine's host name, which fails if the name has no address. On a
-        # cluster, executors connect to the driver by this name.
+        # Without this variable, Spark resolves the machine's host name, and fails if the name has no address. On a
+        # cluster, executors connect to the driver by the name in this variable.
         name = "localhost" if self.is_local else self.conf.get("spark.driver.host")
         name = os.environ.get("SPARK_LOCAL_HOSTNAME", name)
         return python if name is None else {**python, "SPARK_LOCAL_HOSTNAME": name}
@@ -152,15 +153,15 @@ class ClassicSettings:
         }
 
     def _authentication(self) -> dict[str, str]:
-        """Return the properties for the shared secret by which the driver and executors authenticate each other.
+        """Return the properties for the shared secret with which the driver and executors authenticate each other.
 
-        In local mode, on YARN and on Kubernetes, Spark creates a secret for each application. For a standalone cluster,
-        the user must configure the secret (https://spark.apache.org/docs/latest/security.html#spark-rpc), so no
-        properties are returned.
+        In local mode, on YARN and on Kubernetes, Spark creates a secret for each application. Returns no properties for
+        a standalone cluster, because the user must configure the secret of such a cluster
+        (https://spark.apache.org/docs/latest/security.html#spark-rpc).
         """
         if self.master.startswith("spark://"):
             return {}
-        if self.master.startswith("local-cluster"):  # A standalone cluster that this driver starts.
+        if self.master.startswith("local-cluster"):  # The driver itself starts this standalone cluster.
             secret = token_hex(32)
             register_secrets(secret)
             return {"spark.authenticate": "true", "spark.authenticate.secret": secret}
@@ -169,7 +170,7 @@ class ClassicSettings:
     def java_options(self, scratch: Path) -> tuple[str, ...]:
         """Return the options of the JVM, except its heap size. `scratch` is the folder for temporary files."""
         temporary = f"-Djava.io.tmpdir={scratch}"
-        # The configuration is given as a URI, because Log4j splits a path at commas.
+        # Pass the path of the configuration as a URI, because Log4j splits a plain path at commas.
         logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         archive = archive_path()
         shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
@@ -177,9 +178,9 @@ class ClassicSettings:
 
 
 def _quoted(option: str) -> str:
-    """Return a Java option as Spark expects it in a list of options.
+    """Return a Java option in the form that Spark expects in a list of options.
 
-    A backslash precedes white space, quotes and backslashes.
+    Puts a backslash before white space, quotes and backslashes.
     """
     return re.sub(r"[\s'\"\\]", lambda match: f"\\{match[0]}", option)
 
@@ -191,21 +192,19 @@ def _is_cluster(master: str) -> bool:
 def archive_path() -> Path:
     """Return the path of the JVM's class-data-sharing archive, with which the JVM starts faster.
 
-    The file may not exist.
-
-    The environment variable DESTINATION_DATALAKE_JVM_ARCHIVE contains the path. By default, the archive is in the
-    `share` folder of this Python installation.
+    The file may not exist. The environment variable DESTINATION_DATALAKE_JVM_ARCHIVE can set the path. By default, the
+    archive is in the `share` folder of this Python installation.
     """
     path = os.environ.get(ARCHIVE_VARIABLE)
     return Path(path) if path else Path(sys.prefix) / "share" / "destination-datalake" / "spark.jsa"
 
 
 def local_master_with_attempts(master: str, processors: Callable[[], int]) -> str:
-    """Return a local master with task retries, because `local[*]` ignores `spark.task.maxFailures`.
+    """Return the master, with task retries if it is local, because `local[*]` ignores `spark.task.maxFailures`.
 
-    `processors` returns the number of processors, and `local[*]` gets one thread for each. More threads would not help,
-    because uploads run concurrently with the encoding anyway, and each worker takes 250 MiB. Other masters are returned
-    unchanged.
+    `processors` returns the number of processors. `local[*]` becomes a master with one thread per processor. More
+    threads would not help, because uploads run concurrently with the encoding anyway, and each worker takes 250 MiB.
+    Returns all other masters unchanged.
     """
     match = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     if match is None:

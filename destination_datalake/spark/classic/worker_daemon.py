@@ -1,9 +1,10 @@
-"""PySpark's worker daemon, from which Python workers are forked with all their modules already imported.
+"""PySpark's worker daemon, which forks Python workers that already have all their modules imported.
 
-The daemon is a fork of the driver, which imports most of these modules anyway. The driver forks it while Spark's JVM
-starts. The JVM then starts this module as its daemon (Spark property `spark.python.daemon.module`). The new process
-passes its pipes to the fork. If there is no fork, the new process becomes the daemon itself. The first job waits for
-the new process, so this module imports little.
+The daemon is a fork of the driver, because the driver imports most of these modules anyway. The driver forks the daemon
+while Spark's JVM starts. The JVM then starts this module in a new process (Spark property
+`spark.python.daemon.module`). The new process passes its pipes to the forked daemon. If there is no forked daemon, the
+new process becomes the daemon itself. The first job waits for the new process, so this module imports few other
+modules.
 """
 
 from __future__ import annotations
@@ -18,34 +19,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ADDRESS = "DESTINATION_DATALAKE_WORKER_DAEMON"
-"""The environment variable with the path of the socket on which the forked daemon listens."""
+"""The environment variable that contains the path of the socket on which the forked daemon listens."""
 
 _MALLOC_PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3}
-"""Environment variables that the C library reads when a program starts. The values are the corresponding parameter
-numbers of mallopt(3)."""
+"""Maps environment variables, which the C library reads when a program starts, to the corresponding parameter numbers
+of mallopt(3)."""
 
 
 # --- In the driver ---------------------------------------------------------------------------------------------------
 
 
 def fork_daemon(path: Path) -> int:
-    """Fork a daemon that waits at the socket `path` for the process that the JVM starts.
+    """Fork a daemon, which waits at the socket `path` for the process that the JVM starts. Return its process ID.
 
-    Return the daemon's process ID.
-
-    `path` must be in a private folder of this user. The daemon ends with the JVM, or with this process if no JVM
-    connects. This process must have only one thread. Raises OSError.
+    `path` must be in a private folder of this user. The daemon ends when the JVM ends or, if no JVM has connected, when
+    this process ends. This process must have only one thread. Raises OSError.
     """
     from destination_datalake.spark.executors.python import WORKER_ENVIRONMENT
 
-    # Arrow's allocator reads these variables when it is loaded.
+    # Arrow's allocator reads these variables when Arrow is imported.
     for name, value in WORKER_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     _import_all()
     with socket.socket(socket.AF_UNIX) as listener:
         _at(str(path), listener.bind)
         listener.listen(1)
-        # The write end stays open until this process ends. The daemon thereby detects the end of this process.
+        # The write end of this pipe stays open until this process ends, so that the daemon can detect this end.
         driver, _ = os.pipe()
         if (pid := os.fork()) == 0:
             _run(listener, driver)
@@ -70,7 +69,7 @@ def _at(path: str, use: Callable[[str], None]) -> None:
 
 
 def _import_all() -> None:
-    """Import all modules that a Python worker needs at its start or for its first file."""
+    """Import all modules that a Python worker needs at its start or to encode its first file."""
     import gc
 
     from destination_datalake.spark.classic.pyspark_internals import hide_pandas
@@ -108,7 +107,7 @@ def _run(listener: socket.socket, driver: int) -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     finally:
-        # Skip the driver's exit handlers and buffers, which the fork has inherited.
+        # Exit without the driver's exit handlers and without flushing its buffers. The fork has inherited both.
         os._exit(code)
 
 
@@ -147,11 +146,12 @@ def _is_asked_for(listener: socket.socket, driver: int) -> bool:
 
 
 def _take_over(listener: socket.socket) -> None:
-    """Receive the pipes, arguments and environment of the process that the JVM has started, and use them as its own."""
+    """Take over the pipes, arguments and environment of the process that the JVM has started."""
     connection, _ = listener.accept()
-    # If this daemon ends, the JVM starts another one, which must not connect to this address.
+    # If this daemon ends, the JVM starts another process, which must not connect to this address.
     listener.close()
-    # The process that the JVM has started ends when this connection closes, so workers must not keep it open.
+    # The process that the JVM has started ends when this connection closes, so workers must not keep the connection
+    # open.
     os.register_at_fork(after_in_child=connection.close)
     _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
     for target, descriptor in enumerate(descriptors):
@@ -195,12 +195,12 @@ def _hand_over(path: str) -> bool:
         variables = (f"{name}={value}" for name, value in os.environ.items())
         connection.sendall(os.fsencode("\0".join([str(len(sys.argv)), *sys.argv, *variables])))
         connection.shutdown(socket.SHUT_WR)
-        connection.recv(1)  # Returns when the daemon ends: it sends nothing.
+        connection.recv(1)  # The daemon sends nothing, so this call returns when the daemon ends.
     return True
 
 
 if __name__ == "__main__" and not (ADDRESS in os.environ and _hand_over(os.environ[ADDRESS])):
-    # No fork exists on the executors of clusters, or when Spark replaces a daemon that has ended.
+    # There is no forked daemon on the executors of clusters, or after the forked daemon has ended.
     from destination_datalake.spark.classic.pyspark_internals import prefer_installed_packages
 
     prefer_installed_packages()
