@@ -65,17 +65,17 @@ class Stream:
 
     @property
     def overwrite_generation(self) -> int | None:
-        """The generation ID that identifies an overwrite which several syncs can continue, or None without such an ID.
+        """The generation ID of an overwrite that several syncs can continue, or None if there is no such ID.
 
-        None if the catalog has no generation IDs. Also None if all IDs are 1 in the sync mode `overwrite`: PyAirbyte
-        sends these IDs, and overwrites in every sync.
+        None if the catalog has no generation IDs. Also None in the sync mode `overwrite` if all IDs are 1, because
+        PyAirbyte sends these IDs in every sync, and every sync is a new overwrite.
         """
         constant = self.overwrite and self.has_constant_ids
         return self.generation if (self.minimum_generation or 0) > 0 and not constant else None
 
     @property
     def has_constant_ids(self) -> bool:
-        """Whether all IDs are 1. PyAirbyte sends these in every sync, so they do not identify a generation."""
+        """Whether all IDs are 1. PyAirbyte sends these IDs in every sync, so they do not identify a generation."""
         return self.generation == self.minimum_generation == self.sync_id == 1
 
 
@@ -214,7 +214,7 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
         sync_id=entry.sync_id,
         cursor_field=tuple(entry.cursor_field or ()),
         dedup=mode == "append_dedup",
-        # Repeated fields are dropped.
+        # `dict.fromkeys` removes repeated fields.
         primary_key=tuple(dict.fromkeys(path[0] for path in _key_paths(entry))) if mode == "append_dedup" else (),
     )
 
@@ -239,7 +239,7 @@ def _check_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
 
 
 def _key_problem(entry: _ConfiguredStreamMessage) -> str | None:
-    """Return what is wrong with a stream's primary key or cursor, or None."""
+    """Return a message about an invalid primary key or cursor of a stream, or None if both are valid."""
     stream = entry.stream.id
     try:
         paths, cursor = _key_paths(entry), entry.cursor_field or []

@@ -1,7 +1,7 @@
 """Split lines and JSON texts into values without changing their bytes, even if decoders reject the text.
 
 Sources written in Python send NaN, Infinity and lone surrogates. Some sources send bytes that are not UTF-8. msgspec
-decodes nearly all texts. Texts that it rejects are scanned again with Python's scanner.
+decodes nearly all texts. If msgspec rejects a text, this module scans the text again with Python's scanner.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PIECE = 256 * 1024
 def line_bounds(octets: Octets) -> tuple[Positions, Positions]:
     """Return the positions of all line starts and all newlines. The text must be empty or end with a newline.
 
-    Works in pieces that fit in the processor's cache, which halves the time.
+    Searches the text in pieces that fit in the processor's cache, which halves the time.
     """
     pieces = range(0, len(octets), _PIECE) or (0,)
     ends = np.concatenate([np.flatnonzero(octets[start : start + _PIECE] == _NEWLINE) + start for start in pieces])
@@ -58,10 +58,10 @@ class TooDeep(msgspec.DecodeError):
 
 
 def decode(text: bytes | Raw, type: type[_T]) -> _T:
-    """Decode the members of a JSON text that `type` declares. Ignore all others, whatever they contain.
+    """Decode those members of a JSON text that `type` declares. Ignore all other members, whatever they contain.
 
-    Raises msgspec.ValidationError if the text does not match `type`, TooDeep if it is nested too deeply, and
-    msgspec.DecodeError if it is not JSON.
+    Raises msgspec.ValidationError if the text does not match `type`, TooDeep if the text is nested too deeply, and
+    msgspec.DecodeError if the text is not JSON.
     """
     try:
         return msgspec.json.decode(text, type=type)  # noqa: TID251 (only the main thread decodes messages)
@@ -73,7 +73,7 @@ def decode(text: bytes | Raw, type: type[_T]) -> _T:
 
 
 def members(text: bytes | Raw) -> dict[str, Raw]:
-    """Return the members of a JSON object, with values exactly as received. Raises the errors of `decode`."""
+    """Return the members of a JSON object, with unchanged JSON texts as values. Raises the same errors as `decode`."""
     try:
         return _OBJECT.decode(text)
     except msgspec.ValidationError:
@@ -81,7 +81,7 @@ def members(text: bytes | Raw) -> dict[str, Raw]:
     except _REFUSALS:
         octets = bytes(text)
         with _depth_limited():
-            _OBJECT.decode(readable(octets))  # Raises unless it is an object.
+            _OBJECT.decode(readable(octets))  # Raises an error unless the text is an object.
             return {key: Raw(value) for key, value in _scan(octets.decode("utf-8-sig"), "{}")}
 
 
@@ -94,7 +94,7 @@ def _depth_limited() -> Iterator[None]:
 
 
 def object_of(members: dict[str, Raw]) -> bytes:
-    """Return a JSON object with these members as text."""
+    """Return the text of a JSON object with these members."""
     return b"{" + b",".join(b"%b:%b" % (_key(key), bytes(value)) for key, value in members.items()) + b"}"
 
 
@@ -102,18 +102,18 @@ def _key(key: str) -> bytes:
     try:
         return msgspec.json.encode(key)
     except UnicodeEncodeError:
-        return json.dumps(key).encode()  # A lone surrogate cannot be encoded in UTF-8, only escaped.
+        return json.dumps(key).encode()  # UTF-8 cannot encode a lone surrogate, so escape it.
 
 
 def readable(text: bytes) -> bytes:
-    """Return a JSON text with the same structure that every decoder accepts.
+    """Return a JSON text that has the same structure as `text`, and that every decoder accepts.
 
-    Replaces all numbers by 0, and lone surrogates by U+FFFD. Raises TooDeep, or msgspec.DecodeError if the text is not
-    JSON.
+    Replaces all numbers by 0, and lone surrogates by U+FFFD. Raises TooDeep if the text is nested too deeply, and
+    msgspec.DecodeError if it is not JSON.
     """
     try:
         with _depth_limited():
-            # Numbers are not converted, because a number may have more digits than Python can convert.
+            # Do not convert numbers, because a number may have more digits than Python can convert.
             value = json.loads(text.decode("utf-8-sig"), parse_int=_zero, parse_float=_zero, parse_constant=_zero)
             spelled = json.dumps(value, ensure_ascii=False)
     except TooDeep:
@@ -133,7 +133,7 @@ def _zero(_: str) -> int:
 def members_or_none(raw: bytes) -> dict[str, bytes] | None:
     """Return the JSON text of each member of an object, by key, or None if `raw` is not an object.
 
-    For duplicate keys, the last one wins.
+    If several members have the same key, returns the last of them.
     """
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}
@@ -160,7 +160,7 @@ def elements_or_none(raw: bytes) -> list[bytes] | None:
 
 
 def string_or_none(raw: bytes) -> str | None:
-    """Return the content of a JSON string, or None if `raw` is not a string, or not encodable in UTF-8."""
+    """Return the content of a JSON string, or None if `raw` is not a string or its content has no UTF-8 encoding."""
     try:
         return _STRING.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -180,8 +180,8 @@ def _scan_or_none(raw: bytes, brackets: str) -> list[tuple[str, bytes]] | None:
 def _scan(text: str, brackets: str) -> list[tuple[str, bytes]]:
     """Return the members of an object, as keys and JSON texts, or the elements of an array with empty keys.
 
-    `brackets` is `{}` for an object, or `[]` for an array. For any other text, raises ValueError, StopIteration or
-    RecursionError, like Python's scanner.
+    `brackets` is `{}` for an object, or `[]` for an array. If `text` is anything else, raises ValueError, StopIteration
+    or RecursionError, like Python's scanner.
     """
     opening, closing = brackets[0], brackets[1]
     items: list[tuple[str, bytes]] = []
@@ -223,5 +223,5 @@ def _past_space(text: str, at: int) -> int:
 
 
 _SPACE = " \t\n\r"
-# Only the end of a value is needed, so numbers are not converted.
+# Callers need only keys and the positions after values, so do not convert numbers.
 _value_at: Callable[[str, int], tuple[Any, int]] = cast(Any, json.JSONDecoder(parse_int=len, parse_float=len)).scan_once

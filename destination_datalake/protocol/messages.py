@@ -1,8 +1,8 @@
-"""Read messages from stdin. Decode only their envelopes; the data of records stay bytes.
+"""Read messages from stdin. Decode only the envelopes of messages; the data of records stay bytes.
 
-The native library (`native/messages.c`) splits the input into runs of records of the same stream. It only accepts
-regular RECORD lines. All other lines are decoded one by one in this module, which decodes every line if the library is
-missing.
+The native library (`native/messages.c`) splits the input into runs of consecutive records of the same stream. The
+library accepts only regular RECORD lines. This module decodes all other lines one at a time or, if the library is
+missing, all lines.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class InputUnreadable(Exception):
 def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
     """Yield chunks of whole lines from stdin, about READ_BYTES each. The last chunk may lack its final newline.
 
-    A chunk is a view of a buffer, and only valid until the next chunk. An empty chunk means that no data arrived for
-    QUIET_SECONDS. Stops at the end of the input, or when the file descriptor `wake` is readable. In the latter case, an
-    incomplete last line is dropped, which loses no data, because no state has acknowledged it. Raises InputUnreadable.
+    A chunk is a view of a buffer, and valid only until the next chunk. An empty chunk means that no data arrived for
+    QUIET_SECONDS. Stops at the end of the input, or when the file descriptor `wake` becomes readable. In the latter
+    case, drops an incomplete last line. This loses no data, because no state has acknowledged the line. Raises
+    InputUnreadable.
     """
     with contextlib.suppress(OSError, AttributeError):
         # A larger pipe reduces context switches between writer and reader. Not every input is a pipe.
@@ -72,14 +73,14 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
 
 
 def _doubled(buffer: bytearray | mmap.mmap) -> mmap.mmap:
-    """Return a buffer with the same content and twice the size. New pages use memory only when written."""
+    """Return a buffer with the same content and twice the size. The new pages use no memory until they are written."""
     larger = mmap.mmap(-1, 2 * len(buffer), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     larger[: len(buffer)] = buffer
     return larger
 
 
 def _sized(length: int) -> bytearray:
-    """Return a new buffer for `length` remaining bytes, so that the memory of a long line is freed."""
+    """Return a new buffer with room for `length` remaining bytes. It replaces a buffer that grew for a long line."""
     return bytearray(max(READ_BYTES, 2 * length))
 
 
@@ -89,7 +90,7 @@ def _sized(length: int) -> bytearray:
 class MalformedLine(Exception):
     """Raised for a line of stdin that is not a protocol message.
 
-    The text names the number of the line and the reason, but does not quote the line.
+    The text of the exception contains the number of the line and the reason, but does not quote the line.
     """
 
     def __init__(self, line_number: int, length: int, reason: str) -> None:
@@ -97,7 +98,7 @@ class MalformedLine(Exception):
 
 
 class _AnyObject(msgspec.Struct, gc=False):
-    """Any JSON object. Its members are skipped."""
+    """Any JSON object. The decoder skips the object's members."""
 
 
 class _RecordHead(msgspec.Struct, gc=False):
@@ -119,8 +120,8 @@ class _Typed(msgspec.Struct):
 class Records(msgspec.Struct, frozen=True, gc=False):
     """Consecutive RECORD lines of one stream.
 
-    `lines` contains `count` lines, each ending with a newline. It may be a view of a chunk, and is then only valid as
-    long as the chunk. `first_line` is the number of the first line in the whole input.
+    `lines` contains `count` lines, each of which ends with a newline. `lines` may be a view of a chunk, and is then
+    valid only as long as the chunk. `first_line` is the number of the first of these lines in the whole input, from 1.
     """
 
     namespace: str | None
@@ -131,7 +132,7 @@ class Records(msgspec.Struct, frozen=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message other than a RECORD: its type, its line as received, and the line's number in the input."""
+    """A message other than a RECORD: its type, its unchanged line, and the number of the line in the input, from 1."""
 
     type: str
     line: bytes
@@ -139,14 +140,14 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Some programs start their UTF-8 output with this byte order mark. It is ignored."""
+"""The byte order mark, with which some programs start their UTF-8 output. The reader ignores this mark."""
 
 _decoder = msgspec.json.Decoder(_Envelope)
 _typed = msgspec.json.Decoder(_Typed)
 
 
 class MessageReader:
-    """Splits chunks of whole lines into messages. Joins consecutive records of the same stream to runs."""
+    """Splits chunks of whole lines into messages. Combines consecutive records of the same stream."""
 
     def __init__(self) -> None:
         self.lines_read = 0
@@ -154,7 +155,7 @@ class MessageReader:
     def read(self, chunk: bytes | bytearray | memoryview) -> Iterator[Records | Message]:
         """Yield the messages in a chunk of whole lines, in order. The last newline may be missing.
 
-        At the first line that is not a message, yields the messages before it, and then raises MalformedLine.
+        If a line is not a message, yields the messages before this line, and then raises MalformedLine.
         """
         text = memoryview(chunk if chunk[-1:] in (b"", b"\n") else bytes(chunk) + b"\n")
         while text:
@@ -168,7 +169,7 @@ class MessageReader:
             text = text[end:]
 
     def read_one_by_one(self, lines: bytes) -> Iterator[Records | Message]:
-        """Yield the messages like `read`, but decode each line by itself. The last newline must be present."""
+        """Yield the messages like `read`, but decode one line at a time. The last line must end with a newline."""
         for text in lines.split(b"\n")[:-1]:
             self.lines_read += 1
             line = text.removeprefix(_BYTE_ORDER_MARK)
@@ -186,9 +187,9 @@ class MessageReader:
                 yield Records(envelope.record.namespace, envelope.record.stream, line + b"\n", 1, self.lines_read)
 
     def _lenient(self, line: bytes, cause: Exception) -> _Envelope:
-        """Decode a line that the strict decoder rejects: with NaN, lone surrogates or deep nesting, for example.
+        """Decode a line that the strict decoder rejects, for example a line with NaN, lone surrogates or deep nesting.
 
-        The values of a record are checked later, when the record is encoded. Raises MalformedLine.
+        Does not check the values of a record, because executors check these values later. Raises MalformedLine.
         """
         try:
             text = readable(line)
@@ -210,12 +211,12 @@ _DEEP_RECORD = pa.struct([("stream", pa.string()), ("namespace", pa.string()), (
 
 
 def _envelope_of_deep(line: bytes) -> _Envelope | None:
-    """Return the envelope of a deeply nested line, or None if it is not a message.
+    """Return the envelope of a deeply nested line, or None if the line is not a message.
 
-    Arrow's parser is used, because it is not recursive. If a record is too deep to be encoded, executors reject it
-    later.
+    Uses Arrow's parser, because this parser is not recursive. If a record is nested too deeply to be encoded, executors
+    reject the record later.
     """
-    # With `e` instead of `d`, escaped lone surrogates become private characters, which Arrow accepts.
+    # If `e` replaces the `d` of an escape, a lone surrogate becomes a private character, which Arrow accepts.
     for text in (line, line.replace(rb"\ud", rb"\ue").replace(rb"\uD", rb"\uE")):
         try:
             kind = _member(text, pa.field("type", pa.string()))
@@ -243,14 +244,14 @@ def _member(line: bytes, member: pa.Field[Any]) -> Any:
 
 
 _Run = tuple[int, int, int, str | None, str | None]
-"""The start, end, number of lines, stream and namespace of a run of lines. The stream is None for irregular lines."""
+"""The start, end, number of lines, stream and namespace of a run of lines. For irregular lines, the stream is None."""
 
 _MAX_RUNS = 1024
 """Maximum number of runs that one call of the native library returns."""
 
 
 def _runs(text: memoryview) -> Iterator[_Run]:
-    """Yield the first runs of whole lines in a text: at least one, and at most _MAX_RUNS."""
+    """Yield the first runs of a text of whole lines: at least one run, and at most _MAX_RUNS."""
     library: Any = native.library()
     if library is None:
         yield 0, len(text), 0, None, None

@@ -17,23 +17,26 @@ from destination_datalake.protocol.json_text import decode, members, object_of
 
 
 class InvalidState(Exception):
-    """Raised for a STATE message that violates the protocol. The text never quotes the state."""
+    """Raised for a STATE message that violates the protocol. The text of the exception never quotes the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A STATE line as received, and the stream that it covers, or None if it covers all streams (global)."""
+    """A STATE line as received, and the stream that the state covers.
+
+    For a global state, which covers all streams, `stream` is None.
+    """
 
     line: bytes
     stream: StreamId | None
 
 
 def parse_state(line: bytes) -> State:
-    """Return a STATE line with the stream that it covers. The content of the state is not decoded.
+    """Return a STATE line with the stream that the state covers. Does not decode the content of the state.
 
-    A state without a type covers the stream in its member `stream`. If this member is missing, it is a LEGACY state,
-    which covers all streams. Raises InvalidState, also for a line that is not UTF-8, because output on stdout must be
-    JSON.
+    A state without a type covers the stream in its member `stream`. If this member is missing too, the state is a
+    LEGACY state, which covers all streams. Raises InvalidState if the line violates the protocol or is not UTF-8. The
+    sync must write the line to stdout, and stdout must contain only JSON.
     """
     try:
         str(line, "utf-8")
@@ -60,8 +63,9 @@ def _present(state: Mapping[str, msgspec.Raw], key: str) -> bool:
 def with_statistics(line: bytes, written: int, rejected: int = 0) -> bytes:
     """Return the STATE line with `destinationStats` set. All other members keep their bytes.
 
-    `written` becomes `recordCount`, and `rejected` becomes `rejectedRecordCount`, which is omitted if 0. The platform
-    compares their sum with the source's count. Both are floats, as the protocol's schema requires.
+    `written` becomes `recordCount`, and `rejected` becomes `rejectedRecordCount`. If `rejected` is 0, omits
+    `rejectedRecordCount`. The platform compares the sum of both counts with the source's count. The counts are floats,
+    as the protocol's schema requires.
     """
     rejected_count = f',"rejectedRecordCount":{float(rejected)}' if rejected else ""
     statistics = f'{{"recordCount":{float(written)}{rejected_count}}}'.encode()
@@ -79,7 +83,7 @@ class StoredLine(Protocol):
     """A stored STATE line, in memory or on disk."""
 
     def read(self) -> bytes:
-        """Return the line. Not allowed after `release`."""
+        """Return the line. Do not call this method after `release`."""
 
     def release(self) -> None:
         """Free the space that the line occupies."""
@@ -89,11 +93,12 @@ class StoredLine(Protocol):
 class _Progress:
     """The progress of one stream, in numbers of records.
 
-    - `committed`: the records that are committed without a gap, counted from the first.
-    - `ahead`: commits after a gap. Maps the number of each commit's first record to its number of records.
-    - `acknowledged`: the records that due states cover.
-    - `rejected`: stored rejects that no state has reported yet.
-    - `awaited`: the held states in order, each with the number of records that must be committed for it.
+    - `committed`: the number of records that are committed without a gap, counted from the first record.
+    - `ahead`: the commits after a gap. Maps the number of each commit's first record to the commit's number of records.
+    - `acknowledged`: the number of records that due states cover.
+    - `rejected`: the number of stored rejects that no state has reported yet.
+    - `awaited`: the held states in order, each with the number of records that must be committed before it can be
+      emitted.
     """
 
     received: int = 0
@@ -109,8 +114,8 @@ class _Progress:
 class _Held:
     """A held state.
 
-    `scope` is its stream, or None for a global state. `needs` contains the number of records that it covers in each
-    stream. `pending` is the number of streams in which not all of these records are committed.
+    `scope` is the state's stream, or None for a global state. `needs` contains, for each stream, the number of records
+    that the state covers. `pending` is the number of streams in which not all of these records are committed.
     """
 
     scope: StreamId | None
@@ -132,12 +137,13 @@ class DueState:
 class StateLedger:
     """Holds each state until all records that it covers are committed. Not thread-safe.
 
-    Counts received and committed records per stream. `held` is the number of held states, and `needs` is the number of
-    streams that they cover, summed over the states. `released_by_stream` counts the released states by stream, and
-    global states under None.
+    Counts received and committed records per stream. `held` is the number of held states. `needs` is the sum, over the
+    held states, of the number of streams that each state covers. `released_by_stream` maps each stream to its number of
+    released states, and None to the number of released global states.
 
-    The cost of a call does not depend on the number of streams, only on the number of changes. The ledger needs no
-    clock: batches limit the age of records, and a state is never older than the oldest uncommitted record before it.
+    The run time of a call does not depend on the number of streams, only on the number of changes. The ledger needs no
+    clock, because a state is never older than the oldest uncommitted record before it, and batches limit the age of
+    records.
     """
 
     def __init__(self, streams: Iterable[StreamId], store: Callable[[bytes], StoredLine]) -> None:
@@ -164,21 +170,22 @@ class StateLedger:
             self._drop_impossible_globals()
 
     def received(self, stream: StreamId) -> int:
-        """Return how many records of the stream were received."""
+        """Return the number of records of the stream that the sync has received."""
         return self._progress[stream].received
 
     def committed(self, stream: StreamId) -> int:
-        """Return how many records of the stream are committed without a gap, counted from the first."""
+        """Return the number of the stream's records that are committed without a gap, counted from the first one."""
         return self._progress[stream].committed
 
     def hold(self, state: State) -> None:
-        """Hold a state until all records received before it are committed.
+        """Hold a state until all records that it covers are committed. These are records received before the state.
 
-        Drops the state if these records can no longer be committed. Raises the errors of `store`, such as DiskFailed.
+        If the sync can no longer commit these records, drops the state. Raises the errors of `store`, such as
+        DiskFailed.
         """
         if state.stream is None:
-            # Global states are released in order. A state therefore only needs the streams with records since the last
-            # global state.
+            # The ledger releases global states in order. A global state therefore needs to cover only the streams that
+            # had records since the last global state.
             covered = list(self._read_since_global.values())
             self._read_since_global.clear()
             self._globals_seen = True
@@ -204,7 +211,8 @@ class StateLedger:
     def commit(self, stream: StreamId, first: int, count: int, rejected: int = 0) -> None:
         """Mark the records `first` to `first + count - 1` of a stream as committed. The first record is number 0.
 
-        Commits may be in any order. `rejected` of these records became stored rejects instead of rows.
+        Commits may come in any order. `rejected` is the number of these records that became stored rejects instead of
+        rows.
         """
         progress = self._progress[stream]
         progress.rejected += rejected
@@ -220,7 +228,7 @@ class StateLedger:
     def fail(self, stream: StreamId) -> None:
         """Mark a stream as failed, and drop its states. Also drop global states that cover its uncommitted records.
 
-        The sync commits no further records of a failed stream, so these states could never be emitted.
+        The sync commits no further records of a failed stream, so it could never emit these states.
         """
         progress = self._progress[stream]
         progress.failed = True
@@ -234,7 +242,7 @@ class StateLedger:
         return self._last_covered is not None and all(scope is None for scope in self._held)
 
     def can_acknowledge(self, stream: StreamId, record: int) -> bool:
-        """Return whether a state can still cover this record of the stream. The first record is number 0."""
+        """Return whether the sync can still emit a state that covers this record. The first record is number 0."""
         progress = self._progress[stream]
         if progress.failed:
             return False
@@ -256,15 +264,15 @@ class StateLedger:
         self.released_by_stream[held.scope] += 1
 
     def _move_due(self, queue: deque[_Held]) -> None:
-        """Make the first states in the queue due, as long as all records that they cover are committed."""
+        """Make states due, from the first in the queue up to a state that covers an uncommitted record."""
         while queue and not queue[0].pending:
             self._due.append(queue.popleft())
 
     def _acknowledge(self, needs: list[tuple[_Progress, int]]) -> tuple[int, int]:
-        """Return how many written and how many rejected records a state covers that no earlier state covers.
+        """Return the numbers of written and of rejected records that a state covers and no earlier state covers.
 
-        It is unknown which records of a batch were rejected. The first states after the batch therefore report the
-        rejects.
+        The ledger does not know which records of a batch were rejected. The first states after the batch therefore
+        report the rejects.
         """
         total = total_rejected = 0
         for progress, needed in needs:
@@ -277,7 +285,7 @@ class StateLedger:
         return total - total_rejected, total_rejected
 
     def _drop_impossible_globals(self) -> None:
-        """Drop global states that cover uncommitted records of failed streams, as these will never be committed."""
+        """Drop global states that cover uncommitted records of failed streams. These records are never committed."""
         lost = [progress for progress in self._failed if progress.received > progress.committed]
         if not self._globals_seen or not lost:
             return

@@ -23,7 +23,8 @@ from destination_datalake.errors import FailureType, printable
 LogLevel = Literal["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"]
 
 _TEXTS = frozenset({"message", "internal_message", "stack_trace"})
-"""Members of messages that contain free text. Only they are masked and shortened, because programs read all others."""
+"""Members of messages that contain free text. Masking and shortening affect only these members, because programs read
+all others."""
 
 # The platform warns about lines of 20,000,000 characters, and drops lines that it cannot parse.
 _MAX_CHARACTERS = 100_000
@@ -35,23 +36,20 @@ _POLL_SECONDS = 0.2
 
 
 class StdoutClosedError(Exception):
-    """Raised if the platform closes stdout, or does not read it until the deadline. No more states can be written."""
+    """Raised if the platform closes stdout, or does not read stdout until the deadline. No state can follow."""
 
 
 class Stdout:
     """Writes protocol messages to a file descriptor. Thread-safe, but not safe in signal handlers."""
 
     def __init__(self, fd: int, mask: Callable[[str], str] = str) -> None:
-        """Write to the file descriptor `fd`, which stays the caller's to close.
-
-        `mask` replaces the secrets in a text.
-        """
+        """Write to the file descriptor `fd`, which the caller must close. `mask` replaces the secrets in a string."""
         self._fd = fd
         self._mask = mask
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
-        # The lock is reentrant, because a finaliser may log while its thread is writing a line. The log then follows
-        # this line.
+        # The lock is reentrant, because a finaliser may log a message while its thread is writing a line. The message
+        # then follows this line.
         self._lock = threading.RLock()
         self._lines: deque[bytes] = deque()
         self._rest = memoryview(b"")
@@ -65,22 +63,25 @@ class Stdout:
     def claim(cls, mask: Callable[[str], str] = str) -> Stdout:
         """Reserve stdout for protocol messages, and redirect all other output of this process to stderr.
 
-        Returns the writer. Its descriptor is closed in child processes, so the platform sees the end of the output when
-        this process ends, even if child processes still run.
+        Returns the writer. Programs that this process starts do not inherit the writer's descriptor. The platform
+        therefore sees the end of the output when this process ends, even if such programs are still running.
         """
         fd = os.dup(1)
         os.dup2(2, 1)
         return cls(fd, mask)
 
     def give_up_after(self, seconds: float) -> None:
-        """Set a deadline in `seconds` from now, until which writers wait for the reader. Safe in signal handlers."""
+        """Set a deadline, `seconds` from now, after which writers no longer wait for the reader.
+
+        Safe in signal handlers.
+        """
         self._deadline = time.monotonic() + seconds
 
     def write_line(self, line: bytes) -> None:
-        """Write a line unchanged, and wait until it is written.
+        """Write a line unchanged. Return when the line is written.
 
-        Raises StdoutClosedError if the reader closes stdout, or does not read until the deadline. Raises OSError if
-        stdout is a file on a full disk, and ValueError if `line` contains a line feed.
+        Raises StdoutClosedError if the reader closes stdout, or does not read the line until the deadline. Raises
+        OSError if stdout is a file on a full disk, and ValueError if `line` contains a line feed.
         """
         if b"\n" in line:
             raise ValueError("a protocol line must not contain a line feed")
@@ -90,19 +91,19 @@ class Stdout:
         self._write_queue()
 
     def write_message(self, message: dict[str, Any]) -> None:
-        """Write a message of the connector, with secrets masked. Raises the errors of `write_line`."""
+        """Write a message of the connector, with secrets masked. Raises the same errors as `write_line`."""
         self.write_line(_ENCODER.encode(self._masked(message)))
 
     def flush(self) -> None:
-        """Wait until all queued logs are written, or cannot be written. Never raises."""
+        """Wait until all queued logs are written, or until writing fails. Never raises an error."""
         with contextlib.suppress(StdoutClosedError, OSError), self._lock:
             self._write_lines(wait=True)
 
     def log(self, level: LogLevel, text: str) -> None:
-        """Write a LOG message, with secrets masked. Never raises, and never waits for the reader.
+        """Write a LOG message, with secrets masked. Never raises an error, and never waits for the reader.
 
-        If the pipe is full, the log is queued and written before the next message, so that logs do not delay data.
-        Drops the log if the queue is full.
+        If the pipe is full, queues the log, and writes the log before the next message. Logs therefore do not delay
+        data. If the queue is full, drops the log.
         """
         if len(self._lines) < _MAX_QUEUED_LINES:
             message = self._masked({"type": "LOG", "log": {"level": level, "message": text}})
@@ -117,7 +118,7 @@ class Stdout:
         stream_descriptor: tuple[str | None, str] | None = None,
         stack_trace: str | None = None,
     ) -> None:
-        """Write a TRACE ERROR, with secrets masked. Never raises.
+        """Write a TRACE ERROR, with secrets masked. Never raises an error.
 
         `message` is for the user; `internal_message` and `stack_trace` are for the log. `stream_descriptor` is the
         namespace and name of the failed stream, or None if the whole sync failed.
@@ -132,14 +133,15 @@ class Stdout:
             descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
             error["stream_descriptor"] = {key: printable(value) for key, value in descriptor.items()}
         trace = {"type": "ERROR", "emitted_at": time.time_ns() // 1_000_000, "error": error}
-        # The thread that writes states reports a closed stdout.
+        # Ignore a closed stdout here, because the thread that writes states reports it.
         with contextlib.suppress(StdoutClosedError, OSError):
             self.write_message({"type": "TRACE", "trace": trace})
 
     def _write_queue(self) -> None:
         """Write queued lines while the pipe has space. Do nothing if another thread is writing.
 
-        `write_line` calls this method again after releasing the lock, for logs that were queued in the meantime.
+        `write_line` calls this method after it has released the lock, for logs that other threads queued in the
+        meantime.
         """
         with contextlib.suppress(StdoutClosedError, OSError):
             while self._has_more and self._lock.acquire(blocking=False):
@@ -157,7 +159,7 @@ class Stdout:
     def _write_lines(self, *, wait: bool) -> None:
         """Write the queued lines in order. Unless `wait` is set, stop when the pipe is full, even within a line.
 
-        The caller must hold the lock. A nested call does nothing, because the outer call writes the lines.
+        The caller must hold the lock. A nested call does nothing, because the outer call writes all queued lines.
         """
         if self._writing:
             return
@@ -174,11 +176,11 @@ class Stdout:
             self._writing = False
 
     def _write_some(self) -> None:
-        """Write a part of the current line or, if it is complete, of the next line."""
+        """Write a part of the current line or, if the current line is complete, of the next line."""
         if self._closed:
             raise StdoutClosedError("the reader closed stdout")
         if not self._rest:
-            # Start a new line after a partly written one.
+            # If the previous line was written only in part, start with a line feed.
             self._rest = memoryview(b"\n" * self._partial + self._lines.popleft() + b"\n")
         self._wait_for_reader()
         try:
@@ -186,7 +188,7 @@ class Stdout:
             # deadline.
             written = os.write(self._fd, self._rest[: select.PIPE_BUF])
         except BlockingIOError:
-            return  # Another process has filled the non-blocking pipe.
+            return  # The pipe is non-blocking, and another process has filled it since the poll.
         except BrokenPipeError as error:
             self._closed = True
             raise StdoutClosedError("the reader closed stdout") from error
@@ -229,7 +231,7 @@ class ProtocolLogHandler(logging.Handler):
         self._out = out
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a log record as one LOG message, including the stack trace if there is one."""
+        """Write a log record as one LOG message. The message includes the stack trace if the record has one."""
         try:
             text = self.format(record)
         except Exception:
@@ -241,7 +243,7 @@ class ProtocolLogHandler(logging.Handler):
 def route_logging(out: Stdout) -> None:
     """Write all logs and warnings of this process as LOG messages to `out`.
 
-    The connector's logs are written from level INFO, and those of libraries from WARNING. Replaces all handlers of the
+    Writes logs of the connector from level INFO, and logs of libraries from level WARNING. Replaces all handlers of the
     root logger, including the CDK's.
     """
     root = logging.getLogger()

@@ -296,12 +296,12 @@ class Landing:
         self._listener.end(stream, table)
 
     def _staged(self, batch: Batch) -> EncodeUnit:
-        filters = self._filters.result()  # Records are encoded only after the suppression rules are read.
+        filters = self._filters.result()  # Wait for the suppression rules before any record is encoded.
         table, sinks = self._tables[batch.stream].result(), self._listener.sinks(batch.stream)
         return self.encoding.stage(batch, table, self._rejects, sinks, filters)
 
     def _encoded(self, staged: Sequence[EncodeUnit], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
-        tasks = tasks or self._executors.parallelism()  # Unknown until Spark has started.
+        tasks = tasks or self._executors.parallelism()  # Waits until Spark has started.
         with self._stages.active("encoding"):
             return self.encoding.encode(staged, tasks)
 
@@ -355,7 +355,7 @@ class Landing:
                 self._discard(table, encoded)
                 return BatchFailed(batch, failure)
             if not attempt and (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
-                self._discard(table, encoded, with_rejects=False)  # The rejects are kept, because they show the cause.
+                self._discard(table, encoded, with_rejects=False)  # Keep the rejects, because they show the cause.
                 return BatchFailed(batch, Failure(exceeded, "the rejects exceed the limit", "config_error"))
             with self._explaining_denials(table):
                 result = table.commit(encoded.files, self._executors.rewrite)

@@ -208,7 +208,7 @@ def input_not_read() -> Failure:
 def unacknowledgeable(stream: StreamId, failed: StreamId) -> Failure:
     """Return the failure of `stream`, which was stopped because `failed` failed and all states are global.
 
-    A global state covers all streams, so none can be emitted any more.
+    A global state covers all streams, so the sync can emit no further state.
     """
     message = (
         f"The connector stopped stream {stream} because stream {failed} has failed. The source sends global states, "

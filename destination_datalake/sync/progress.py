@@ -67,8 +67,8 @@ class ActiveStages:
     def spent(self) -> dict[str, tuple[float, float]]:
         """Return two times in seconds for each stage that was ever active.
 
-        The first is the wall-clock time during which at least one thread was in the stage. The second is the CPU time
-        of all threads in the stage, without threads that are still in it.
+        The first is the wall-clock time during which at least one thread was in the stage. The second is the total CPU
+        time of all threads that have been in the stage, without threads that are still in the stage.
         """
         with self._lock:
             now = self._clock()
@@ -93,17 +93,17 @@ class StreamProgress:
     bytes_received: int = 0
     committed: int = 0
     row_count: int = 0
-    """The number of rows written. It is less than `committed` if batches contain empty lines, which replace erased
-    records."""
+    """The number of rows written. This number is less than `committed` if batches contain empty lines. Such a line
+    replaces an erased record."""
     sizes: array[int] = field(default_factory=lambda: array("q"), compare=False)
     """The size in bytes of each file written."""
     partitions: float = 0.0
     """The average number of partitions per task, in the batch with the highest average."""
     counts: RejectCounts = field(default_factory=RejectCounts)
     states_released: int = 0
-    """The number of emitted states of this stream. Global states are counted only for the whole sync."""
+    """The number of emitted states of this stream, without global states, which count only for the whole sync."""
     began: float | None = None
-    """The time at which the first record was read (`time.monotonic`)."""
+    """The time, by `time.monotonic`, at which the sync read the first record. None before the first record."""
     seconds: float = 0.0
     """The time in seconds from the first record to the latest commit."""
 
@@ -148,7 +148,7 @@ class Reporter:
         tasks: Callable[[], JobsProgress] = JobsProgress,
         every_seconds: float = LOG_EVERY_SECONDS,
     ) -> None:
-        """Create a reporter. `progress` and `tasks` are called on the reporter's thread: `tasks` may block."""
+        """Create a reporter. Its thread calls `progress` and `tasks`, so `tasks` may block."""
         self._out = out
         self._seconds = every_seconds
         self._logged: Progress | None = None

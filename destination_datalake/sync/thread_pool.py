@@ -1,4 +1,4 @@
-"""A pool of daemon threads. All threads are started when the pool is created."""
+"""A pool of daemon threads. The pool starts all threads when it is created."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _POLL_SECONDS = 0.2
 class ThreadPool:
     """Runs submitted calls in order, on up to `max_threads` daemon threads.
 
-    Differs from `concurrent.futures.ThreadPoolExecutor` in two ways. All threads start in the constructor, so no call
-    fails if the machine runs out of threads later. The process can exit while threads still wait for AWS.
+    Differs from `concurrent.futures.ThreadPoolExecutor` in two ways. The constructor starts all threads, so no call
+    fails if the machine runs out of threads later. The process can exit while threads of the pool still wait for AWS.
     """
 
     def __init__(self, max_threads: int, name: str) -> None:

@@ -200,11 +200,11 @@ def archive_path() -> Path:
 
 
 def local_master_with_attempts(master: str, processors: Callable[[], int]) -> str:
-    """Return the master, with task retries if it is local, because `local[*]` ignores `spark.task.maxFailures`.
+    """Return a local master with task retries, because `local[*]` ignores `spark.task.maxFailures`.
 
     `processors` returns the number of processors. `local[*]` becomes a master with one thread per processor. More
     threads would not help, because uploads run concurrently with the encoding anyway, and each worker takes 250 MiB.
-    Returns all other masters unchanged.
+    If `master` is not local, returns it unchanged.
     """
     match = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     if match is None:
