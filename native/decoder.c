@@ -1,17 +1,18 @@
 /* Decode RECORD lines of Airbyte's protocol into Arrow arrays.
  *
- * The decoder is strict. It accepts a value only if it is sure what the careful rules in `records/values` return for it.
- * It leaves all other values to these rules:
+ * The decoder is strict. It accepts a value only if the result certainly equals the result of the careful rules in
+ * `records/values`. The caller must apply the careful rules to everything else:
  *
- * - A value that it does not accept, in a line that is valid JSON, is a *cell*: the column has a null in this row, and
- *   the caller gets the position of the value's text.
- * - A line that it does not accept is *refused*: it has no row, and the caller gets the position of the line.
+ * - If the decoder does not accept a value in a line of valid JSON, the value is a *cell*. The column has a null in
+ *   this row, and the caller gets the position of the value's text.
+ * - If the decoder does not accept a line, the line is *refused*. The line has no row, and the caller gets its
+ *   position.
  *
- * The text consists of whole lines. Every line ends with a newline, which no token of JSON contains. So a loop that
- * looks at one byte at a time always stops at the end of the line. Only loads of several bytes check the bounds.
+ * The text consists of whole lines, each of which ends with a newline. No token of JSON contains a newline, so a loop
+ * that reads one byte at a time always stops at the end of the line. Only loads of several bytes check the bounds.
  *
- * The arrays follow Arrow's C data interface (https://arrow.apache.org/docs/format/CDataInterface.html). The library
- * needs no C library of its own: it uses malloc, realloc, free, memcmp, memcpy, memset and memchr of the process.
+ * The arrays follow Arrow's C data interface (https://arrow.apache.org/docs/format/CDataInterface.html). The library is
+ * not linked with a C library. It uses malloc, calloc, realloc, free, memcmp, memcpy, memset and memchr of the process.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,20 +26,20 @@
 
 enum Kind {
     BOOLEAN, INTEGER, FLOAT, EXACT_FLOAT, DECIMAL, STRING, JSON, DATE, TIMESTAMP, LOCAL_TIMESTAMP, STRUCT, LIST,
-    CAREFUL /* Each value of the column is a cell. */
+    CAREFUL /* Each value of the column, except null, is a cell. */
 };
 
-/* A column as the caller declares it. Nested columns follow their parent. */
+/* The caller's declaration of a column. The nodes of nested columns follow the node of their parent. */
 struct Node {
     int32_t kind;
     int32_t children;     /* the number of fields of a struct; 1 for a list */
-    int32_t precision;    /* of a decimal */
+    int32_t precision;    /* the precision of a decimal */
     int32_t scale;
-    int64_t key;          /* the offset of the field's key among all keys, in UTF-8 */
+    int64_t key;          /* the offset of the column's key in the text of all keys, which is UTF-8 */
     int64_t key_length;
 };
 
-/* A column while it is built. `quoted` is the key in quotes; empty if a JSON text spells the key with escapes. */
+/* A column under construction. `quoted` is the key in quotes. It is empty if JSON must spell the key with escapes. */
 struct Column {
     enum Kind kind;
     int32_t precision, scale;
@@ -48,28 +49,28 @@ struct Column {
     int64_t quoted_length;
     struct Column *children;
     int32_t count;
-    int32_t next;         /* the index of the child whose key is expected next */
-    int64_t seen;         /* the number of the last object that had the key */
+    int32_t next;         /* the index of the child whose key probably comes next */
+    int64_t seen;         /* the number of the last object that contained the key */
     int64_t length, capacity;
     uint8_t *valid;       /* a bitmap */
-    uint8_t *values;      /* of fixed size, or the offsets of strings and lists */
+    uint8_t *values;      /* values of fixed size, or the offsets of strings and lists */
     uint8_t *data;        /* the bytes of strings */
     int64_t data_capacity;
 };
 
 struct Decoder {
-    struct Column *columns;  /* `meta`, and the columns of the data */
+    struct Column *columns;  /* `meta`, then the columns of the data */
     int64_t count;
-    struct Column data;      /* Its children are the columns of the data. */
-    bool is_whole;           /* Each column has the text of the whole data. */
-    const uint64_t *powers;  /* powers of ten, see `nearest_double` */
+    struct Column data;      /* a struct whose children are the columns of the data */
+    bool is_whole;           /* whether each column contains the text of the whole data */
+    const uint64_t *powers;  /* powers of five, see `nearest_double` */
     const uint8_t *text;
-    const uint8_t *end;      /* of the present line: its newline */
-    int64_t object;          /* the number of the present object */
+    const uint8_t *end;      /* the newline of the current line */
+    int64_t object;          /* the number of the current object */
     bool has_no_memory;
-    uint8_t *scratch;        /* for keys with escapes */
+    uint8_t *scratch;        /* the unescaped text of a key with escapes */
     int64_t scratch_capacity;
-    struct Column emitted, starts, ends, numbers;                  /* of the rows */
+    struct Column emitted, starts, ends, numbers;                  /* one value per row */
     struct Column cell_rows, cell_columns, cell_starts, cell_ends;
     struct Column refused_starts, refused_ends, refused_numbers;
 };
@@ -97,7 +98,7 @@ static void *grown(struct Decoder *decoder, void *memory, int64_t size) {
     return larger;
 }
 
-/* Make place for at least one more value. */
+/* Reserve memory for at least one more value. Return false without memory, or if the column is full. */
 static bool reserve(struct Decoder *decoder, struct Column *column) {
     if (column->length < column->capacity) return true;
     int64_t capacity = column->capacity ? column->capacity * 2 : 64;
@@ -121,7 +122,8 @@ static bool reserve(struct Decoder *decoder, struct Column *column) {
     return true;
 }
 
-/* Make place for more bytes, and for one at least: an empty string has an address, too. */
+/* Reserve memory for `more` bytes after `used` bytes, and for at least one byte, because even an empty buffer needs an
+ * address. Return false without memory, or if the column is full. */
 static bool reserve_data(struct Decoder *decoder, struct Column *column, int64_t used, int64_t more) {
     if (used + more > MAX_LENGTH) return false;
     if (used + more < column->data_capacity) return true;
@@ -135,7 +137,7 @@ static bool reserve_data(struct Decoder *decoder, struct Column *column, int64_t
     return true;
 }
 
-/* Count the value that was written at the column's end. */
+/* Count the value that the caller has written at the end of the column. */
 static void append(struct Column *column, bool is_valid) {
     set_bit(column->valid, column->length, is_valid);
     column->length++;
@@ -161,14 +163,17 @@ static bool append_integer(struct Decoder *decoder, struct Column *column, int64
     return true;
 }
 
-/* Remove the values from an index on. Children may have more values than their parent. */
+/* Remove all values after the first `length`. Children may have more values than their parent. */
 static void truncate(struct Column *column, int64_t length) {
     if (column->length > length) column->length = length;
     int64_t inside = column->kind == LIST && column->values != NULL ? offsets(column)[column->length] : column->length;
     for (int32_t i = 0; i < column->count; i++) truncate(&column->children[i], inside);
 }
 
-/* ---- Scalar values. Each returns the position after the value, or NULL without a change if it does not accept it. --- */
+/* ---- Scalar values ---------------------------------------------------------------------------------------------- */
+
+/* Each function returns the position after the value. If it does not accept the value, it returns NULL and leaves the
+ * column unchanged. */
 
 static text boolean(struct Decoder *decoder, struct Column *column, text at) {
     bool value = *at == 't';
@@ -179,7 +184,7 @@ static text boolean(struct Decoder *decoder, struct Column *column, text at) {
     return after;
 }
 
-/* Numbers may be sent in quotes, as protocol v1 does. */
+/* Read a number, which may be in quotes, as in version 1 of the protocol. */
 static text number_text(text at, struct Number *number) {
     bool is_quoted = *at == '"';
     at = number_of(at + is_quoted, number, is_quoted);
@@ -221,7 +226,7 @@ static text decimal(struct Decoder *decoder, struct Column *column, text at) {
         for (; is_digit(*at) && fraction <= column->scale; at++, fraction++) value = value * 10 + (*at - '0');
         if (fraction == 0) return NULL;
     }
-    /* A whole part of zero needs no digit: `decimal(2, 2)` stores 0.25. */
+    /* A zero before the point takes up no digit of the precision: `decimal(2, 2)` stores 0.25. */
     int32_t allowed = column->precision - column->scale;
     bool is_zero = whole == 1 && *start == '0';
     if ((whole > allowed && !is_zero) || fraction > column->scale || is_digit(*at)) return NULL;
@@ -249,7 +254,7 @@ static text timestamp(struct Decoder *decoder, struct Column *column, text at) {
     return append_integer(decoder, column, micros) ? at + 1 : NULL;
 }
 
-/* Append the bytes of a JSON text, as received. */
+/* Append the bytes of a text unchanged. */
 static bool append_text(struct Decoder *decoder, struct Column *column, text from, text to) {
     if (!reserve(decoder, column)) return false;
     int64_t used = offsets(column)[column->length], size = to - from;
@@ -265,7 +270,7 @@ static text json(struct Decoder *decoder, struct Column *column, text at) {
     return after != NULL && append_text(decoder, column, at, after) ? after : NULL;
 }
 
-/* The content of a string; the JSON text of any other value. */
+/* Append the content of a string, or the JSON text of any other value. */
 static text string(struct Decoder *decoder, struct Column *column, text at) {
     if (*at != '"') return json(decoder, column, at);
     bool has_escapes;
@@ -291,8 +296,9 @@ static struct Column *not_a_key(text *at) {
     return NULL;
 }
 
-/* Find the child of a key, at whose opening quote `*at` is. Move `*at` behind the colon, or to NULL if it is not a key.
- * Returns NULL for a key without a child. */
+/* Return the child with the key whose opening quote is at `*at`, or NULL if no child has this key.
+ *
+ * Sets `*at` to the position of the member's value, or to NULL if there is no valid key. */
 static struct Column *child_of(struct Decoder *decoder, struct Column *parent, text *at) {
     text start = *at, end = decoder->end;
     struct Column *child = NULL;
@@ -400,7 +406,8 @@ static text value(struct Decoder *decoder, struct Column *column, text at) {
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------ */
 
-/* Read a value of a row; make it a cell if it is not accepted. Returns NULL if it is not JSON. */
+/* Append a value of a row. If the column does not accept the value, append null and add a cell. Return the position
+ * after the value, or NULL if the value is not JSON. */
 static text row_value(struct Decoder *decoder, struct Column *column, text at, int64_t row) {
     text after = value(decoder, column, at);
     if (after != NULL) return after;
@@ -442,7 +449,8 @@ static text data(struct Decoder *decoder, text at, int64_t row) {
     return at;
 }
 
-/* Milliseconds since 1970, or seconds if the number is too small: `emitted_at` in records/record.py. */
+/* Read milliseconds since 1970, or seconds if the number is too small for milliseconds. records/record.py has the same
+ * rule for `emitted_at`. */
 static text emitted_at(struct Decoder *decoder, text at) {
     struct Number number;
     at = number_of(at, &number, false);
@@ -453,7 +461,7 @@ static text emitted_at(struct Decoder *decoder, text at) {
     return append_integer(decoder, &decoder->emitted, emitted * 1000) ? at : NULL;
 }
 
-/* Whether a string, whose end `after` is, has this content. */
+/* Return whether the string from `at` to its closing quote, which precedes `after`, has this content. */
 static bool is_string(text at, text after, const char *content, int64_t length) {
     return after - at == length + 1 && memcmp(at, content, (size_t)length) == 0;
 }
@@ -505,7 +513,8 @@ static bool line(struct Decoder *decoder, text at, int64_t row) {
     return has_record && past_space(at) == decoder->end;
 }
 
-/* Add a row for a line; or refuse it, without a trace in the columns. */
+/* Add a row for a line, or refuse the line and leave the columns unchanged. Return false without memory, or if a column
+ * is full. */
 static bool decode_line(struct Decoder *decoder, text at, text end, int64_t number) {
     int64_t row = decoder->starts.length, cells = decoder->cell_rows.length;
     int64_t from = at - decoder->text, to = end - decoder->text;
@@ -543,10 +552,10 @@ static void release(struct ArrowArray *array) {
     array->release = NULL;
 }
 
-/* Move a column into an array, which its consumer releases. */
+/* Move a column into an array. The consumer of the array must release it. */
 static bool export_column(struct Decoder *decoder, struct Column *column, struct ArrowArray *array) {
     *array = (struct ArrowArray){0};
-    /* A column without values has no buffers yet, but offsets need a first one. */
+    /* A column without values has no buffers yet, but the buffer of offsets must contain the first offset. */
     if (column->capacity == 0 && !reserve(decoder, column)) return false;
     if ((column->kind == STRING || column->kind == JSON) && !reserve_data(decoder, column, 0, 0)) return false;
     int64_t valid = 0, whole = column->length / 8;
@@ -601,7 +610,8 @@ static void free_columns(struct Column *columns, int64_t count) {
     }
 }
 
-/* Make a column of the first node, and its children of those that follow. Returns the number of nodes, or -1. */
+/* Create a column from the first node, and its children from the following nodes. Return the number of nodes used.
+ * Return -1 if a node is invalid, or without memory. */
 static int64_t column_of(
     struct Decoder *decoder, const struct Node *nodes, int64_t count, text keys, struct Column *column
 ) {
@@ -644,12 +654,17 @@ enum { INTEGER_COLUMNS = 11 };
 
 /* Decode whole lines.
  *
- * `nodes` declare `meta`, and then `count - 1` columns of the data, with their children: `total` nodes. `arrays` gets
- * first arrays of integers: of each row the time (microseconds since 1970, UTC), start, end and number of its line; of
- * each cell its row, column (0 is `meta`), start and end; of each refused line start, end and number. Positions are
- * offsets in the text, numbers count lines from 0, empty ones too. Then come the columns.
+ * The `total` nodes declare `meta`, then `count - 1` columns of the data, each followed by its children. The function
+ * fills `arrays` with 11 arrays of integers, then with one array per column. The arrays of integers contain:
  *
- * Returns the number of lines; -1 if there is not enough memory, or a node is invalid: then there are no arrays. */
+ * - for each row: its time (microseconds since 1970, UTC), and the start, end and number of its line;
+ * - for each cell: its row, its column (0 is `meta`), its start and its end;
+ * - for each refused line: its start, end and number.
+ *
+ * Starts and ends are offsets in the text. Numbers of lines count from 0 and include empty lines.
+ *
+ * Returns the number of lines. If there is not enough memory, if a node is invalid, or if the text does not end with a
+ * newline, returns -1, and `arrays` contains no arrays to release. */
 int64_t decode_records(
     const struct Node *nodes, int64_t total, int64_t count, const uint8_t *keys, bool is_whole, const uint64_t *powers,
     const uint8_t *lines, int64_t length, struct ArrowArray *arrays

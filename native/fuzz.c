@@ -2,13 +2,14 @@
  *
  * Usage: fuzz [-n EXECUTIONS] [-t SECONDS] [-s SEED] [-f FAILURES] [-k KEPT] INPUT...
  *
- * Executes the inputs, mutates them, and continues with the mutants that reach more of the code. The first byte of an
- * input chooses the target, see `targets`; the rest is the text. A process of its own executes them. If it fails or
- * hangs, its parent writes the input to the folder FAILURES. The folder KEPT gets inputs that together reach all that
- * was reached.
+ * The fuzzer executes the inputs, mutates them, and continues with the mutants that reach more of the code. The first
+ * byte of an input selects the target (see `targets`). The rest of the input is the text. A child process executes the
+ * inputs. If the child fails or hangs, its parent writes the current input to the folder FAILURES. At the end, the
+ * child writes to the folder KEPT inputs that together reach all edges that any input has reached.
  *
- * libFuzzer would need clang. This driver needs gcc, or clang, or even zig, which has no AddressSanitizer. It knows the
- * grammar of RECORD lines. It also finds uses of uninitialised memory, and mistakes after failed allocations.
+ * libFuzzer would require clang. This driver works with gcc, clang, or zig, which has no AddressSanitizer. Its
+ * mutations use the grammar of RECORD lines. It also finds uses of uninitialised memory, and mistakes after failed
+ * allocations.
  */
 #define _DEFAULT_SOURCE
 #include <inttypes.h>
@@ -34,12 +35,12 @@
 
 #include "arrow.h"
 
-/* ---- The interfaces of decoder.c and messages.c, as the modules of Python declare them --------------------------- */
+/* ---- The interfaces of decoder.c and messages.c, as the Python modules declare them ------------------------------ */
 
 enum { BOOLEAN, INTEGER, FLOAT, EXACT_FLOAT, DECIMAL, STRING, JSON, DATE, TIMESTAMP, LOCAL_TIMESTAMP, STRUCT, LIST,
        CAREFUL };
 
-/* The arrays that precede those of columns. */
+/* The arrays of integers, which precede the arrays of the columns. */
 enum { ROW_TIMES, ROW_STARTS, ROW_ENDS, ROW_NUMBERS, CELL_ROWS, CELL_COLUMNS, CELL_STARTS, CELL_ENDS,
        REFUSED_STARTS, REFUSED_ENDS, REFUSED_NUMBERS, INTEGER_COLUMNS };
 
@@ -68,7 +69,7 @@ struct Input {
     uint8_t bytes[INPUT_SIZE];
 };
 
-static struct Input *input;  /* the present one, which is shared with the parent */
+static struct Input *input;  /* the current input, in memory that the parent process shares */
 static struct Input **corpus;
 static int corpus_length;
 
@@ -91,8 +92,9 @@ static uint64_t draw(uint64_t below) {
 
 /* ---- Memory: the code is compiled with these functions in place of those of the C library. ----------------------- */
 
-/* Blocks follow one another in an arena, which each run begins anew: AddressSanitizer's own allocator takes longer than
- * all the rest. No other byte of the arena may be read or written; in front of each block, it has the block's size. */
+/* Blocks of memory follow one another in an arena. Each run starts with an empty arena. AddressSanitizer's own
+ * allocator would take longer than the rest of a run. The tested code may access no byte of the arena outside the
+ * blocks. The size of a block is stored in front of the block. */
 enum { ARENA_SIZE = 1 << 25, GAP = 16 };
 
 static uint8_t arena[ARENA_SIZE] __attribute__((aligned(GAP)));
@@ -100,12 +102,12 @@ static uint8_t arena[ARENA_SIZE] __attribute__((aligned(GAP)));
 static struct {
     size_t used;
     int64_t calls, blocks;
-    int64_t first_failure, last_failure;  /* the numbers of calls that fail; none if 0 */
+    int64_t first_failure, last_failure;  /* the numbers of the first and last call that fail; 0 if none fails */
     bool has_failed;
-    uint8_t filling;                      /* of memory that nothing initialised */
+    uint8_t filling;                      /* the value of all bytes in a new block */
 } memory;
 
-/* Make all blocks inaccessible. */
+/* Start a new run: make all blocks inaccessible, and reset the counts. */
 static void begin_memory(uint8_t filling) {
     ASAN_POISON_MEMORY_REGION(arena, memory.used + GAP);
     memory.used = GAP;
@@ -146,7 +148,7 @@ static size_t size_of(const void *block) {
 
 void fuzz_free(void *block) {
     if (block == NULL) return;
-    *(volatile uint8_t *)block;  /* AddressSanitizer reports it if the block is free. */
+    *(volatile uint8_t *)block;  /* If the block is already free, AddressSanitizer reports this access. */
     ASAN_POISON_MEMORY_REGION(block, size_of(block));
     memory.blocks--;
 }
@@ -160,24 +162,26 @@ void *fuzz_realloc(void *block, size_t size) {
     return larger;
 }
 
-/* `run` counts blocks. LeakSanitizer may lack the permission to trace the process. */
+/* Disable LeakSanitizer, which may lack the permission to trace the process. `run` finds leaks by counting blocks. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_leaks=0"; }
 
 /* ---- Coverage --------------------------------------------------------------------------------------------------- */
 
-/* An edge is a pair of basic blocks that follow one another. 1, 2, 4 and 16 hits of an edge are different coverage. */
+/* An edge is a pair of basic blocks that the code executes one after the other. The coverage of an edge increases with
+ * 1, 2, 4 and 16 hits. */
 enum { EDGES = 1 << 16 };
 
 static uint8_t hits[EDGES], reached[EDGES];
 static uint32_t touched[EDGES];
 static int touched_count, edge_count;
 static uint32_t last_block;
-static bool is_traced;  /* Whether the next run is. Most are not: tracing takes as long as all the rest. */
+static bool is_traced;  /* whether to trace the next run; tracing doubles the time, so most runs are not traced */
 
 __attribute__((no_sanitize("address"), no_sanitize("undefined"))) void __sanitizer_cov_trace_pc(void) {
     if (!is_traced) return;
-    /* Relative to a function, so that the number of an edge is the same wherever the code is loaded. */
+    /* Use addresses relative to a function, so that the number of an edge does not depend on where the code is
+     * loaded. */
     uint64_t place = (uintptr_t)__builtin_return_address(0) - (uintptr_t)decode_records;
     uint32_t block = (uint32_t)(place * UINT64_C(0x9e3779b97f4a7c15) >> 48);
     uint32_t edge = block ^ last_block;
@@ -192,7 +196,7 @@ static void forget_hits(void) {
     last_block = 0;
 }
 
-/* Whether there are hits that no input had before. */
+/* Return whether the last run has increased the coverage of an edge. */
 static bool reaches_more(void) {
     bool is_more = false;
     for (int i = 0; i < touched_count; i++) {
@@ -209,7 +213,8 @@ static bool reaches_more(void) {
 
 static const char KINDS[] = "bifxdsjDtl{[?";  /* in the order of their numbers */
 
-/* Of each column the kind, the precision and scale of a decimal, the key, and the children. `*` is a whole record. */
+/* For each column: its kind, the precision and scale of a decimal, its key in quotes, and its children. `*` means that
+ * each column contains the text of the whole data. */
 static const char *const SCHEMAS[] = {
     "b'b'i'i'f'f'x'x'd38,9'd's's'j'j'D'D't't'l'l'",
     "d1,0'a'd2,2'b'd9,0'c'd18,6'd'd38,0'e'd38,38'f'd38,9'g'",
@@ -234,7 +239,7 @@ struct Schema {
 
 static struct Schema schemas[SCHEMA_COUNT];
 
-/* Add the nodes of a column, and move `*at` behind it. */
+/* Add the nodes of the column at `*at` to a schema, and move `*at` to the position after the column. */
 static void add_nodes(struct Schema *schema, const char **at) {
     int64_t index = schema->total++;
     schema->nodes = realloc(schema->nodes, (size_t)schema->total * sizeof *schema->nodes);
@@ -278,7 +283,7 @@ static void mix(uint64_t *digest, const void *bytes, int64_t length) {
 
 static bool is_set(const uint8_t *bitmap, int64_t at) { return bitmap[at >> 3] >> (at & 7) & 1; }
 
-/* Whether bytes are UTF-8: the code points are in the ranges that their lengths are for. */
+/* Return whether bytes are UTF-8. Unlike `is_utf8`, compares the code points with the ranges for their lengths. */
 static bool is_unicode(const uint8_t *at, int64_t length) {
     static const uint32_t lowest[] = {0, 0x80, 0x800, 0x10000};
     for (const uint8_t *end = at + length; at < end;) {
@@ -314,7 +319,7 @@ static bool is_in_range(const struct Node *node, const uint8_t *value) {
     }
 }
 
-/* Check an array and its children. Mix all bytes that a consumer may read into the digest. Returns the next node. */
+/* Check an array and its children. Mix all bytes that a consumer may read into the digest. Return the next node. */
 static const struct Node *check_array(
     const struct Node *node, const struct ArrowArray *array, int64_t length, uint64_t *digest
 ) {
@@ -358,7 +363,8 @@ static int64_t integer_at(const struct ArrowArray *array, int64_t row) {
     return ((const int64_t *)array->buffers[1])[row];
 }
 
-/* Every line that is not empty is either the next row or the next refused line. Returns the number of lines. */
+/* Check that every line that is not empty is either the next row or the next refused line. Return the number of
+ * lines. */
 static int64_t check_lines(const struct ArrowArray *arrays, const uint8_t *text, int64_t length) {
     int64_t row = 0, refused = 0, number = 0;
     for (int64_t start = 0, end; start < length; start = end + 1, number++) {
@@ -374,7 +380,8 @@ static int64_t check_lines(const struct ArrowArray *arrays, const uint8_t *text,
     return number;
 }
 
-/* Cells are within the lines of their rows, one after another unless all are whole data. Their columns are null. */
+/* Check that cells are within the lines of their rows, that their columns are null, and that cells do not overlap
+ * unless they contain the whole data. */
 static void check_cells(const struct ArrowArray *arrays, int64_t count, bool is_whole) {
     int64_t behind = 0;
     for (int64_t i = 0; i < arrays[CELL_ROWS].length; i++) {
@@ -390,7 +397,7 @@ static void check_cells(const struct ArrowArray *arrays, int64_t count, bool is_
 }
 
 static uint64_t decode(const struct Schema *schema, const uint8_t *text, int64_t length) {
-    /* Doubles are not compared with a reference, so that all powers may be 1. */
+    /* The fuzzer does not compare doubles with a reference, so all powers can have the same value. */
     static uint64_t powers[2 * 651];
     for (int i = 0; i < 2 * 651; i += 2) powers[i] = UINT64_C(1) << 63;
     uint64_t digest = 0;
@@ -423,7 +430,7 @@ static uint64_t decode(const struct Schema *schema, const uint8_t *text, int64_t
 
 /* ---- The target of messages ------------------------------------------------------------------------------------- */
 
-/* Whether a name is a string of JSON in a text; the length -1 stands for none. */
+/* Return whether a name is the content of a JSON string in the text. A missing name has the length -1. */
 static bool is_name_in(const uint8_t *text, int64_t end, int64_t name, int64_t length) {
     if (length < 0) return length == -1 && name == 0;
     return name > 0 && name + length < end && text[name - 1] == '"' && text[name + length] == '"'
@@ -439,7 +446,8 @@ static bool is_same_stream(const uint8_t *one, const struct Run *run, const uint
         && is_same_name(one + run->namespace, run->namespace_length, two + other->namespace, other->namespace_length);
 }
 
-/* Split messages. Each line alone must have the stream of its run, and fewer runs must be the first ones. */
+/* Split messages, and check the runs. Each line must have the stream of its run if it is split alone. If there is room
+ * for only half of the runs, the result must be the first half. */
 static uint64_t split(const struct Schema *schema, const uint8_t *text, int64_t length) {
     (void)schema;
     int64_t line_count = 0, at = 0;
@@ -472,7 +480,8 @@ static uint64_t split(const struct Schema *schema, const uint8_t *text, int64_t 
 
 /* ---- Execution -------------------------------------------------------------------------------------------------- */
 
-/* What the lower half of an input's first byte chooses. A target checks all that it can, and returns a digest. */
+/* The targets, which the lower four bits of an input's first byte select. A target runs the code on the text, checks
+ * the results, and returns a digest of them. */
 static struct Target {
     uint64_t (*run)(const struct Schema *schema, const uint8_t *text, int64_t length);
     const struct Schema *schema;
@@ -480,7 +489,7 @@ static struct Target {
 
 static const struct Target *target_of_input(void) { return &targets[input->length ? input->bytes[0] & 15 : 0]; }
 
-static uint8_t *texts, *texts_end;  /* Every text ends in front of a page that cannot be read. */
+static uint8_t *texts, *texts_end;  /* memory for texts, each of which ends in front of an unreadable page */
 
 static void make_targets(void) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (INPUT_SIZE + page - 1) / page * page;
@@ -503,9 +512,10 @@ static uint64_t run(const uint8_t *text, uint8_t filling) {
     return digest;
 }
 
-/* Run the input. Now and then, or always if it `is_thorough`, run it again with other bytes in uninitialised memory,
- * and with an allocation that fails, alone or with all later ones. Returns whether the first run reaches more than
- * earlier inputs, as far as it is traced. */
+/* Run the input. Return whether the first run is traced and increases the coverage.
+ *
+ * Sometimes, or always if `is_thorough` is set, run the input again with other bytes in uninitialised memory, and again
+ * with an allocation that fails, either alone or together with all later allocations. */
 static bool execute(bool is_thorough) {
     int length = input->length ? input->length : 1;
     uint8_t *text = texts_end - length;
@@ -529,9 +539,9 @@ static bool execute(bool is_thorough) {
     return is_more;
 }
 
-/* ---- Mutations: each replaces a part of the input. --------------------------------------------------------------- */
+/* ---- Mutations: each replaces a part of the input ---------------------------------------------------------------- */
 
-/* With ' for ", for the sake of legibility. */
+/* Tokens to insert. For legibility, ' stands for ". */
 static const char *const TOKENS[] = {
     "{'type':'RECORD','record':{'stream':'s','data':{", "},'emitted_at':1700000000000}}\n", "'type':", "'RECORD'",
     "'STATE'", "'record':", "'stream':'s'", "'namespace':", "'data':", "'emitted_at':", "'meta':", "'x':0,",
@@ -548,7 +558,7 @@ static const char *const TOKENS[] = {
     "\xf4\x90\x80\x80", "\xf0\x9f\x98",
 };
 
-/* Replace the bytes from one position to another. What exceeds the size of inputs is cut. */
+/* Replace the bytes between two positions. Cut off bytes beyond the maximum size of an input. */
 static void replace(int from, int to, const void *bytes, int count) {
     uint8_t piece[INPUT_SIZE];
     if (count > INPUT_SIZE - from) count = INPUT_SIZE - from;
@@ -566,7 +576,8 @@ static const struct Input *any_input(void) { return corpus[draw((uint64_t)corpus
 
 static bool is_one_of(uint8_t byte, const char *bytes) { return byte != '\0' && strchr(bytes, byte) != NULL; }
 
-/* Find a key or a value, with all that it contains, around or behind a random position. Returns its end. */
+/* Find a key, or a value with everything inside it, at or after a random position. Return the end of the key or
+ * value. */
 static int any_value(const struct Input *from, int *start) {
     int at = any_position(from), depth = 0;
     while (at > 1 && !is_one_of(from->bytes[at - 1], ",:{}[]\n")) at--;
@@ -599,11 +610,11 @@ static void mutate(void) {
             count = any_value(donor, &start) - start;
             replace(at, end, donor->bytes + start, count);
             break;
-        case 6: /* Remove a value, and the comma or colon behind it. */
+        case 6: /* Remove a value, and the comma or colon after it. */
             end = any_value(input, &at);
             replace(at, end + (end < input->length && input->bytes[end] != '\n'), "", 0);
             break;
-        case 7: /* Continue as another input. */
+        case 7: /* Replace the rest of the input by the end of another input. */
             start = any_position(donor);
             replace(at, input->length, donor->bytes + start, donor->length - start);
             break;
@@ -620,17 +631,17 @@ static void mutate(void) {
             end = draw(4) ? at + (int)draw((uint64_t)(input->length - at) + 1) : input->length;
             replace(at, end, "", 0);
             break;
-        case 10: /* Another number. */
+        case 10: /* Replace a number, or insert one. */
             while (at > 1 && is_one_of(input->bytes[at - 1], "0123456789")) at--;
             while (end < input->length && is_one_of(input->bytes[end], "0123456789")) end++;
             count = snprintf(made, sizeof made, "%" PRIu64, draw(UINT64_C(1) << 53) >> draw(53));
             replace(at, end, made, count);
             break;
-        case 11: /* An escape. */
+        case 11: /* Insert an escape. */
             count = snprintf(made, sizeof made, draw(4) ? "\\u%04x" : "\\%c", (unsigned)draw(0x10000) >> draw(16) | 32);
             replace(at, at, made, count);
             break;
-        case 12: /* A member of the schema, with a token or a value of another input, in front of a key or value. */
+        case 12: /* Insert a member with a key of the schema, and a token or a value of another input. */
             any_value(input, &at);
             replace(at, at, ",", 1);
             if (draw(2)) replace(at, at, made, count);
@@ -641,7 +652,7 @@ static void mutate(void) {
             count = snprintf(made, sizeof made, "\"%.*s\":", (int)node->key_length, (char *)schema->keys + node->key);
             replace(at, at, made, count);
             break;
-        case 13: /* Bytes that are seldom UTF-8. */
+        case 13: /* Insert bytes that are rarely UTF-8. */
             count = (int)draw(4) + 1;
             for (int i = 0; i < count; i++) made[i] = (char)(0x80 | draw(0x80));
             replace(at, at, made, count);
@@ -673,7 +684,7 @@ static void read_input(const char *path) {
     fclose(file);
 }
 
-/* Write the input to a folder, with a digest as its name. Returns the path. */
+/* Write the input to a file in a folder. The name of the file is a digest of the input. Return the path of the file. */
 static const char *written(const char *folder) {
     static char path[4096];
     uint64_t digest = UINT64_C(0xcbf29ce484222325);
@@ -690,7 +701,8 @@ static int by_length(const void *one, const void *two) {
     return a->length != b->length ? b->length - a->length : memcmp(a->bytes, b->bytes, (size_t)a->length);
 }
 
-/* Write the inputs that reach all edges. Long ones come first, because they replace many short ones. */
+/* Write inputs that together reach all edges. Try long inputs first, because one long input replaces many short
+ * ones. */
 static void keep_corpus(const char *folder) {
     int kept = 0;
     memset(reached, 0, sizeof reached);
@@ -722,7 +734,8 @@ static void report(double seconds) {
     fflush(stdout);
 }
 
-/* End this process by SIGPROF after so many seconds of CPU time. The elapsed time would also count other processes. */
+/* End this process by SIGPROF after `seconds` of CPU time. A limit on the elapsed time would also count other
+ * processes. */
 static void limit_cpu_time(int seconds) {
     struct itimerval timer = {.it_value = {.tv_sec = seconds}};
     setitimer(ITIMER_PROF, &timer, NULL);
@@ -745,12 +758,12 @@ static void fuzz(char **paths, uint64_t most, double seconds) {
             if (elapsed > seconds) break;
             if (elapsed > reported + SECONDS_REPORTED) report(reported = elapsed);
         }
-        /* The shorter of two inputs: short ones take less time, and fail as well. */
+        /* Choose the shorter of two inputs, because short inputs take less time, and find failures equally well. */
         const struct Input *first = any_input(), *second = any_input();
         const struct Input *shorter = first->length < second->length ? first : second;
         input->length = shorter->length;
         memcpy(input->bytes, shorter->bytes, (size_t)shorter->length);
-        /* Mostly few mutations: many leave nothing that is JSON. */
+        /* Usually apply few mutations, because an input with many mutations contains almost no valid JSON. */
         for (uint64_t i = draw(draw(6) + 1) + 1; i > 0; i--) mutate();
         is_traced = draw(4) == 0;
         if (execute(false)) add_to_corpus();

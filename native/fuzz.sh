@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles and runs the fuzzer of the native code: native/fuzz.sh PYTHON [OPTION…] INPUT… The compiler is gcc or clang;
-# without them it is the Python's zig, which has no AddressSanitizer.
+# Compiles and runs the fuzzer of the native code: native/fuzz.sh PYTHON [OPTION…] INPUT… Uses gcc or clang or, if
+# neither works, zig from PYTHON's package ziglang, which has no AddressSanitizer.
 set -euo pipefail
 python=$1
 shift

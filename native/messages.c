@@ -1,6 +1,6 @@
 /* Split lines of Airbyte's protocol into runs: consecutive RECORD lines of one stream.
  *
- * The scan is strict. It accepts a line only if it is sure that `protocol/messages.py` reads the same record in it, and
+ * The scan is strict. It accepts a line only if `protocol/messages.py` certainly reads the same record in this line. It
  * leaves all other lines to that module. As in decoder.c, the text consists of whole lines, each with a newline.
  */
 #include <stdbool.h>
@@ -12,22 +12,23 @@
 enum Member { OTHER = 0, TYPE = 1, RECORD = 2, STREAM = 4, DATA = 8, EMITTED_AT = 16, NAMESPACE = 32 };
 enum { REQUIRED = TYPE | RECORD | STREAM | DATA | EMITTED_AT };
 
-/* The content of a string without escapes. A namespace that is absent or null has the length -1. */
+/* The content of a string without escapes. If a namespace is absent or null, its length is -1. */
 struct Name {
     text start;
     int64_t length;
 };
 
-/* What was read of a line. */
+/* The parts of a line that the scan has read. */
 struct Line {
-    unsigned members;     /* a bit for each */
+    unsigned members;     /* the members so far, as bits of `enum Member` */
     struct Name stream, namespace;
 };
 
 struct Scan {
-    text end;             /* of the whole text, behind its last newline */
+    text end;             /* the end of the whole text, after its last newline */
     struct Line line;
-    /* The beginning of an earlier line, up to its data, and what was read of it. */
+    /* The beginning of an earlier line, up to its data, and the parts in it. Later lines often have the same
+     * beginning. */
     text head;
     int64_t head_length;
     struct Line head_line;
@@ -49,7 +50,8 @@ static bool is_name(struct Name name, const char *content) {
     return is_equal(name, (struct Name){(text)content, (int64_t)strlen(content)});
 }
 
-/* Read the key of a member that must not be repeated, up to its value. */
+/* Read the key of a member, and return the position of its value. Return NULL if there is no plain key, or if the
+ * line repeats a known member. */
 static text key(struct Scan *scan, text at, enum Member (*member_of)(struct Name), enum Member *member) {
     struct Name name;
     at = plain_string(at, scan->end, &name);
@@ -69,7 +71,7 @@ static enum Member member_of_message(struct Name name) {
     return is_name(name, "type") ? TYPE : is_name(name, "record") ? RECORD : OTHER;
 }
 
-/* Skip a record, or its rest from the data on. */
+/* Read a record, or the rest of a record from its data on. Return the position after the record. */
 static text record(struct Scan *scan, text start, text at, bool is_at_data) {
     bool is_last = false;
     if (!is_at_data) {
@@ -100,7 +102,7 @@ static text record(struct Scan *scan, text start, text at, bool is_at_data) {
     return at;
 }
 
-/* Read a line with a record. Returns the position of its newline. */
+/* Read a RECORD line. Return the position of its newline, or NULL if the scan does not accept the line. */
 static text message(struct Scan *scan, text start) {
     bool is_last = false;
     int64_t length = scan->head_length;
@@ -136,19 +138,20 @@ static text message(struct Scan *scan, text start) {
 
 /* ---- The interface ---------------------------------------------------------------------------------------------- */
 
-/* Lines of one stream, or lines left to the caller. Names are positions in the text. */
+/* Consecutive lines of one stream, or consecutive lines that the scan does not accept and leaves to the caller.
+ * `stream` and `namespace` are positions in the text. */
 struct Run {
     int64_t start, end, lines;
-    int64_t stream, stream_length;          /* The length is -1 if the lines are left to the caller. */
+    int64_t stream, stream_length;          /* The length is -1 if the caller must decode the lines. */
     int64_t namespace, namespace_length;    /* The length is -1 without a namespace. */
 };
 
-/* Split a text of whole lines into at most `capacity` runs. Returns their number. If there are more, the caller splits
- * the text behind the last of them. */
+/* Split a text of whole lines into at most `capacity` runs. Return the number of runs. If the text contains more runs,
+ * the caller must split the rest of the text, after the last run, with another call. */
 int64_t split_messages(text lines, int64_t length, struct Run *runs, int64_t capacity) {
     struct Scan scan = {.end = lines + length};
     static const struct Name NONE = {NULL, -1};
-    struct Name stream = NONE, namespace = NONE;  /* of the last run */
+    struct Name stream = NONE, namespace = NONE;  /* the names of the last run */
     int64_t count = 0;
     if (length > 0 && lines[length - 1] != '\n') return 0;
     for (text at = lines, end; at < scan.end; at = end + 1) {

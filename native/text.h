@@ -1,6 +1,8 @@
-/* Tokens of JSON text. Functions return the position after a token, or NULL if the text is not the expected token.
+/* Tokens of JSON text.
  *
- * `end` is the newline that ends the line. No token contains a newline, so loops over single bytes need no other bound.
+ * A function that reads a token returns the position after the token, or NULL if the text is not the expected token.
+ * `end` is the newline at the end of the line, or a later end of the text. No token contains a newline, so loops that
+ * read single bytes need no other bound.
  */
 #ifndef TEXT_H
 #define TEXT_H
@@ -11,7 +13,8 @@
 
 typedef const uint8_t *text;
 
-/* The deepest nesting of a value that is kept, which is less than the careful rules accept, and of one that is not. */
+/* The deepest nesting of a value that the decoder keeps, and of a value that it skips. The careful rules accept values
+ * that are nested more deeply than KEPT_DEPTH. */
 enum { KEPT_DEPTH = 512, MAX_DEPTH = 8192 };
 
 static const int64_t SECONDS_BELOW = INT64_C(100000000000);
@@ -37,7 +40,8 @@ static inline void set_bit(uint8_t *bitmap, int64_t at, bool value) {
 
 static inline bool bit(const uint8_t *bitmap, int64_t at) { return bitmap[at >> 3] >> (at & 7) & 1; }
 
-/* After a member or an element: the position of the next one; `*is_last` if there is none. NULL if neither follows. */
+/* Return the position of the next member or element. After the last one, set `*is_last`, and return the position after
+ * the closing bracket. Return NULL if neither a comma nor the closing bracket follows. */
 static inline text following(text at, uint8_t closing, bool *is_last) {
     at = past_space(at);
     *is_last = *at == closing;
@@ -53,7 +57,7 @@ static inline int hex_digit(uint8_t byte) {
     return letter < 6 ? letter + 10 : -1;
 }
 
-/* The code unit of four hexadecimal digits; -1 if they are none. */
+/* Return the code unit that four hexadecimal digits represent, or -1 if a byte is not a hexadecimal digit. */
 static inline int32_t code_unit(text at) {
     int32_t unit = 0;
     for (int i = 0; i < 4; i++) {
@@ -67,7 +71,8 @@ static inline int32_t code_unit(text at) {
 #if defined(__SSE2__)
 #include <emmintrin.h>
 enum { LANES = 16 };
-/* A bit for each of 16 bytes that a string cannot contain as it is: quotes, backslashes and control characters. */
+/* Return a mask with one bit for each of 16 bytes. A bit is set if a JSON string cannot contain the byte unescaped: for
+ * quotes, backslashes and control characters. */
 static inline uint32_t special_bytes(text at) {
     __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at), control = _mm_set1_epi8(0x1f);
     __m128i quote = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), escape = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'));
@@ -81,7 +86,7 @@ static inline int first_lane(uint32_t bits) { return __builtin_ctz(bits); }
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 enum { LANES = 16 };
-/* Four bits for each of 16 bytes. */
+/* Return the same mask, but with four bits for each of 16 bytes. */
 static inline uint64_t special_bytes(text at) {
     uint8x16_t bytes = vld1q_u8(at);
     uint8x16_t found = vorrq_u8(vorrq_u8(vceqq_u8(bytes, vdupq_n_u8('"')), vceqq_u8(bytes, vdupq_n_u8('\\'))),
@@ -94,7 +99,8 @@ static inline int first_lane(uint64_t bits) { return __builtin_ctzll(bits) / 4; 
 #error "The decoder is for x86-64 and arm64."
 #endif
 
-/* `at` is behind the opening quote. Returns the position behind the closing one. */
+/* Return the position after the closing quote of a string, or NULL if the string is invalid. `at` is the position after
+ * the opening quote. */
 static inline text string_end(text at, text end, bool *has_escapes) {
     *has_escapes = false;
     for (;;) {
@@ -121,8 +127,8 @@ static inline text string_end(text at, text end, bool *has_escapes) {
     }
 }
 
-/* Write the content of a string that `string_end` has accepted. Returns the end of what was written; NULL if there is
- * a lone surrogate. The content is never longer than the string. */
+/* Write the unescaped content of a string that `string_end` has accepted. Return the end of the written bytes, or NULL
+ * if the string contains a lone surrogate. The content is never longer than the escaped string. */
 static inline uint8_t *unescaped(text at, text end, uint8_t *to) {
     while (at < end) {
         text escape = memchr(at, '\\', (size_t)(end - at));
@@ -156,7 +162,7 @@ static inline uint8_t *unescaped(text at, text end, uint8_t *to) {
     return to;
 }
 
-/* Whether bytes are UTF-8, by the table of well-formed sequences in the Unicode Standard (3.9, table 3-7). */
+/* Return whether bytes are UTF-8, by the table of well-formed sequences in the Unicode Standard (3.9, table 3-7). */
 static inline bool is_utf8(text at, text end) {
     while (at < end) {
         if (end - at >= LANES && has_only_ascii(at)) {
@@ -185,10 +191,10 @@ static inline bool is_utf8(text at, text end) {
 
 struct Number {
     uint64_t mantissa;    /* the first 19 significant digits */
-    int64_t exponent;     /* of ten */
-    int64_t digits;       /* significant digits */
+    int64_t exponent;     /* the power of ten by which to multiply the mantissa */
+    int64_t digits;       /* the number of significant digits */
     bool is_negative;
-    bool is_integer;      /* without a point and an exponent */
+    bool is_integer;      /* whether the text has neither a point nor an exponent */
     bool has_exponent;
 };
 
@@ -206,7 +212,7 @@ static inline text digits_of(text at, struct Number *number, bool is_fraction) {
     return at;
 }
 
-/* Read a number of JSON. A number in quotes may begin with zeros. */
+/* Read a JSON number. If `may_have_zeros` is set, as for numbers in quotes, the number may begin with zeros. */
 static inline text number_of(text at, struct Number *number, bool may_have_zeros) {
     *number = (struct Number){0};
     number->is_negative = *at == '-';
@@ -237,7 +243,7 @@ static inline text number_of(text at, struct Number *number, bool may_have_zeros
     return at;
 }
 
-/* Skip a number of JSON. */
+/* Skip a JSON number. */
 static inline text number_end(text at) {
     at += *at == '-';
     text start = at;
@@ -260,10 +266,11 @@ static inline text number_end(text at) {
 
 enum { LOWEST_POWER = -342, HIGHEST_POWER = 308 };
 
-/* The double nearest to a number; false where the algorithm is not sure, or the double is subnormal or infinite.
+/* Compute the double nearest to a number. Return false if the algorithm cannot determine the double, or if the double
+ * is subnormal or infinite.
  *
- * Daniel Lemire, "Number Parsing at a Gigabyte per Second", 2021, section 5. `powers` has two 64-bit words, the higher
- * one first, of each power of five from LOWEST_POWER to HIGHEST_POWER, normalised to 128 bits. */
+ * Source: Daniel Lemire, "Number Parsing at a Gigabyte per Second", 2021, section 5. `powers` contains each power of
+ * five from LOWEST_POWER to HIGHEST_POWER, normalised to 128 bits, as two 64-bit words with the higher word first. */
 static inline bool nearest_double(const struct Number *number, const uint64_t *powers, double *value) {
     uint64_t bits = (uint64_t)number->is_negative << 63;
     int64_t exponent = number->exponent;
@@ -284,7 +291,7 @@ static inline bool nearest_double(const struct Number *number, const uint64_t *p
         uint64_t rounded = high >> (upper + 9);
         int64_t binary = ((217706 * exponent) >> 16) + 63 + upper - zeros + 1023;
         if (binary <= 0) return false;
-        /* Exactly between two doubles: to the even one. */
+        /* If the number is exactly between two doubles, round to the even one. */
         if (low <= 1 && exponent >= -4 && exponent <= 23 && (rounded & 3) == 1 && rounded << (upper + 9) == high)
             rounded &= ~UINT64_C(1);
         rounded = (rounded + (rounded & 1)) >> 1;
@@ -301,7 +308,7 @@ static inline bool nearest_double(const struct Number *number, const uint64_t *p
 
 /* ---- Dates and times -------------------------------------------------------------------------------------------- */
 
-/* The number of so many digits; -1 if there are fewer. */
+/* Return the value of `count` digits, or -1 if there are fewer digits. */
 static inline int32_t digits_at(text at, int count) {
     int32_t value = 0;
     for (int i = 0; i < count; i++) {
@@ -311,7 +318,7 @@ static inline int32_t digits_at(text at, int count) {
     return value;
 }
 
-/* Read `2024-02-29`, from the year 1 to 9999, as days since 1970-01-01. */
+/* Read a date such as `2024-02-29`, from the years 1 to 9999, as days since 1970-01-01. */
 static inline text day_of(text at, int64_t *day) {
     static const uint8_t lengths[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     int32_t year = digits_at(at, 4);
@@ -321,14 +328,15 @@ static inline text day_of(text at, int64_t *day) {
     int32_t of_month = digits_at(at + 8, 2);
     bool is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     if (of_month < 1 || of_month > lengths[month - 1] || (month == 2 && of_month == 29 && !is_leap)) return NULL;
-    /* Years begin in March, so that the leap day is the last one. */
+    /* Count years from March, so that a leap day is the last day of a year. */
     int64_t years = year - (month <= 2), months = (month + 9) % 12;
     int64_t days = years * 365 + years / 4 - years / 100 + years / 400 + (153 * months + 2) / 5 + of_month - 1;
     *day = days - 719468;
     return at + 10;
 }
 
-/* Read a day, and optionally a time and an offset from UTC, as microseconds since 1970 by the clock, and the offset. */
+/* Read a date, and optionally a time and an offset from UTC. `micros` gets the microseconds since 1970 in local time,
+ * and `ahead` gets the offset in microseconds. */
 static inline text moment_of(text at, int64_t *micros, int64_t *ahead) {
     int64_t day;
     at = day_of(at, &day);
@@ -380,9 +388,10 @@ static inline text past_key(text at, text end) {
     return past_space(at + 1);
 }
 
-/* Skip a value. NULL if it is not JSON, or nested too deeply. It is not recursive, so that the stack suffices. */
+/* Skip a value. Return NULL if the value is not JSON, or is nested more deeply than `max_depth`. This function is not
+ * recursive, so deep nesting cannot overflow the stack. */
 static text skipped(text at, text end, int max_depth) {
-    uint8_t objects[MAX_DEPTH / 8];  /* a bit for each open object or array: whether it is an object */
+    uint8_t objects[MAX_DEPTH / 8];  /* one bit for each open object or array, which is set for an object */
     int depth = 0;
     for (;;) {
         bool has_escapes, is_object = *at == '{', is_last = false;
