@@ -58,7 +58,7 @@ class Failure:
     """The content of a TRACE ERROR message (protocol: AirbyteErrorTraceMessage).
 
     `message` describes the problem, the affected object, the cause and the remedy to the user. `detail` is for the log.
-    `missing` is the denied permission if AWS denied a request, or else None. `type` says who can correct the failure:
+    `missing` is the denied permission if AWS denied a request, or else None. `type` states who can correct the failure:
 
     - config_error: the user, by changing the configuration.
     - system_error: the developers, by changing the software.

@@ -108,8 +108,8 @@ class SegmentUnreadable(ConnectorError):
 class Content:
     """Whole lines of a segment, as the Airbyte source sent them.
 
-    `left_out` is the number of omitted lines. In `lines`, an empty line replaces each omitted line. It does not become
-    a row, but it keeps the line numbers of the other lines unchanged, because row IDs contain line numbers.
+    `left_out` is the number of omitted lines. In `lines`, an empty line replaces each omitted line. The empty line does
+    not become a row. It keeps the line numbers of the later lines unchanged, because row IDs contain line numbers.
     """
 
     lines: mmap.mmap | bytes | bytearray

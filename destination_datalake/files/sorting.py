@@ -218,8 +218,8 @@ def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
 class MergeSort:
     """An external merge sort of rows of one schema. Call `add` for all rows, iterate over `rows()`, then call `close`.
 
-    When the rows in memory reach `run_bytes`, the sort orders them and spills them to disk as a run. If the rows never
-    reach this limit, the sort spills nothing. `merged_bytes` limits the memory for the buffers of all runs together.
+    When the rows in memory reach `run_bytes`, the class sorts them and spills them to disk as a run. If the rows never
+    reach this limit, the class spills nothing. `merged_bytes` limits the memory for the buffers of all runs together.
     """
 
     def __init__(self, order: SortOrder, run_bytes: int = RUN_BYTES, merged_bytes: int = _MERGED_BYTES) -> None:

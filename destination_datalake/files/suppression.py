@@ -59,7 +59,7 @@ class SuppressionRule:
     salt: bytes
 
     def open(self, columns: Sequence[Field], s3: S3Client) -> SuppressionFilter | None:
-        """Return the filter for a stream with these columns, or None if the stream lacks the column or it is nested.
+        """Return the filter for a stream with these columns, or None if the rule's column is missing or nested.
 
         Raises ObjectFailed if the object with the hashes cannot be read, and ConfigError if the object does not exist.
         """
@@ -132,7 +132,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
     - `column`, `target`: the column and the target from the command line.
     - `ids`: the number of IDs.
     - `salt`: the salt of the hashes, in base64.
-    - `check`: a checksum of the IDs' salted hashes. The command uses it to recognise a repeated, unfinished request.
+    - `check`: a checksum of the IDs' salted hashes, by which the command recognises a repeated, unfinished request.
     - `started`, `finished`: times in ISO 8601. `finished` is None until the erasure is complete.
     - `tables`: the searched column of each table. Keys are table names such as "database.table".
     - `suppress`: whether syncs reject new records that contain one of the IDs.

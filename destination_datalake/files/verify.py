@@ -143,7 +143,7 @@ _UNIT = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{4}
 def _start_of_sync(uri: str, units: Set[str]) -> tuple[int | None, tuple[str, ...]]:
     """Return the start of the sync that wrote the rows (see `VerifiedFile.started`), and the problems.
 
-    `units` contains the IDs of the rows without their last digits, which are a line number. A file that a sync has
+    `units` contains the IDs of the rows without the last digits, which contain the line number. A file that a sync has
     written contains the rows of only one unit (one task's part of a batch).
     """
     match = _NAME.fullmatch(uri.rpartition("/")[2])

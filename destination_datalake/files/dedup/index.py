@@ -183,7 +183,7 @@ class _Values:
     def may_overlap(self, part: KeyBounds) -> bool:
         """Return whether the chunk may contain a value within the bounds `part` of the same column in the index.
 
-        Null is within the bounds if the column contains null in this part of the index, and likewise NaN.
+        Null is within the bounds if the column contains null in this part of the index. The same applies to NaN.
         """
         if (part.has_null and self._has_null) or (part.has_nan and self._is_floating):
             return True
