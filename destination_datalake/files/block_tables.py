@@ -135,7 +135,8 @@ class BlockTables:
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:
         """Return the row IDs (`_airbyte_raw_id`) and the table of a block.
 
-        If values of the block do not fit the current `schema`, it is widened first. The table has the resulting schema.
+        If values of the block do not fit the current `schema`, first widens `schema`. The table has the resulting
+        schema.
         """
         fitting = tuple(
             replace(column, type=narrowest(array, column.type))

@@ -128,7 +128,7 @@ def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEnco
 
 
 def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
-    """Return the plan's columns with the types for decoding. Floats in key columns are read exactly.
+    """Return the plan's columns with the types for decoding. The decoder reads floats in key columns exactly.
 
     Without exact reading, two different key values could become the same float. Their records would replace each other.
     """

@@ -195,8 +195,8 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
                 output.write(kept)
         if upload is None or output is None:
             return Erased(stored, matches)
-        # Objects of the archive and of the rejects are kept even if they become empty. The archive's index references
-        # its objects.
+        # Keep objects of the archive and of the rejects even if they become empty. The archive's index references the
+        # objects of the archive.
         is_removed = matches > 0 and task.content == "rows" and not has_other_lines
         if not matches or is_removed:
             upload.abort()

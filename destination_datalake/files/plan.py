@@ -35,7 +35,7 @@ class Deduplication:
     """The columns that control the deduplication of a table's rows, by their names in the table."""
 
     key: tuple[str, ...]
-    """The primary key. Only the latest row of each key is kept."""
+    """The primary key. The table keeps only the latest row of each key."""
     cursor: str | None = None
     """The row with the highest value in this column is the latest row. If None, the extraction time decides instead."""
     deleted_at: str | None = None
@@ -137,8 +137,8 @@ class DataFile:
     footer: bytes = field(repr=False)
     pending_upload: Pending | None
     with_nulls: frozenset[str] = frozenset()
-    """The names of the top-level columns that contain nulls. This field is needed because footers do not always contain
-    null counts."""
+    """The names of the top-level columns that contain nulls. The driver cannot always read them from the footer,
+    because some footers contain no null counts."""
     partition: tuple[PartitionValue, ...] = ()
     """The partition values of all rows in the file, one for each field of `FilePlan.partitioning`."""
     spec_id: int = 0

@@ -243,7 +243,7 @@ def _batch_rows(group: pq.RowGroupMetaData) -> int:
 def byte_ranges(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tuple[int, int]]:
     """Return the byte ranges of these columns in a row group, as pairs of start and end.
 
-    If the gap between two ranges is small, they are merged.
+    Merges two ranges if the gap between them is small.
     """
     ranges = []
     names = set(columns)
@@ -277,7 +277,7 @@ class StoredFile(io.RawIOBase):
     def __init__(self, source: SourceFile, s3: S3Client, content: bytes | None = None) -> None:
         """Read the end of the object, or a small object as a whole. Raises AWS errors.
 
-        If `content` is given, it is the content of the whole object, and no request is sent.
+        If `content` is given, it must be the content of the whole object. In this case, sends no request.
         """
         super().__init__()
         self._pool: ThreadPoolExecutor | None = None
@@ -299,8 +299,8 @@ class StoredFile(io.RawIOBase):
     def load(self, parts: Sequence[tuple[int, int]], ahead: Sequence[tuple[int, int]] = ()) -> None:
         """Read byte ranges of the object into memory, in place of the ranges from the previous call.
 
-        If the ranges are too large in total, their bytes are read later, on demand. The ranges in `ahead` are requested
-        in the background, for the next call. Raises AWS errors.
+        If the ranges are too large in total, reads their bytes later, on demand. Requests the ranges in `ahead` in the
+        background, for the next call. Raises AWS errors.
         """
         self._loaded = []  # Free memory before the next ranges are read.
         missing, following = self._missing(parts), self._missing(ahead)
@@ -348,7 +348,7 @@ class StoredFile(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """Return the next `size` bytes, or all remaining bytes if `size` is negative. Raises AWS errors.
 
-        Bytes that are not in memory are read from S3.
+        Reads bytes that are not in memory from S3.
         """
         start = self._position
         end = self._size if size < 0 else min(start + size, self._size)

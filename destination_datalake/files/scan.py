@@ -375,7 +375,7 @@ def matching_rows(
 
 
 def _raw_ids(file: OpenedFile, rows: BitMap) -> bytes | None:
-    """Return the row IDs of these rows, 16 bytes each, or None if they are too many or a row has no valid ID."""
+    """Return the row IDs of these rows, 16 bytes each, or None if there are too many rows or a row has no valid ID."""
     if len(rows) > _MAX_RAW_IDS or RAW_ID not in file.schema.names:
         return None
     ids = bytearray()

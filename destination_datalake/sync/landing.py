@@ -61,7 +61,7 @@ MAX_TASKS = 32
 records for files of the target size."""
 
 MAX_ENCODINGS = 5
-"""Maximum number of attempts to encode and commit a batch. Another attempt is needed if another writer has changed the
+"""Maximum number of attempts to encode and commit a batch. Another attempt follows if another writer has changed the
 table."""
 
 

@@ -250,7 +250,7 @@ def configure(spark: SparkSession, defaults: Mapping[str, str], conf: Mapping[st
 
 
 def _max_cores(spark: SparkSession) -> int:
-    """Return the maximum number of cores that dynamic allocation can reach, or 0 if it is disabled or has no limit."""
+    """Return the maximum number of cores with dynamic allocation, or 0 if the latter is disabled or has no limit."""
     names = ("spark.dynamicAllocation.enabled", "spark.dynamicAllocation.maxExecutors", "spark.executor.cores")
     enabled, executors, cores = (spark.conf.get(name, None) for name in names)
     if enabled != "true" or executors is None or int(executors) > _MAX_EXECUTORS:
