@@ -1,1 +1,1 @@
-"""The archive: the RECORD lines of syncs, exactly as received. The command `replay` rebuilds tables from it."""
+"""The archive of RECORD lines, exactly as the syncs received them. The command `replay` rebuilds tables from it."""

@@ -1,7 +1,7 @@
-"""Write the archive of a sync.
+"""Write a sync's RECORD lines to the archive, and its commits to the journal of each table's archive.
 
-For each batch, the sync publishes the batch's lines in the archive, commits the batch to the table, and then records
-the commit in the journal of the table's archive.
+For each batch, the sync first publishes the batch's lines in the archive. It then commits the batch to the table, and
+finally records the commit in the journal.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _REWRITTEN_AFTER_SECONDS = 12 * 3600
-"""The age at which an archived catalog is rewritten, so that lifecycle rules do not delete it. The rules count in days,
-so half a day is early enough."""
+"""The age after which a sync rewrites an archived stream configuration, so that no lifecycle rule deletes it. The rules
+count in days, so half a day is early enough."""
 
 _ATTEMPTS = 5
 
@@ -55,11 +55,11 @@ _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
 
 class ArchiveLedger(CommitListener):
-    """Publishes the archived lines of a sync, and records its commits in the journals of its tables. Thread-safe.
+    """Publishes a sync's archived lines, and records the sync's commits in the journals of its tables. Thread-safe.
 
     `root` is the S3 URI of the archive, without a trailing slash. `streams` pairs each stream with its entry in the
-    configured catalog. With `keeps_lines=False`, records are not archived. Only the journals of already archived tables
-    are written, so that a replay can report the missing rows.
+    configured catalog. With `keeps_lines=False`, the ledger archives no records. It then only writes the journals of
+    tables that earlier syncs archived, so that a replay can report the missing rows.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class ArchiveLedger(CommitListener):
     def begin(self, stream_id: StreamId, table: Table) -> None:
         """Record in the journal that the sync has prepared a stream's table, and whether the table was empty.
 
-        Does nothing if neither this sync nor an earlier one archives records of the table. Raises ConnectorError for
-        AWS errors with a known cause. Other errors of the S3 client are raised unchanged.
+        Does nothing if this sync archives no records and no earlier sync archived records of the table. Raises
+        ConnectorError for AWS errors with a known cause, and any other error of the S3 client unchanged.
         """
         if not (self._keeps_lines or table.is_archived()):
             return
@@ -115,21 +115,23 @@ class ArchiveLedger(CommitListener):
         self._locations[stream_id] = location
 
     def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:
-        """Return the sinks to which executors write the stream's lines. Empty if `keeps_lines` is false."""
+        """Return the sinks to which executors write the stream's lines, or an empty tuple if `keeps_lines` is false."""
         return (ArchiveSink(self._locations[stream]),) if self._keeps_lines else ()
 
     def publish(self, files: Sequence[LineFile]) -> None:
         """Make the archived lines of a batch visible to readers. Raises errors of the S3 client.
 
-        Call this method before the batch is committed, so that the archive contains every committed row.
+        Call this method before you commit the batch, so that the archive contains every committed row.
         """
         publish_all([file.pending_upload for file in files], self._access.client("s3"))
 
     def add(self, stream: StreamId, batch: int, files: Sequence[LineFile], position: TablePosition, rows: int) -> None:
-        """Record in the journal that a batch with `rows` rows is committed.
+        """Record in the journal that the sync has committed a batch, which wrote `rows` rows.
 
-        Call this method before the batch's states are released, so that the journal contains every acknowledged row.
-        Does nothing if `begin` wrote no entry for the stream. Raises the same errors as `begin`.
+        `files` contains the batch's archived lines. `position` is the position of the commit in the table's history.
+        Call this method before you release the batch's states, so that the journal contains every acknowledged row.
+        Does nothing if `begin` wrote no entry for the stream, or if there are neither files nor rows. Raises the same
+        errors as `begin`.
         """
         if (location := self._locations.get(stream)) is not None and (files or rows):
             objects = tuple(file.content for file in files)
@@ -137,11 +139,11 @@ class ArchiveLedger(CommitListener):
             self._put_entry(location, f"{batch:06d}", entry)
 
     def end(self, stream: StreamId, table: Table) -> None:
-        """Record in the journal that the stream's table is published, and update the table's description.
+        """Record in the journal that the sync has published the stream's table, and update the table's description.
 
-        The description is a JSON object in the folder `_schema`, with the table's columns and the folder of its files.
-        A failure to write it is only logged. Does nothing if `begin` wrote no entry for the stream. Raises the same
-        errors as `begin`.
+        The description is a JSON object in the folder `_schema`. It contains the table's columns and the folder of the
+        table's files. If this method cannot write the description, it logs a warning. Does nothing if `begin` wrote no
+        entry for the stream. Raises the same errors as `begin`.
         """
         if (location := self._locations.get(stream)) is None:
             return
@@ -156,7 +158,8 @@ class ArchiveLedger(CommitListener):
         try:
             self._put_if_different(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
         except Exception:
-            # The lines are already archived. Only the replay or erasure of a dropped table needs the description.
+            # The archive already contains the lines. Only the replay or erasure of a dropped table needs the
+            # description.
             _logger.warning(
                 "Cannot update the description of table %s.%s in %s. The next sync updates it.",
                 database,
@@ -166,14 +169,14 @@ class ArchiveLedger(CommitListener):
             )
 
     def delete_uncommitted(self, files: Sequence[LineFile]) -> None:
-        """Delete the archived lines of a batch that was not committed, whether published or not."""
+        """Delete the archived lines of a batch that the sync did not commit, even if `publish` has published them."""
         delete_uncommitted(files, self._access.client("s3"))
 
     def _write_catalog(self, uri: str, catalog: bytes) -> None:
-        """Write a stream's configuration to the archive, unless a recent copy exists.
+        """Write a stream's configuration to the archive, unless the archive already contains a recent copy.
 
-        Rewrites a copy older than half a day. Otherwise a lifecycle rule could delete the copy before the lines of this
-        sync.
+        Rewrites a copy that is older than half a day. Otherwise, a lifecycle rule could delete the copy before the
+        lines of this sync.
         """
         s3, address = self._access.client("s3"), S3Address.parse(uri)
         if not ConditionalObject(uri, s3).put(catalog):
@@ -184,7 +187,7 @@ class ArchiveLedger(CommitListener):
     def _put_if_different(self, uri: str, content: bytes) -> None:
         """Write an object, unless it already has this content.
 
-        Conditional writes keep concurrent writers from overwriting each other.
+        Uses conditional writes, so that concurrent writers do not overwrite each other's content unread.
         """
         object_ = ConditionalObject(uri, self._access.client("s3"))
         for _ in range(_ATTEMPTS):
@@ -199,7 +202,7 @@ class ArchiveLedger(CommitListener):
 
 @contextmanager
 def _raise_connector_errors(uri: str) -> Iterator[None]:
-    """Convert AWS errors with a known cause, raised while the journal is written, to ConnectorError."""
+    """Convert AWS errors of the body to ConnectorError if their cause is known. The body writes the journal."""
     try:
         yield
     except Exception as error:
@@ -210,9 +213,11 @@ def _raise_connector_errors(uri: str) -> Iterator[None]:
 
 
 def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> None:
-    """Remove the hashes of archived objects from the journal. Call this before an erasure changes the objects.
+    """Remove the hashes of archived objects from the journal.
 
-    `folder` is the S3 URI of the table's archive, and `objects` contains S3 URIs. Raises errors of the S3 client.
+    Call this function before an erasure rewrites the objects, because a replay rejects an object whose hash differs
+    from the journal. `folder` is the S3 URI of the table's archive. `objects` contains the S3 URIs of the archived
+    objects. Raises errors of the S3 client.
     """
     s3, names = access.client("s3"), {uri.removeprefix(f"{folder}/") for uri in objects}
     batches = {tuple(name.rpartition("/")[2].split("-")[:2]) for name in names}
@@ -227,10 +232,10 @@ def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
 
 
 def _encode_catalog(configured: Mapping[str, Any]) -> bytes:
-    """Return a stream's configuration as JSON, without the IDs that differ between syncs.
+    """Return a stream's configuration as JSON, without the three IDs that differ between syncs.
 
-    Equal configurations have equal bytes, and therefore equal hashes. The order of members is kept, because it
-    determines the order of columns.
+    Equal configurations result in equal bytes, and therefore in equal hashes. The JSON keeps the order of members,
+    because this order determines the order of columns.
     """
     catalog = {name: value for name, value in configured.items() if name not in _IDS}
     return json.dumps(catalog, indent=1).encode()

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 # --- Reader -----------------------------------------------------------------------------------------------------------
-# Read archived lines during a replay, on executors.
+# Executors read archived lines during a replay.
 
 
 class ArchiveObjectReplaced(ConnectorError):
-    """Raised if an archived object was deleted or replaced while it was read."""
+    """Raised if a lifecycle rule or another program deleted or replaced an archived object during a replay."""
 
     def __init__(self, uri: str) -> None:
         message = (
@@ -48,7 +48,10 @@ class ArchiveObjectReplaced(ConnectorError):
 
 
 class ArchiveObjectCorrupted(ConnectorError):
-    """Raised if an archived object is damaged: its hash, its compression or its last line is wrong."""
+    """Raised if an archived object is damaged.
+
+    The object's hash differs from the journal, its gzip data is invalid, or its last line is incomplete.
+    """
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
@@ -62,8 +65,8 @@ class ArchiveObjectCorrupted(ConnectorError):
 class ArchivedLines:
     """An archived object whose lines a replay encodes.
 
-    `size` is the object's size in bytes, and `sha256` its expected hash, or "" if unknown. `line_numbers` selects the
-    lines to encode; None selects all lines.
+    `size` is the object's size in bytes. `sha256` is the expected hash of the object, or "" if it is unknown.
+    `line_numbers` selects the lines to encode, and starts at 0. None selects all lines.
     """
 
     uri: str
@@ -73,10 +76,11 @@ class ArchivedLines:
     sha256: str = ""
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
-        """Yield the lines of the object, in parts: one per gzip member.
+        """Yield the lines of the object, one gzip member at a time.
 
-        Lines that `line_numbers` does not select are empty, and so are erased lines (`files.erase`). Encoders skip
-        empty lines. Raises ArchiveObjectReplaced, ArchiveObjectCorrupted, SegmentUnreadable, and errors of botocore.
+        Returns an empty line in place of each line that `line_numbers` does not select. Lines that an erasure removed
+        (`files.erase`) are empty, too. Encoders skip empty lines. Raises ArchiveObjectReplaced, ArchiveObjectCorrupted,
+        SegmentUnreadable, and errors of botocore.
         """
         import numpy as np
 
@@ -94,9 +98,9 @@ class ArchivedLines:
             preceding_lines += len(ends)
 
     def _members(self, access: AwsAccess) -> Iterator[bytearray]:
-        """Yield the uncompressed gzip members of the object, which consist of whole lines.
+        """Yield the object's gzip members, uncompressed. Each member consists of whole lines.
 
-        After the last member, compares the hash of the object with `sha256`.
+        After the last member, compares the object's hash with `sha256`.
         """
         s3 = access.client("s3")
         digest = hashlib.sha256()
@@ -120,32 +124,39 @@ class ArchivedLines:
 
 
 # --- Writer -----------------------------------------------------------------------------------------------------------
-# Archive the lines of one unit (the part of a batch that one task encodes), on the executor that encodes them.
+# The executor that encodes a unit also archives the unit's lines. A unit is the part of a batch that one task encodes.
 
 
 class _HashedUpload(Upload):
-    """An upload that also computes the SHA-256 hash of its bytes."""
+    """An upload that also computes the SHA-256 hash of the uploaded bytes."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.sha256 = hashlib.sha256()
 
     def write(self, data: Any) -> int:
-        """Add `data` to the hash, and upload it like `Upload.write`."""
+        """Update the hash with `data`, and upload `data` like `Upload.write`."""
         self.sha256.update(data)
         return super().write(data)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
-    """Archives the lines that tasks encode. Creates one writer, and thus one archived object, per unit."""
+    """Archives the lines that tasks encode, in one archived object per unit.
+
+    A unit is the part of a batch that one task encodes.
+    """
 
     location: ArchiveLocation
 
     def open(
         self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, spool_folder: str | None
     ) -> ArchiveWriter:
-        """Return a writer for the lines in `segments`, which form a unit: the part of a batch that one task encodes."""
+        """Return a writer for the lines in `segments`, which together form one unit.
+
+        `attempt` names the attempt of the task, so that a retried task writes another object. `first_id` is the raw ID
+        of the first line.
+        """
         archived = UnitLines(
             self.location.name(attempt),
             lines=sum(segment.records for segment in segments),
@@ -159,8 +170,8 @@ class ArchiveSink:
 class ArchiveWriter:
     """Writes the lines of a unit (the part of a batch that one task encodes) to a gzipped object in the archive.
 
-    Readers see the object when the driver publishes the batch's lines. If the batch is not committed, the object is
-    deleted.
+    Readers see the object when the driver publishes the batch's lines. If the driver does not commit the batch, it
+    deletes the object.
     """
 
     def __init__(
@@ -168,8 +179,8 @@ class ArchiveWriter:
     ) -> None:
         """Prepare the upload of the object, without sending requests.
 
-        `archived` describes the unit. If `spool_folder` is set, a small object stays in this local folder until it is
-        published.
+        `archived` describes the unit. If `spool_folder` is set, the writer keeps a small object in this local folder
+        until the driver publishes it.
         """
         self._archived = archived
         self._upload = _HashedUpload(
@@ -187,7 +198,7 @@ class ArchiveWriter:
             self._gzip.write(lines)
 
     def close(self) -> LineFile:
-        """Finish the object, and return its description. Readers do not see it yet. Raises ObjectFailed."""
+        """Finish the object, and return its description. Readers do not see the object yet. Raises ObjectFailed."""
         with self._naming_object():
             self._gzip.close()
         assert self._upload.pending_upload is not None
@@ -195,7 +206,7 @@ class ArchiveWriter:
         return LineFile(self._upload.uri, archived, self._upload.pending_upload)
 
     def abort(self) -> None:
-        """Delete everything that was written, even after `close`."""
+        """Delete everything that this writer has written, even after `close`."""
         self._upload.abort()
         if self._upload.pending_upload is not None:
             self._upload.pending_upload.abort(self._upload.s3)

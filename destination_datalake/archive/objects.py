@@ -13,8 +13,8 @@ The entries under `index/` are the table's journal. For each batch, a sync first
 commits the batch, writes the journal entry, and releases the batch's states. The journal therefore contains every
 acknowledged row. Lines without a journal entry belong to a batch that was not acknowledged.
 
-Each entry contains a position, which is the number of the table's last commit. Positions order the entries
-independently of clocks.
+Each entry contains a position: the number of the table's last commit at that time. A replay orders the entries by
+position, and thus independently of clocks.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ if TYPE_CHECKING:
 ARCHIVE_FOLDER = "_raw"
 
 SCHEMA_FOLDER = "_schema"
-"""The folder for descriptions of tables. It is outside the archive, so that a lifecycle rule for old lines does not
-delete the descriptions."""
+"""The folder for descriptions of tables. The folder is outside the archive, so that a lifecycle rule for old lines does
+not delete the descriptions."""
 
 _TEXT_BYTES = 1600
-"""Maximum size in bytes of names and keys in an object's metadata. S3 allows 2 KB for the whole metadata, which also
-contains numbers."""
+"""Maximum size in bytes of the names and keys in an object's S3 metadata. S3 limits the whole metadata to 2 KB, and the
+metadata also contains numbers."""
 
 
 class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first journal entry of a sync for one stream, written when the sync has prepared the table.
+    """The first journal entry of a sync for one stream. The sync writes the entry when it has prepared the table.
 
     - `sync`: the unique name of the sync.
     - `started`: the time of this entry, in milliseconds since 1970-01-01 UTC.
-    - `table`: the ID of the table, which distinguishes it from earlier tables with the same name.
-    - `position`: the number of the table's last commit at this time. 0 if unknown, as in old journals.
+    - `table`: the ID of the table. Earlier tables with the same name have other IDs.
+    - `position`: the number of the table's last commit at this time, or 0 if it is unknown, as in old journals.
     - `found_empty`: whether the table had no rows at this time.
     - `catalog`: the SHA-256 hash of the stream's configuration, without the three IDs of the sync.
-    - `keeps_lines`: false if the sync archived no records, but wrote journal entries because the table has an archive.
+    - `keeps_lines`: false if the sync archived no records, and wrote journal entries only because an earlier sync had
+      archived records of the table.
     """
 
     sync: str
@@ -72,9 +73,9 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     keeps_lines: bool = True
 
     def metadata(self) -> dict[str, str]:
-        """Return the S3 metadata that describes this sync in its archived objects. S3 requires ASCII.
+        """Return the S3 metadata that describes this sync in its archived objects, in ASCII, as S3 requires.
 
-        Omits names and keys that are too long. Readers take them from the archived configuration.
+        Omits names and keys that are too long. Readers take these names and keys from the archived configuration.
         """
         members = {
             name: _encode_ascii(value)
@@ -93,7 +94,7 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     def from_metadata(cls, metadata: Mapping[str, str]) -> Self:
         """Return the sync that an object's S3 metadata describes, without `key` and `cursor`.
 
-        If the metadata omits the name or namespace, `stream` is empty and `namespace` is None, respectively.
+        If the metadata lacks the stream's name, `stream` is empty. If it lacks the namespace, `namespace` is None.
         """
         numbers = {
             name: int(metadata[name.replace("_", "-")]) for name in _NUMBERS if name.replace("_", "-") in metadata
@@ -105,8 +106,9 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
 class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The journal entry of a committed batch.
 
-    `committed` is the time of the commit in milliseconds since 1970-01-01 UTC. `position` is the number of the commit
-    in the table's history. `rows` is the number of rows written.
+    `committed` is the time of this entry in milliseconds since 1970-01-01 UTC. `objects` describes the archived objects
+    with the batch's lines. `position` is the number of the commit in the table's history. `rows` is the number of rows
+    that the batch wrote.
     """
 
     batch: int
@@ -117,9 +119,10 @@ class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last journal entry of a sync, written after the table is published.
+    """The last journal entry of a sync for one stream. The sync writes the entry after it has published the table.
 
-    `published` is the time in milliseconds since 1970-01-01 UTC. `position` is the number of the table's last commit.
+    `published` is the time of this entry in milliseconds since 1970-01-01 UTC. `position` is the number of the table's
+    last commit.
     """
 
     published: int
@@ -133,7 +136,7 @@ END_DECODER = msgspec.json.Decoder(ArchivedEnd)
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLocation:
-    """Where a sync writes in the archive of a table.
+    """The location in a table's archive to which a sync writes.
 
     `folder` is the S3 URI of the table's archive, without a trailing slash. `day` is the day on which the sync started
     (YYYY-MM-DD, UTC).
@@ -145,25 +148,26 @@ class ArchiveLocation:
 
     @property
     def index(self) -> str:
-        """Return the S3 URI of the folder with the journal entries of the sync."""
+        """Return the S3 URI of the folder that contains the sync's journal entries."""
         return f"{self.folder}/index/{self.sync.started:013d}-{self.sync.sync}"
 
     def name(self, attempt: str) -> str:
-        """Return the name of an object with a unit's lines, relative to the table's folder.
+        """Return the name of an object with a unit's lines, relative to the folder of the table's archive.
 
-        `attempt` distinguishes the attempts of a task to write the object.
+        A unit is the part of a batch that one task encodes. `attempt` names the attempt of the task, so that a retried
+        task writes another object.
         """
         return f"dt={self.day}/{attempt}.jsonl.gz"
 
     def metadata(self, archived: UnitLines) -> Mapping[str, str]:
-        """Return the S3 metadata of an object with a unit's lines. It describes the sync and the unit."""
+        """Return the S3 metadata of an object with a unit's lines. The metadata describes the sync and the unit."""
         unit = {name.replace("_", "-"): str(value) for name, value in msgspec.to_builtins(archived).items()}
-        del unit["name"], unit["sha256"]  # S3 receives the metadata before the hash is known.
+        del unit["name"], unit["sha256"]  # The upload sends the metadata before it has computed the hash.
         return {**self.sync.metadata(), **unit}
 
 
 def _encode_ascii(value: object) -> str:
-    """Return printable ASCII text unchanged, and any other value as JSON in ASCII."""
+    """Return a printable ASCII string unchanged, and any other value as JSON in ASCII."""
     plain = isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip() != ""
     # JSON does not escape the control character DEL, which is invalid in an HTTP header.
     return str(value) if plain and not str(value).startswith('"') else json.dumps(value).replace("\x7f", "\\u007f")
@@ -177,13 +181,14 @@ _NOT_IN_METADATA = frozenset(("found_empty", "table", "position", "keeps_lines")
 _NUMBERS = ("started", "generation", "minimum_generation", "sync_id")
 _TEXTS = ("sync", "stream", "catalog", "mode", "namespace")
 _UNBOUNDED_TEXTS = ("stream", "namespace", "key", "cursor")
-"""The members that can have any length. If they do not all fit in the metadata, the last ones are omitted first."""
+"""The members of any length, in order of preference. `metadata` omits each member that does not fit in the remaining
+space."""
 
 
 class ConditionalObject:
-    """An S3 object that is replaced only if no other writer has changed it since this instance last read or wrote it.
+    """An S3 object that this instance replaces only if no other writer has changed it since the last read or write.
 
-    Write the object before reading it: without the permission to list the folder, S3 answers a read of a missing object
+    Write the object before you read it. If the role may not list the folder, S3 answers the read of a missing object
     with an access denial.
     """
 
@@ -193,7 +198,7 @@ class ConditionalObject:
         self._etag: str | None = None
 
     def put(self, content: bytes) -> bool:
-        """Write the object. Return False, and change nothing, if another writer has created or changed the object.
+        """Write the object. If another writer has created or changed it, change nothing and return False.
 
         Raises errors of the S3 client.
         """
@@ -206,7 +211,7 @@ class ConditionalObject:
         return True
 
     def read(self) -> bytes:
-        """Return the content of the object, which `put` may then replace. Raises errors of the S3 client."""
+        """Return the content of the object. A later `put` may replace this content. Raises errors of the S3 client."""
         address = S3Address.parse(self._uri)
         answer = self._s3.get_object(Bucket=address.bucket, Key=address.key)
         self._etag = answer["ETag"]
@@ -221,7 +226,8 @@ def table_folder(root: str, database: str, table: str) -> str:
 def row_id_prefix(first_id: str) -> str:
     """Return the prefix that the raw IDs of all rows of a unit share.
 
-    `first_id` is the raw ID of the unit's first line, without hyphens.
+    A unit is the part of a batch that one task encodes. `first_id` is the raw ID of the unit's first line, without
+    hyphens.
     """
     digits = first_id[:-COUNTED_DIGITS]
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 # --- History ----------------------------------------------------------------------------------------------------------
 # Read the archive of a table from S3: the journal of syncs and batches, and archived lines without a journal entry.
 #
-# An object that cannot be read is reported by name. All other objects are still read.
+# If an object is unreadable, the history reports the object's name, and still contains all other objects.
 
 CONCURRENT_CALLS = 16
 
 SPACING = 1000
-"""The difference between the sequence numbers of consecutive journal entries. Batches without an entry get numbers in
-between."""
+"""The difference between the sequence numbers of consecutive journal entries. Batches without an entry get sequence
+numbers between those of two entries."""
 
 _ENTRY = re.compile(r"index/(\d+)-([0-9a-f]+)/(begin|end|\d+)\.json")
 _LINES = re.compile(r"(dt=[0-9-]+/([0-9a-f]+)-(\d+)-\d+-[0-9a-f]+\.jsonl\.gz)")
@@ -58,7 +58,8 @@ _Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
 class StoredLines:
     """An S3 object with the archived lines of a unit, which is the part of a batch that one task encoded.
 
-    `size` is the object's size in bytes. `line_numbers` selects the lines to replay; None selects all lines.
+    `size` is the object's size in bytes. `line_numbers` selects the lines to replay, and starts at 0. None selects all
+    lines.
     """
 
     archived: UnitLines
@@ -69,7 +70,7 @@ class StoredLines:
 
     @property
     def unit(self) -> str:
-        """Return the name of the unit: the prefix that the raw IDs of all of its rows share."""
+        """Return the name of the unit, which is the prefix that the raw IDs of all its rows share."""
         return row_id_prefix(self.archived.first_id)
 
 
@@ -77,8 +78,9 @@ class StoredLines:
 class StoredBatch:
     """A batch to replay.
 
-    `sequence_number` orders it among all journal entries. `lines` contains its archived objects that still exist, and
-    `rows` is the number of rows that it wrote, or 0 if unknown.
+    `sequence_number` is the batch's place in the order of all journal entries. `lines` contains the batch's archived
+    objects that still exist. `rows` is the number of rows that the original sync wrote for the batch, or 0 if it is
+    unknown.
     """
 
     sequence_number: int
@@ -92,8 +94,8 @@ class StoredSync:
 
     - `entry`: the sync's first journal entry.
     - `catalog`: the stream's configuration, without the IDs of the sync.
-    - `begun`, `published`: the sequence numbers of its start and publication. `published` is None if the sync did not
-      publish the table.
+    - `begun`: the sequence number of the sync's start.
+    - `published`: the sequence number of the sync's publication of the table, or None if it published nothing.
     - `batches`: the batches with a journal entry, by batch number.
     - `unindexed`: the lines of batches without a journal entry, by batch number.
     """
@@ -106,22 +108,25 @@ class StoredSync:
     published: int | None = None
 
     def __str__(self) -> str:
-        """Return the name and time of the sync, for messages."""
+        """Return the sync's name and start time, for messages."""
         return f"{self.name} of {time_text(self.entry.started)}"
 
     @property
     def name(self) -> str:
-        """Return the unique name of the sync, which is part of the names of its objects."""
+        """Return the unique name of the sync. The names of the sync's objects contain it."""
         return self.entry.sync
 
     @property
     def last_event(self) -> int:
-        """Return the sequence number of the sync's last known event: its start, a batch, or its publication."""
+        """Return the sequence number of the last known event of the sync.
+
+        An event is the start of the sync, the commit of a batch, or the publication of the table.
+        """
         return max(self.begun, *(batch.sequence_number for batch in self.batches.values()), self.published or 0)
 
     @cached_property
     def stream(self) -> Stream:
-        """Return the stream with the configuration of this sync. Raises ConfigError if `catalog` is invalid."""
+        """Return the stream as this sync configured it. Raises ConfigError if `catalog` is invalid."""
         [stream] = parse_catalog({"streams": [self.configured]})
         return stream
 
@@ -136,9 +141,10 @@ class StoredSync:
         return {**self.catalog, **{name: value for name, value in ids.items() if value is not None}}
 
     def configure(self, catalog: Mapping[str, Any]) -> None:
-        """Set the configuration that was read from the archive.
+        """Set the stream's configuration to `catalog`, which the caller has read from the archive.
 
-        Also takes the stream's name and namespace from it if the metadata of the S3 objects had no space for them.
+        If the S3 metadata of the archived objects had no space for the stream's name, also takes the name and namespace
+        from the configuration.
         """
         self.catalog = catalog
         if not self.entry.stream:
@@ -156,12 +162,13 @@ class StoredSync:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The content of a table's archive: its syncs in the order of their starts, and objects that cannot be replayed.
+    """The content of a table's archive.
 
-    - `missing`: the names of objects whose lines cannot be replayed. Either the journal lists an object that S3 does
-      not contain, or the catalog of its sync is missing or unreadable.
-    - `unreadable`: descriptions of unreadable journal entries and catalogs.
-    - `foreign`: descriptions of copied objects, and of objects that do not belong to the archive.
+    - `syncs`: the archived syncs, in the order of their starts.
+    - `missing`: the names of archived objects whose lines a replay cannot read. Either S3 does not contain the object,
+      although the journal lists it, or the stream configuration of its sync is missing or unreadable.
+    - `unreadable`: a description of each unreadable journal entry and stream configuration.
+    - `foreign`: a description of each object that is a copy of another object, or does not belong to the archive.
 
     A description starts with the object's name.
     """
@@ -217,13 +224,13 @@ class _Reader:
         self.foreign: list[str] = []
 
     def add_sync(self, name: str, content: bytes) -> None:
-        """Add a sync. `content` is its first journal entry."""
+        """Add a sync. `content` is the sync's first journal entry, and `name` is the entry's name."""
         entry = self._entry(name, content, SYNC_DECODER)
         if entry is not None:
             self._add(entry)
 
     def add_event(self, name: str, match: re.Match[str], content: bytes) -> None:
-        """Add a later journal entry of a sync: a commit or a publication."""
+        """Add a later journal entry of a sync: the commit of a batch, or the publication of the table."""
         sync = self.syncs[match[2]]
         if match[3] == "end":
             if (end := self._entry(name, content, END_DECODER)) is not None:
@@ -246,7 +253,11 @@ class _Reader:
         self._events.append((sync, batch.position, batch.committed, commit))
 
     def add_unindexed(self, match: re.Match[str], metadata: Mapping[str, str]) -> None:
-        """Add an object of archived lines that no journal entry lists. Its S3 metadata describes its sync and unit."""
+        """Add an object of archived lines that no journal entry lists.
+
+        `metadata` is the object's S3 metadata. It describes the sync and the unit that wrote the object. A unit is the
+        part of a batch that one task encodes.
+        """
         name = match[1]
         try:
             described = ArchivedSync.from_metadata(metadata)
@@ -263,7 +274,11 @@ class _Reader:
         sync.unindexed.setdefault(int(match[3]), []).append(lines)
 
     def assign_sequence_numbers(self) -> None:
-        """Number all journal entries in order: by the start of their table, then by position, then by time."""
+        """Assign ascending sequence numbers to all journal entries.
+
+        Orders the entries by the time of their table's first entry, then by position (the number of the table's last
+        commit), then by their own time.
+        """
         table_starts: dict[str, int] = {}
         for sync, _, milliseconds, _ in self._events:
             table_starts[sync.entry.table] = min(milliseconds, table_starts.get(sync.entry.table, milliseconds))
@@ -272,7 +287,7 @@ class _Reader:
             set_sequence_number(number * SPACING)
 
     def configure(self, sync: StoredSync, catalog: bytes | None) -> bool:
-        """Set the stream's configuration in a sync. Return False if it is missing or unreadable."""
+        """Set the stream's configuration in a sync. Return False if `catalog` is None or not a valid configuration."""
         if catalog is None:
             return False
         try:
@@ -305,7 +320,7 @@ class _Reader:
 
 
 def time_text(milliseconds: int) -> str:
-    """Return a time in ISO 8601, given in milliseconds since 1970-01-01 UTC."""
+    """Return a time as a string in ISO 8601. `milliseconds` counts from 1970-01-01 UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
@@ -329,16 +344,16 @@ def _read_metadata(folder: str, names: Sequence[str], access: AwsAccess) -> Iter
 # Plan which archived batches a replay writes, and in which order. This section performs no I/O.
 #
 # Each replayed sync prepares the table with its own stream configuration, commits its batches and publishes the table.
-# The steps follow the order of the journal, even if syncs overlapped. Batches whose rows the last refresh replaced are
-# skipped, but the table gets the columns of their syncs.
+# The steps follow the order of the journal, even if syncs overlapped. The plan skips the batches whose rows the last
+# refresh replaced, but the replay still adds the columns of these batches' syncs to the table.
 
 
 _MAX_NAMES = 20
-"""Maximum number of missing objects that messages list by name."""
+"""Maximum number of missing objects that the messages of a plan name."""
 
 
 class StepKind(IntEnum):
-    """The kinds of steps. Steps with the same sequence number run in this order."""
+    """The kinds of steps. Steps with the same sequence number run in the order of these values."""
 
     BEGIN = 0
     BATCH = 1
@@ -359,12 +374,12 @@ class Step:
 class Plan:
     """The steps of a replay, in order.
 
-    - `columns`: the streams of skipped syncs, in append mode. The replay prepares the table for them, which adds their
-      columns.
+    - `columns`: the streams of skipped syncs, in append mode. The replay prepares the table for these streams, and
+      thereby adds their columns.
     - `gaps`: sentences about rows of the table that are missing from the archive.
     - `notes`: other sentences for the user.
-    - `skipped`: the S3 URIs of lines whose batch was not committed. They are not replayed, because the source sent
-      these records again in the next sync.
+    - `skipped`: the S3 URIs of archived objects whose batch the sync did not commit. The replay skips these objects,
+      because the source sent their records again in the next sync.
     """
 
     steps: Sequence[Step]
@@ -374,7 +389,7 @@ class Plan:
     notes: Sequence[str]
     skipped: Sequence[str]
     replaced_batches: Mapping[str, Sequence[int]]
-    """The numbers of the batches whose rows a refresh has replaced, by sync."""
+    """The numbers of the batches whose rows a refresh has replaced, by the name of their sync."""
 
     @property
     def is_complete(self) -> bool:
@@ -388,11 +403,11 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Return the uncompressed size in bytes of the records that the replay reads."""
+        """Return the size in bytes of the records that the replay reads, uncompressed."""
         return sum(stored.archived.bytes for stored in self.lines(self.steps))
 
     def lines(self, steps: Iterable[Step]) -> list[StoredLines]:
-        """Return the archived lines of all batches among these steps."""
+        """Return the archived lines of the batches that these steps commit."""
         batches = (self.syncs[step.sync].batches[step.batch] for step in steps if step.kind is StepKind.BATCH)
         return [stored for batch in batches for stored in batch.lines]
 
@@ -400,7 +415,8 @@ class Plan:
 def unindexed_units(history: History) -> frozenset[str]:
     """Return the names of the units that no journal entry lists.
 
-    They were committed only if the table contains their rows.
+    A unit is the part of a batch that one task encodes. The sync has committed such a unit only if the table contains
+    the unit's rows.
     """
     batches = (lines for sync in history.syncs for lines in sync.unindexed.values())
     return frozenset(stored.unit for lines in batches for stored in lines)
@@ -409,9 +425,9 @@ def unindexed_units(history: History) -> frozenset[str]:
 def build_plan(history: History, state: TableState | None, committed_rows: Mapping[str, BitMap]) -> Plan:
     """Return the plan of a replay. Performs no I/O.
 
-    `state` is the state of the archived table, or None if the table does not exist. `committed_rows` maps each unit
-    without a journal entry to the line numbers of its rows in the table. Raises ConfigError if the archived
-    configuration of a stream is invalid.
+    `state` is the state of the archived table, or None if the table does not exist. `committed_rows` maps the names of
+    units without a journal entry to the line numbers of their rows in the table. A unit is the part of a batch that one
+    task encodes. Raises ConfigError if the archived configuration of a stream is invalid.
     """
     syncs = [
         replace(sync, batches={**sync.batches}, published=sync.published or _published_without_entry(sync, state))
@@ -447,9 +463,10 @@ def _steps(sync: StoredSync) -> Iterator[Step]:
 
 
 def _published_without_entry(sync: StoredSync, state: TableState | None) -> int | None:
-    """Return a sequence number for a publication that the journal lacks, or None if there was none.
+    """Return a sequence number for a publication without a journal entry, or None if there was no such publication.
 
-    The entry is missing if the sync was killed after publishing the table, but before writing the entry.
+    A sync leaves such a publication if it is killed after it has published the table, but before it has written the
+    journal entry.
     """
     if state is None or not (sync.stream.overwrites_table or sync.stream.dedup):
         return None
@@ -464,10 +481,10 @@ def _add_committed_unindexed(
     committed_rows: Mapping[str, BitMap],
     skipped: list[str],
 ) -> None:
-    """Add committed lines to the batches of a sync, if no journal entry lists them but the table has their rows.
+    """Add archived lines without a journal entry to the batches of a sync, if the table contains rows of these lines.
 
-    Their batches follow all other batches of the sync, and have sequence numbers greater than `replaced_until`. If the
-    table has no row of an object, the object's URI is added to `skipped`.
+    New batches follow all other batches of the sync, and get sequence numbers greater than `replaced_until`. If the
+    table contains no row of an archived object, adds the object's URI to `skipped`.
     """
     for number, unindexed in sorted(sync.unindexed.items()):
         for lines in unindexed:
@@ -509,7 +526,7 @@ def _notes(history: History) -> Iterator[str]:
 def _first_of_each_table(history: History) -> list[StoredSync]:
     """Return the first sync of each table that has had this name, oldest table first.
 
-    Journal entries of earlier connector versions contain no table ID. They count as the same table as the next entry
+    Syncs of earlier connector versions recorded no table ID. This function assigns them to the table of the next sync
     with an ID.
     """
     first: dict[str, StoredSync] = {}
@@ -521,9 +538,10 @@ def _first_of_each_table(history: History) -> list[StoredSync]:
 
 
 def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
-    """Return the syncs of the last published refresh, and the sequence number of its first publication.
+    """Return the syncs of the last published refresh, and the sequence number of the refresh's first publication.
 
-    Returns an empty list and 0 if no refresh was published.
+    A refresh is one or more syncs that replace the table's rows. Returns an empty list and 0 if no sync published a
+    refresh.
     """
     published = [sync for sync in syncs if sync.stream.overwrites_table and sync.published is not None]
     if not published:
@@ -539,10 +557,11 @@ def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
 
 
 def _is_missing(lines: str, selected: Mapping[str, StoredSync], has_refresh: bool, syncs: Collection[str]) -> bool:
-    """Return whether the table lacks rows because an object of archived lines is missing.
+    """Return whether a replay lacks rows because an object of archived lines is missing.
 
-    `lines` is the name of the object, which contains its sync and batch. Batches that are not selected do not count,
-    because a refresh has replaced their rows. If the sync is unknown, its lines count unless the table was refreshed.
+    `lines` is the name of the missing object. It contains the name of the sync and the number of the batch. Returns
+    False for a batch that is not in `selected`, because a refresh has replaced its rows. For an unknown sync, returns
+    True unless the table has been refreshed.
     """
     sync, batch, *_ = lines.rpartition("/")[2].split("-")
     return int(batch) in selected[sync].batches if sync in selected else not has_refresh and sync not in syncs
@@ -551,7 +570,7 @@ def _is_missing(lines: str, selected: Mapping[str, StoredSync], has_refresh: boo
 def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
     """Return a copy of the stream in append mode, without the IDs of the sync.
 
-    With `dedup`, the copy is deduplicated by the stream's primary key.
+    With `dedup`, the copy keeps the primary key, and the connector deduplicates rows by it.
     """
     return replace(
         stream,
@@ -568,11 +587,11 @@ def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
 # Store the progress of a replay in an object in the archive, so that a killed replay can resume.
 #
 # All writes are conditional. A new run claims the object. If an older run is still active, its next write to the object
-# fails, and it stops. The new run finds the commits of the older run in the table.
+# fails, and the older run stops. The new run finds the commits of the older run in the table.
 
 
 class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
-    """The completed steps of one replayed sync: its start, its batches by number, and its end."""
+    """The completed steps of one replayed sync: its start, the numbers of its committed batches, and its end."""
 
     begun: bool = False
     batches: set[int] = msgspec.field(default_factory=set)
@@ -582,8 +601,8 @@ class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
 class CompletedSteps(msgspec.Struct, omit_defaults=True):
     """The completed steps of a replay, as stored in the archive.
 
-    `run` is the ID of the run that claimed the object last. `started` is the time at which the target table was empty,
-    in seconds since 1970-01-01 UTC.
+    `run` is the ID of the run that claimed the object last. `started` is the time at which the replay started with an
+    empty target table, in seconds since 1970-01-01 UTC. `syncs` maps the name of each sync to its completed steps.
     """
 
     run: str
@@ -621,7 +640,8 @@ _STEPS = msgspec.json.Decoder(CompletedSteps)
 class ReplayProgress:
     """Stores the progress of a replay in the object at `uri`, an S3 URI.
 
-    A run of the replay claims the object first. When another run claims it, all later writes of the first run fail.
+    A run of the replay first claims the object. When another run claims the object, all later writes of the first run
+    fail.
     """
 
     def __init__(self, uri: str, access: AwsAccess) -> None:
@@ -630,8 +650,8 @@ class ReplayProgress:
     def claim(self, run: str, now: float) -> CompletedSteps:
         """Claim the object for this run. Return the steps that earlier runs have completed.
 
-        `now` is the start time that is stored if there was no earlier run. Raises ConnectorError if another run claims
-        the object at the same time.
+        If there was no earlier run, stores `now` as the start time. Raises ConnectorError if another run claims the
+        object at the same time.
         """
         completed = CompletedSteps(run, now)
         if not self._object.put(msgspec.json.encode(completed)):
@@ -646,7 +666,7 @@ class ReplayProgress:
             raise _displaced()
 
     def require(self, run: str) -> None:
-        """Raise ConnectorError unless the object is still claimed by `run`."""
+        """Raise ConnectorError if a run other than `run` has claimed the object."""
         if self._read().run != run:
             raise _displaced()
 
