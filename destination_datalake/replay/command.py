@@ -45,10 +45,10 @@ _TABLE = re.compile(r"[a-z0-9_]{1,255}")
 
 
 def run_replay(arguments: Sequence[str], spark: Engine | None = None) -> int:
-    """Run the command `replay`, without its name in `arguments`. Return the exit code: 0, 1 or 143.
+    """Run the command `replay`. Return the exit code: 0, 1 or 143.
 
-    Uses the engine `spark`, or starts one when it is needed. Raises SystemExit with code 2 if the command line is
-    invalid, and with code 0 for `--help`.
+    `arguments` does not contain the command's name. If `spark` is None, starts a Spark engine when the command needs
+    one. Raises SystemExit with code 2 if the command line is invalid, and with code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
         options = _parser().parse_args(arguments)
@@ -91,9 +91,10 @@ def _replay(config: Config, options: argparse.Namespace, termination: Terminatio
 
 
 def _require_no_erasure(name: TableName, config: Config) -> None:
-    """Raise ConfigError if an erasure of the table is unfinished.
+    """Raise ConfigError if `delete-rows` has not finished a request to erase rows from the table.
 
-    The table may then still contain rows that a replay skips, so the result would differ from the table.
+    In that case, the table may still contain rows that a replay skips. The result of the replay would then differ from
+    the table.
     """
     ledger = config.uri(DELETIONS_FOLDER)
     if requests := unfinished(ledger, str(name), aws_access(config).client("s3")):

@@ -1,8 +1,8 @@
 """Re-run the archived syncs of one table.
 
-Each sync runs like the original: it prepares the table, encodes and commits its batches, and publishes the table. Only
-the records come from the archive. Completed steps are stored in an object in the archive, so that an interrupted replay
-can resume.
+Each sync runs like the original: it prepares the table, encodes and commits its batches, and publishes the table. It
+reads its records from the archive instead of the source. The replay stores the completed steps in an object in the
+archive, so that an interrupted replay can resume.
 """
 
 from __future__ import annotations
@@ -64,33 +64,37 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import Table
 
 _TASK_BYTES = 1024 * MiB
-"""Maximum number of bytes per concurrent task that one Spark job encodes. A job encodes several consecutive batches of
-a sync, and commits them together. A single batch may be one object, which only one task can read, so other cores would
-idle."""
+"""Maximum size in bytes, per concurrent task, of the lines that one Spark job encodes. The replay combines several
+consecutive batches of a sync into one job and one commit. A batch of a single object would occupy only one task, and
+leave the other cores idle."""
 
 _MAX_REPLACEMENT_AGE_SECONDS = 24 * 3600
-"""Maximum age of an unfinished replacement that can resume. An older one starts again, because maintenance may have
-deleted its files: no table references them, and orphaned files are deleted after some days."""
+"""Maximum age of an unfinished replacement that can resume. An older replacement starts again, because maintenance may
+have deleted its files: no table references these files, and maintenance deletes unreferenced files after some days."""
 
 _MAX_STEP_ATTEMPTS = 3
-"""Maximum number of attempts to run the steps of a replay. An attempt fails if an older replay of the same table takes
-the table's fencing token. Only the holder of the token may commit."""
+"""Maximum number of attempts to run the steps of a replay. An attempt fails if an older replay takes the fencing token
+of the target table. Only the holder of the token can commit."""
 
 _MAX_LISTED_SYNCS = 5
-"""Maximum number of syncs that a message lists with their row counts."""
+"""Maximum number of syncs that a message lists, each with its row count."""
 
 _MAX_REPLACE_ATTEMPTS = 10
-"""Maximum number of attempts to replace the table. An attempt fails if a sync commits to the table in between."""
+"""Maximum number of attempts to replace the table. An attempt fails if a sync commits to the table during the
+attempt."""
 
 
 class ArchiveAccess:
-    """Lets executors read archived objects directly from S3. `staging` provides the shared folder."""
+    """Provides archived objects to executors, which read these objects directly from S3.
+
+    `staging` only supplies the folder that executors and driver share.
+    """
 
     def __init__(self, staging: Staging) -> None:
         self.shared_folder = staging.shared_folder
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Return the location of the archived object."""
+        """Return a reference to the segment's archived object, without copying any lines."""
         assert isinstance(segment, ArchivedSegment)
         assert segment.location is not None
         return replace(segment.staged(segment.location), first_id=segment.first_id)
@@ -98,14 +102,14 @@ class ArchiveAccess:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSegment(Segment):
-    """A segment whose lines are read from an archived object instead of a local file."""
+    """A segment whose lines executors read from an archived object instead of a local file."""
 
     location: ArchivedLines | None = None
     first_id: bytes = b""
 
     @classmethod
     def from_lines(cls, stream: StreamId, lines: StoredLines) -> ArchivedSegment:
-        """Return a segment of `stream` that reads these archived lines."""
+        """Return a segment of `stream` that consists of these archived lines."""
         archived = lines.archived
         line_numbers = None if lines.line_numbers is None else BitMap(lines.line_numbers)
         location = ArchivedLines(lines.uri, lines.etag, lines.size, line_numbers, archived.sha256)
@@ -121,7 +125,7 @@ class ArchivedSegment(Segment):
 
 
 class DiscardingRejectLedger(RejectLedger):
-    """A reject ledger that deletes all rejects. The original syncs have already published them."""
+    """A reject ledger that deletes all rejects, because the original syncs have already published them."""
 
     def publish(self, files: Sequence[RejectFile]) -> None:
         """Delete the reject files of a batch instead of publishing them."""
@@ -130,9 +134,10 @@ class DiscardingRejectLedger(RejectLedger):
 
 @dataclass(frozen=True, slots=True)
 class ReplayContext:
-    """What all syncs of a replay share: the Spark engine, AWS access, rejects, and a function that opens the table.
+    """The resources that all syncs of a replay share.
 
-    `run` is the ID of the replay's run, under which all of its syncs commit.
+    `run` is the ID of the replay's current run, and all syncs commit under this ID. `rejects` receives the records and
+    values that the syncs reject. `open_table` opens the target table for a stream.
     """
 
     engine: Engine
@@ -142,18 +147,19 @@ class ReplayContext:
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
     suppressed: SuppressionRules = field(default_factory=dict)
-    """The suppression rules by table name. A replay skips matching records, whenever they were archived."""
+    """The suppression rules of `delete-rows`, by table name. A replay skips matching records, even if the archive
+    received them before the rule existed."""
 
 
 class SyncReplay:
     """The re-run of one archived sync.
 
-    The constructor prepares the table, `land` writes batches, and `publish` publishes the table. All of them raise
+    The constructor prepares the table, `land` writes a batch, and `publish` publishes the table. All three raise
     ConnectorError for any failure.
     """
 
     def __init__(self, context: ReplayContext, stream: Stream, number: int) -> None:
-        """Prepare the table for `stream`. `number` numbers the syncs of the replay, starting at 1."""
+        """Prepare the table for `stream`. `number` is the number of the sync in this run, starting at 1."""
         self._stream = stream.id
         self._outcomes: list[BatchOutcome] = []
         self._batches = 0
@@ -171,7 +177,7 @@ class SyncReplay:
             raise ConnectorError(failure)
 
     def land(self, lines: Sequence[StoredLines]) -> RejectCounts:
-        """Encode archived lines and commit them as one batch. Return the batch's counts of rejects."""
+        """Encode archived lines, and commit them as one batch. Return the number of rejected records and values."""
         self._batches += 1
         segments = tuple(ArchivedSegment.from_lines(self._stream, stored) for stored in lines)
         self._landing.land([Batch(self._stream, self._batches, segments)])
@@ -184,18 +190,21 @@ class SyncReplay:
                 raise AssertionError("a replay releases no states, so it skips no batch")
 
     def publish(self) -> None:
-        """Merge pending rows, and publish the table."""
+        """Merge the table's pending rows (committed, but not yet deduplicated), and publish the table."""
         for failure in self._landing.publish([self._stream]).values():
             raise ConnectorError(failure)
 
     def close(self) -> None:
-        """Stop the threads of the sync. Waits for running commits."""
+        """Wait until running commits have ended, and stop the threads of the sync."""
         self._landing.close(lambda: False)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """The archived table (`name`) and its archive (`folder`, an S3 URI)."""
+    """The table whose archive a replay reads.
+
+    `name` is the name of the table, and `folder` is the S3 URI of its archive, without a trailing slash.
+    """
 
     config: Config
     access: AwsAccess
@@ -207,9 +216,9 @@ class ReplaySource:
 class Replayer:
     """Replays the archive of a source table into the table `target_table`.
 
-    The target is either another table of the user, or an intermediate table that then replaces the source table.
-    `engine` returns the Spark engine, `print_line` prints a line for the user, and `is_stopped` returns whether to stop
-    the replay.
+    The target is either a table that the user requested, or an intermediate table whose content then replaces that of
+    the source table. `engine` returns the Spark engine, `print_line` prints a line for the user, and `is_stopped`
+    returns whether to stop the replay.
     """
 
     def __init__(
@@ -232,13 +241,13 @@ class Replayer:
 
     @property
     def summary(self) -> str:
-        """Return a sentence with the totals of the replay, without a full stop."""
+        """Return a sentence with the totals of the replay, without its final period."""
         records, syncs = counted(self._records, "record"), counted(len(self._replayed_syncs), "sync")
         totals = f"{records} ({self._bytes / 1e6:,.1f} MB) of {syncs}"
         return f"Replayed {totals}: {self._rejected:,} rejected, {counted(self._skipped, 'object')} skipped"
 
     def describe(self, history: History) -> Plan:
-        """Print what the archive contains, what it lacks, and what a replay writes. Return the plan."""
+        """Print a summary of the archive, its gaps, and the batches that a replay writes. Return the plan."""
         plan = self._plan(history, self._rebuild().state(self._source.name))
         batches = sum(step.kind is StepKind.BATCH for step in plan.steps)
         since = time_text(min((stored.entry.started for stored in history.syncs), default=0))
@@ -290,9 +299,9 @@ class Replayer:
     def run(self, history: History, run: str, *, replace: bool, accept_gaps: bool = False) -> bool:
         """Run or resume a replay. With `replace`, then replace the content of the source table.
 
-        Returns False if the replay was stopped, otherwise True. `run` is the ID of this run. If rows are missing from
-        the archive, a replacement raises ConfigError, unless `accept_gaps` is set. Raises ConnectorError, and errors of
-        the AWS libraries.
+        `run` is the ID of this run. Returns False if `is_stopped` ended the replay, otherwise True. With `replace`,
+        raises ConfigError if rows are missing from the archive, unless `accept_gaps` is set. Raises ConnectorError, and
+        errors of the AWS libraries.
         """
         plan = self.describe(history)
         if replace and self._rebuild().state(self._source.name) is None:
@@ -334,7 +343,7 @@ class Replayer:
             return True
 
     def _context(self, engine: Engine, staging: Staging, jobs: Jobs, run: str, *, replace: bool) -> ReplayContext:
-        """Return the context for the syncs. With `replace`, rejects are discarded, because they are already stored."""
+        """Return the context for the syncs. With `replace`, its ledger discards rejects, which S3 already contains."""
         config, access = self._source.config, self._source.access
         ledger = DiscardingRejectLedger if replace else RejectLedger
         day = datetime.now(UTC).date().isoformat()
@@ -346,7 +355,7 @@ class Replayer:
         return ReplayContext(engine, staging, access, run, rejects, open_table, suppressed)
 
     def _print_differences(self, rebuild: Rebuild) -> None:
-        """Print how the rows of the target and source tables differ. Do nothing unless both tables exist."""
+        """Print how the rows of the target and source tables differ. Do nothing if either table does not exist."""
         state, target_state = rebuild.state(self._source.name), rebuild.state(self._target_table)
         if state is None or target_state is None:
             return
@@ -363,14 +372,14 @@ class Replayer:
         return build_plan(history, state, self._find_rows(state, unindexed_units(history), self._source.name))
 
     def _find_rows(self, state: TableState | None, units: Collection[str], name: TableName) -> Mapping[str, BitMap]:
-        """Return which rows of these units are or were in a table, as line numbers by unit.
+        """Return the rows of these units that a table contains or has contained, as line numbers by unit.
 
-        Includes rows that later rows have replaced.
+        A unit is the part of a batch that one task encodes. The result includes rows that later rows have replaced.
         """
         return {} if state is None or not units else self._rows(state.written, units, name).lines
 
     def _rows(self, files: Sequence[SourceFile], units: Collection[str], name: TableName) -> TableRows:
-        """Return the rows of these units in data files of the table `name`, grouped by unit."""
+        """Return the rows of these units that the data files `files` of the table `name` contain, grouped by unit."""
         if not files:
             return TableRows({})
         engine = self._engine()
@@ -393,7 +402,8 @@ class Replayer:
     def _table_opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
         config = self._source.config
         if in_place:
-            # Do not write delete files: they refer to sequence numbers of this table, but its rows move to another one.
+            # Do not write delete files: they refer to sequence numbers of this table, but its rows move to another
+            # table.
             config = config.model_copy(update={"dedup": config.dedup.model_copy(update={"deletes": "copy_on_write"})})
         context = TableContext(run, self._source.access, self._source.catalog, jobs)
         return lambda stream: open_table(
@@ -405,10 +415,10 @@ class Replayer:
     def _resume_or_start(
         self, progress: ReplayProgress, rebuild: Rebuild, run: str, *, replace: bool
     ) -> CompletedSteps:
-        """Return the steps that earlier runs have completed. If none can resume, start with an empty target table.
+        """Return the steps that earlier runs have completed, or no steps if no earlier run can resume.
 
-        Raises ConfigError if the target table exists but does not belong to a replay that can resume, unless the replay
-        replaces the source table.
+        With `replace`, a run that cannot resume drops the target table, and creates it again without rows. Without
+        `replace`, raises ConfigError if the target table exists, but no earlier run that wrote to it can resume.
         """
         now = time.time()
         completed = progress.claim(run, now)
@@ -445,11 +455,11 @@ class Replayer:
     def _run_steps_with_retries(
         self, plan: Plan, context: ReplayContext, rebuild: Rebuild, progress: ReplayProgress, completed: CompletedSteps
     ) -> bool:
-        """Run the remaining steps. Return False if the replay was stopped.
+        """Run the remaining steps. Return False if `is_stopped` ended the replay.
 
-        An older replay of the same target stops when it notices that this replay has claimed the progress object. Until
-        then, it may take the table's fencing token, so that the commits of this replay fail. The steps are then run
-        again.
+        An older replay into the same table stops when it notices that this replay has claimed the progress object.
+        Until then, the older replay may take the table's fencing token, so that the commits of this replay fail. In
+        this case, this method runs the remaining steps again.
         """
         for _ in range(_MAX_STEP_ATTEMPTS - 1):
             try:
@@ -478,8 +488,8 @@ class Replayer:
                 self._sync_replays[sync.name] = self._start_sync(sync.stream, context)
                 progress.require(completed.run)
             if present is None:
-                # Search after the sync has started. The start takes the table's fencing token, so an earlier replay can
-                # no longer commit.
+                # Search after the start of the sync, which takes the table's fencing token. From then on, no earlier
+                # replay can commit.
                 present = self._find_committed_rows(remaining, plan, rebuild)
             if group[0].kind is StepKind.BATCH:
                 self._land(sync, group, plan, present)
@@ -502,7 +512,7 @@ class Replayer:
         self._print_line(f"Sync {sync}: replayed {counted(records, 'record')} in {counted(len(group), 'batch', 'es')}.")
 
     def _discard_unresumable(self, plan: Plan, completed: CompletedSteps) -> None:
-        """Forget completed steps of unfinished overwrites that have no generation, because these cannot resume."""
+        """Forget the completed steps of unfinished overwrites without a generation ID, because they cannot resume."""
         for name, sync in plan.syncs.items():
             steps = completed.syncs.get(name)
             lacks_generation = sync.stream.overwrites_table and sync.stream.overwrite_generation is None
@@ -510,9 +520,9 @@ class Replayer:
                 del completed.syncs[name]
 
     def _find_committed_rows(self, remaining: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, BitMap]:
-        """Return the rows of the remaining steps that the target table already contains.
+        """Return the rows of the remaining steps that the target table already contains, as line numbers by unit.
 
-        An earlier run leaves such rows if it is killed after a commit, but before it stores the completed step.
+        An earlier run leaves such rows if it is killed after a commit, but before it has stored the completed step.
         """
         state = rebuild.state(self._target_table)
         lines = {stored.unit: stored.archived.lines for stored in plan.lines(remaining)}
@@ -539,10 +549,11 @@ class Replayer:
         *,
         accept_gaps: bool,
     ) -> bool:
-        """Replace the content of the source table. First replay the syncs that were archived in the meantime.
+        """Replace the content of the source table with that of the target table.
 
-        Returns False if the replay was stopped. Raises ConfigError if rows of the source table are missing from the
-        result or the reverse, unless `accept_gaps` is set. Raises ConnectorError if syncs committed during each
+        First replays the syncs that the archive has received since the start of this replay. Returns False if
+        `is_stopped` ended the replay. Unless `accept_gaps` is set, raises ConfigError if one of the two tables contains
+        rows that the other table lacks. Raises ConnectorError if a sync commits to the source table during every
         attempt.
         """
         rebuild.begin()
@@ -578,7 +589,7 @@ class Replayer:
         raise ConnectorError(Failure(message, "concurrent commits to the table", "transient_error"))
 
     def _merge_pending(self, plan: Plan, context: ReplayContext, rebuild: Rebuild) -> None:
-        """Merge the pending rows of the target table, if any archived sync was deduplicated."""
+        """Merge the target table's pending rows (committed, but not yet deduplicated), if a sync deduplicated rows."""
         state = rebuild.state(self._target_table)
         deduplicated = [sync.stream for sync in plan.syncs.values() if sync.stream.dedup]
         if state is not None and state.has_pending and deduplicated:
@@ -586,10 +597,11 @@ class Replayer:
                 sync_replay.publish()
 
     def _compare(self, history: History, state: TableState, target_state: TableState) -> list[str]:
-        """Return sentences about rows and columns that only one of the two tables has. Compares rows by raw ID.
+        """Return sentences about rows that only one of the two tables contains. Compares rows by raw ID.
 
-        If the source table has pending rows, rows that only this table has are not reported, because a merge may
-        replace them.
+        Also returns a sentence about columns that only the source table contains. If the source table contains pending
+        rows (committed, but not yet deduplicated), does not report archived rows that only the source table contains,
+        because a merge may replace these rows.
         """
         syncs = {stored.unit: sync for sync in history.syncs for stored in sync.lines()}
         source = self._rows(state.sources, syncs, self._source.name)
@@ -621,9 +633,10 @@ class Replayer:
 
 
 def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], int]) -> Iterator[Sequence[Step]]:
-    """Yield the steps in groups that run together.
+    """Yield the steps in groups, each of which runs as one job.
 
-    Consecutive batches of a sync form groups of up to `max_bytes` of lines. Any other step is its own group.
+    Consecutive batches of a sync form groups with up to `max_bytes()` bytes of lines. A larger batch is a group of its
+    own, and so is every step that is not a batch.
     """
     group: list[Step] = []
     group_bytes = 0
@@ -640,7 +653,10 @@ def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], in
 
 
 def _exclude_present(lines: StoredLines, present: BitMap | None) -> StoredLines | None:
-    """Return the lines whose rows are not `present` in the table yet, or None if there are no such lines."""
+    """Return the lines whose rows the table does not contain yet, or None if there are no such lines.
+
+    `present` contains the line numbers of the rows that the table already contains.
+    """
     if not present:
         return lines
     numbers = set(range(lines.archived.lines) if lines.line_numbers is None else lines.line_numbers) - set(present)
