@@ -1,4 +1,4 @@
-"""Find the record fields that supply a table's column, from the catalog and from archived stream configurations."""
+"""Find the fields of records that supply a table's column, from the catalog and archived stream configurations."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The columns of a table, from the catalog or, for a dropped table, from the description in the archive.
+    """The columns of a table, from the catalog or, for a dropped table, from the table's description in `_schema/`.
 
-    `present` contains the table's columns. Their paths are the paths of their fields in records. `archived` contains
-    the columns according to each archived stream configuration. `naming` converts the names of fields to the names of
-    columns.
+    `present` contains the table's columns, each with the path of its field in a record. `archived` contains the columns
+    according to each archived stream configuration. `naming` converts the names of fields to the names of columns.
     """
 
     present: tuple[Field, ...]
@@ -80,9 +79,9 @@ class TableColumns:
         return cls(present, naming, tuple(_archived(table, request, naming, sources, record, types)))
 
     def in_table(self, column: str) -> Field | None:
-        """Return the column or nested field at a dotted path, or None if the table lacks it.
+        """Return the column or nested field at a dotted path, or None if the table does not contain it.
 
-        The path of the returned field is its path in a row of the table. Raises ConfigError if the field contains
+        The returned field has its path in a row of the table, not in a record. Raises ConfigError if the field contains
         objects or lists.
         """
         rows = [_as_keys(replace(column, source=column.name, parents=())) for column in self.present]
@@ -90,9 +89,10 @@ class TableColumns:
         return None if field is None else replace(field, type=_scalar(field.type, column))
 
     def in_records(self, column: str) -> Sequence[Field]:
-        """Return the record fields that supply, or supplied in earlier syncs, the values of a column or nested field.
+        """Return the fields of records that supply the values of a column or nested field, now or in earlier syncs.
 
-        Returns an empty sequence if no field does. Raises ConfigError if the column contains objects or lists.
+        Returns an empty sequence if there are no such fields. Raises ConfigError if the column contains objects or
+        lists.
         """
         path = column.split(".")
         present = field_at([*map(_as_keys, self.present)], path)
@@ -106,9 +106,10 @@ class TableColumns:
 
 
 def redirected_columns(table: TableName, request: Request) -> list[str]:
-    """Return the columns to which values of the request's column were redirected because of their type.
+    """Return the columns to which syncs redirected values of the request's column, because of the type of the values.
 
-    If the request's column is a nested field, returns the paths of the corresponding nested fields. Raises AWS errors.
+    If the request's column is a nested field, returns the dotted paths of the corresponding nested fields. Raises AWS
+    errors.
     """
     first, *nested = request.column.split(".")
     columns = TableColumns.load(table, request).present
@@ -130,9 +131,9 @@ def _scalar(type_: ColumnType, column: str) -> ColumnType:
 
 
 def _as_keys(column: Field) -> Field:
-    """Return a column whose nested fields have their column names as keys.
+    """Return a column in which the key of each nested field is the field's name in the table.
 
-    The catalog stores only these names, not the source's original keys.
+    The catalog contains only these names, and not the source's original keys.
     """
     return replace(column, type=_names_as_keys(column.type))
 
@@ -153,7 +154,8 @@ def _archived(
 ) -> Iterator[tuple[Field, ...]]:
     """Yield the table's columns according to each stream configuration in the archive.
 
-    Raises AWS errors and ConfigError.
+    `existing` maps the names of existing columns to their original names, and `types` maps them to their types. Raises
+    AWS errors, and ConfigError if a configuration is invalid.
     """
     config, s3 = request.config, request.access.client("s3")
     folder = f"{table_folder(config.uri(ARCHIVE_FOLDER), *table)}/catalog"
@@ -169,9 +171,9 @@ def _archived(
 
 
 def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
-    """Return the description of a table that its last archived sync wrote. Raises AWS errors.
+    """Return the table's description in `_schema/`, which the last archived sync wrote. Raises AWS errors.
 
-    Returns an empty mapping if there is no description.
+    Returns an empty mapping if the description does not exist.
     """
     uri = f"{request.config.uri(SCHEMA_FOLDER)}/{table.database}/{table.table}.json"
     schema: Mapping[str, Any] = json.loads(get_or_none(request.access.client("s3"), uri) or b"{}")
@@ -181,8 +183,8 @@ def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
 def with_zone_of(arrow_type: Any, columns: Iterable[Field]) -> tuple[Field, ...]:
     """Return the columns as timestamps, with a time zone if the timestamp type `arrow_type` has one.
 
-    If `arrow_type` is not a timestamp type, returns the columns unchanged. The zone is added because Glue has a single
-    timestamp type, while Iceberg has one with and one without a zone.
+    If `arrow_type` is not a timestamp type, returns the columns unchanged. Glue has a single timestamp type, while
+    Iceberg has one with and one without a time zone. Columns from Glue therefore lack the zone.
     """
     if arrow_type is None or not pa.types.is_timestamp(arrow_type):
         return tuple(columns)

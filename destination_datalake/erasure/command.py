@@ -73,8 +73,8 @@ line, and 143 after SIGTERM."""
 def run_delete_rows(arguments: Sequence[str]) -> int:
     """Run the command `delete-rows`. Return the exit code: 0, 1 or 143.
 
-    `arguments` do not contain the command's name. Raises SystemExit with code 2 for an invalid command line, and with
-    code 0 for `--help`.
+    `arguments` does not contain the command's name. Raises SystemExit with code 2 if the command line is invalid, and
+    with code 0 for `--help`.
     """
     with terminal.terminable() as termination:
         options = _parser().parse_args(arguments)
@@ -142,7 +142,7 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
 
 
 def _require_writable(path: Path) -> None:
-    """Raise ConfigError if the report cannot be written to `path`. If the check creates the file, delete it."""
+    """Raise ConfigError if the command cannot write the report to `path`. Leaves no new file behind."""
     is_new = not path.exists()
     if path.is_fifo():
         return  # Closing a pipe here would signal the end of the report to its reader.
@@ -161,9 +161,9 @@ def _unwritable(path: object, error: OSError, remedy: str) -> ConfigError:
 def encrypting(config: Config) -> Config:
     """Return the configuration with Spark's encryption of local files enabled, unless `spark.conf` disables it.
 
-    Spark writes the IDs that it broadcasts to local files. If a process is killed, these files remain, but nobody can
-    decrypt them: their key exists only in the memory of Spark's processes. A Spark Connect server accepts this property
-    only at its own start, so for `spark.remote`, return the configuration unchanged.
+    Spark writes the IDs that it broadcasts to local files. If a Spark process is killed, these files remain, but nobody
+    can decrypt them, because the key exists only in the memory of Spark's processes. With `spark.remote`, returns the
+    configuration unchanged, because a Spark Connect server accepts this property only when the server starts.
     """
     if config.spark.is_connect:
         return config
@@ -178,11 +178,10 @@ def _target(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _tables(options: argparse.Namespace, config: Config, access: AwsAccess, catalog: TableCatalog) -> list[TableName]:
-    """Return the tables to search.
+    """Return the tables to search. Raises ConfigError if there are none.
 
-    These are the requested tables, tables that replays created from them, and dropped tables that have left objects.
-
-    Raises ConfigError if there are none.
+    These are the requested tables, including dropped tables that have left objects, and the tables that replays created
+    from the requested tables.
     """
     if not (tables := [*_requested_tables(options, config, access, catalog)]):
         raise ConfigError("Found no tables of this configuration. Check --config. Nothing was changed.")
@@ -225,9 +224,9 @@ def _requested_tables(
 class Erasure:
     """The steps of the command `delete-rows`.
 
-    `run` first checks the preconditions of all targets, and changes nothing if a check fails. It then writes the
-    request to the ledger, stops running replays, searches all targets, erases the rows, searches all targets again, and
-    stores the report. If no rows are left, it marks the request as finished.
+    `run` first checks the preconditions of all targets. If a check fails, it changes nothing. Otherwise, it writes the
+    request to the ledger, and stops running replays. It searches all targets, erases the rows, and searches all targets
+    again. It then stores the report and, if no object is "left", marks the request as finished.
     """
 
     targets: Sequence[ErasureTarget]
@@ -239,7 +238,7 @@ class Erasure:
     started: str = field(default_factory=now)
 
     def dry_run(self) -> Report:
-        """Search all targets. Return a report of the rows that `run` would erase. Changes nothing.
+        """Search all targets, and return a report of the rows that `run` would erase. Changes nothing.
 
         Raises ConnectorError and the errors of the AWS libraries.
         """
@@ -253,9 +252,7 @@ class Erasure:
     def run(self) -> Report | None:
         """Erase the rows with one of the IDs, search again, and return the report.
 
-        Return None if the command was stopped.
-
-        Raises ConnectorError and the errors of the AWS libraries.
+        Returns None if `is_stopped` ended the run. Raises ConnectorError and the errors of the AWS libraries.
         """
         self._require()
         types = {str(name): self.request.types[name] for name in self.tables if name in self.request.types}
@@ -291,7 +288,7 @@ class Erasure:
         return report
 
     def _displace_replay(self, name: TableName) -> None:
-        """Stop a running `replay --replace` of a table, and drop the unfinished table that the replay writes to.
+        """Stop a running `replay --replace` of a table, and drop the unfinished table to which the replay writes.
 
         The unfinished table may contain rows to erase. The next replay starts from the beginning, and omits these rows.
         """

@@ -1,4 +1,4 @@
-"""Find dropped tables by the objects that they have left under the prefix, and report those that cannot be searched."""
+"""Find dropped tables by the objects that they have left under the prefix. Report tables that cannot be searched."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 
 
 def remaining_tables(config: Config, access: AwsAccess, catalog: TableCatalog, notes: list[str]) -> list[TableName]:
-    """Return the tables with an archive, and the dropped tables with other objects under the prefix.
+    """Return the tables with an archive, and the dropped tables that have left other objects under the prefix.
 
-    These objects are a description in `_schema/`, rejects, or a folder that no table in the catalog uses. Adds a
-    sentence to `notes` for each database that cannot be listed. Raises AWS errors.
+    Other objects are a description in `_schema/`, rejects, or a folder that no table in the catalog uses. If a
+    configuration error, such as a missing permission, prevents listing a database, adds a sentence to `notes`. Raises
+    all other AWS errors.
     """
     s3 = access.client("s3")
     archived = archived_tables(config, access, [])
@@ -61,7 +62,7 @@ def remaining_tables(config: Config, access: AwsAccess, catalog: TableCatalog, n
 
 
 def tables_of(catalog: TableCatalog, database: str) -> list[ListedTable]:
-    """Return the tables of a database, or an empty list if it does not exist. Raises errors of the catalog."""
+    """Return the tables of a database, or an empty list if the database does not exist. Raises the catalog's errors."""
     try:
         return [*catalog.tables(database)]
     except NoSuchNamespaceError:
@@ -73,7 +74,11 @@ def tables_of(catalog: TableCatalog, database: str) -> list[ListedTable]:
 
 
 def unused_folders(catalog: TableCatalog, database: str, folders: Iterable[str]) -> list[str]:
-    """Return those folders that overlap the location of no table of a database. Raises errors of the catalog."""
+    """Return those of `folders` that overlap the location of no table in a database. Raises the catalog's errors.
+
+    Two locations overlap if they are equal, or if one contains the other. All folders are S3 URIs without a trailing
+    slash.
+    """
     entries = [entry.glue_table for entry in tables_of(catalog, database)]
     locations = [f"{entry.get('StorageDescriptor', {}).get('Location', '').rstrip('/')}/" for entry in entries]
     return [
@@ -84,17 +89,18 @@ def unused_folders(catalog: TableCatalog, database: str, folders: Iterable[str])
 
 
 def table_folders(config: Config, table: TableName, stream: StreamId | None = None) -> tuple[str, str]:
-    """Return the folders that a new table of this name would have. `stream` is None if it is unknown."""
+    """Return the folders that a new table of this name would have. `stream` is None if the stream is unknown."""
     stream = stream or StreamId(None, table.table)
     folder = TableLocation.for_stream(config, stream, table, TableNaming.from_config(config).naming).folder
     return folder, f"{folder}{GENERATIONS_SUFFIX}"
 
 
 def _with_folders(config: Config, s3: S3Client, catalog: TableCatalog, notes: list[str]) -> Iterator[TableName]:
-    """Yield the tables that have left a folder. The catalog may list tables of the same names.
+    """Yield the tables that have left a folder that no table in the catalog uses.
 
-    A folder is a table's if it is where `path_layout` has tables, and contains folders that the connector creates.
-    Databases and tables to which this configuration does not write are skipped.
+    The catalog may contain a new table with the same name. A folder belongs to a table if its path matches the option
+    `path_layout`, and if it contains a subfolder that the connector creates in a table's folder. Skips databases and
+    tables to which this configuration does not write.
     """
     folders_by_database = defaultdict[str, dict[str, TableName]](dict)
     for folder, values in _matching(s3, config.uri("").rstrip("/"), table_root(config.path_layout).split("/"), {}):
@@ -122,13 +128,17 @@ def _with_folders(config: Config, s3: S3Client, catalog: TableCatalog, notes: li
 
 
 _CONTENT = re.compile(r"metadata|data|generation-\d+-[0-9a-f]{12}")
-"""The folders in the folder of an Iceberg or Hive table."""
+"""Matches the names of the folders that the connector creates in the folder of an Iceberg or Hive table."""
 
 
 def _matching(
     s3: S3Client, parent: str, template: Sequence[str], values: Mapping[str, str]
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield the folders that match a path template, with the values of its variables. A folder has at most one."""
+    """Yield the folders below `parent` that match a path template, each with the values of the template's variables.
+
+    `template` contains the names of the folders on the path, of which each has at most one variable. `values` contains
+    the values of the variables in the path of `parent`.
+    """
     if not template:
         yield parent, values
         return
@@ -143,9 +153,10 @@ def _matching(
 
 
 class UndescribedTable(ErasureTarget):
-    """The objects of a dropped table that cannot be searched, because nothing describes the table's columns.
+    """The objects of a dropped table whose columns are unknown, so that the command cannot search the objects.
 
-    Neither its archive nor its description in `_schema/` exists any more. Its folders are "left".
+    Neither the table's archive nor its description in `_schema/` exists any more. The command reports the table's
+    folders with the outcome "left".
     """
 
     def __init__(self, request: Request, table: TableName, folders: Sequence[str]) -> None:

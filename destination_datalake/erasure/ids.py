@@ -19,14 +19,14 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.files.ids import Ids, digests_of
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
-# The file contains one ID per line, in UTF-8. An ID that the column's type cannot represent exactly is an error.
+# The file contains one ID per line, in UTF-8. If the column's type cannot represent an ID exactly, the command fails.
 #
-# Messages contain the line number of an ID, but never the ID. The IDs stay in memory and are sent to executors with
-# Spark jobs. The connector never writes them to files or objects. The size of the file is therefore limited.
+# Messages contain the line number of an ID, but never the ID. The connector keeps the IDs in memory, and sends them to
+# executors with Spark jobs. It never writes them to files or objects, so it limits the size of the file.
 
 _LINES = 65_536
 _MAX_LINE_BYTES = 64 * 1024
-"""Maximum bytes of a line in the file of IDs."""
+"""Maximum length of a line in the file of IDs, in bytes."""
 
 MAX_IDS = 1_000_000
 MAX_BYTES = 64 * 1024 * 1024
@@ -39,13 +39,13 @@ _BOM = b"\xef\xbb\xbf"
 class IdsFile:
     """A file with the IDs to erase, one per line, in UTF-8.
 
-    Empty lines are skipped. A carriage return at the end of a line is ignored, but spaces are part of the ID.
+    All methods skip empty lines. They ignore a carriage return at the end of a line, but spaces are part of the ID.
     """
 
     path: Path
 
     def require(self) -> int:
-        """Return the number of IDs in the file. Raises ConfigError if the file is not readable, not valid or empty."""
+        """Return the number of IDs in the file. Raises ConfigError if the file is unreadable, invalid or empty."""
         count = sum(len(block) for _, block in self._blocks())
         if not count:
             raise ConfigError(
@@ -54,19 +54,17 @@ class IdsFile:
         return count
 
     def typed(self, type_: pa.DataType, column: str) -> Ids:
-        """Return the IDs as values of the Arrow type `type_` of a column.
+        """Return the IDs as values of `type_`, the Arrow type of a column.
 
-        Raises ConfigError if the type cannot represent an ID exactly, or if it cannot have IDs. `column` is for the
-        message.
+        Raises ConfigError if the type cannot represent an ID exactly, or if values of this type cannot be IDs. The
+        message names `column`.
         """
         return Ids.from_array(pa.concat_arrays([pa.array([], type_), *self._typed(type_, column)]))
 
     def representable(self, type_: pa.DataType, column: str) -> Ids:
-        """Return the IDs that the Arrow type `type_` can represent exactly, as values of this type.
+        """Return the IDs that the Arrow type `type_` can represent exactly, as values of this type. Skip all others.
 
-        Skips all other IDs.
-
-        Raises ConfigError if the type cannot have IDs. `column` is for the message.
+        Raises ConfigError if values of this type cannot be IDs. The message names `column`.
         """
         (parse, _), values = _require_kind(type_, column), [pa.array([], type_)]
         for _, texts in self._blocks():
@@ -106,9 +104,9 @@ class IdsFile:
             yield values
 
     def _blocks(self) -> Iterator[tuple[np.ndarray[Any, Any], pa.Array[Any]]]:
-        """Yield the IDs in blocks, as texts, and the line number of each ID. Line numbers start at 1.
+        """Yield the IDs in blocks: the line number of each ID, starting at 1, and the IDs as strings.
 
-        Raises ConfigError.
+        Raises ConfigError if the file is unreadable, invalid or too large.
         """
         try:
             if self.path.stat().st_size > MAX_BYTES:
@@ -162,8 +160,8 @@ class IdsFile:
 
 
 _Parse = Callable[["pa.Array[Any]", pa.DataType], "tuple[pa.Array[Any], Any]"]
-"""A function that converts texts to values of a type. It returns the values, and a mask of the texts that were
-converted exactly. It raises Arrow's errors for texts that cannot be converted."""
+"""A function that converts strings to values of a type. It returns the values, and an array of booleans that marks the
+strings that it has converted exactly. It raises Arrow's errors for strings that it cannot convert."""
 
 
 def _cast(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Array[Any], Any]:
@@ -177,9 +175,9 @@ def _parse_exact_text(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Arra
 
 
 def _parse_exact_number(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Array[Any], Any]:
-    """Convert texts to floating-point numbers, and return a mask of the texts that were converted exactly.
+    """Convert strings to floating-point numbers. Also return an array of booleans that marks the exact conversions.
 
-    A number is exact if its shortest decimal form is numerically equal to its text.
+    A conversion is exact if the shortest decimal form of the number is numerically equal to the string.
     """
     values: Any = texts.cast(type_)
     shortest: Any = values.cast(pa.string())
@@ -210,11 +208,15 @@ _KINDS: Sequence[tuple[Callable[[pa.DataType], bool], _Parse, str]] = (
     ),
     (pa.types.is_time, _cast, "times of day such as 12:00:00"),
 )
-"""The kinds of types that can have IDs: how texts are converted, and a description of the values."""
+"""The kinds of types whose values can be IDs. Each entry contains a function that recognizes the types, the function
+that converts strings to their values, and a description of these values for messages."""
 
 
 def _require_kind(type_: pa.DataType, column: str) -> tuple[_Parse, str]:
-    """Return the conversion and the description of values of a type. Raises ConfigError if it cannot have IDs."""
+    """Return the conversion to a type, and a description of its values, from `_KINDS`.
+
+    Raises ConfigError if values of this type cannot be IDs. The message names `column`.
+    """
     for matches, parse, description in _KINDS:
         if matches(type_):
             return parse, description
@@ -222,9 +224,9 @@ def _require_kind(type_: pa.DataType, column: str) -> tuple[_Parse, str]:
 
 
 def _first_invalid(parse: _Parse, texts: pa.Array[Any], type_: pa.DataType, lines: np.ndarray[Any, Any]) -> int:
-    """Return the line number of the first text that `parse` cannot convert exactly.
+    """Return the line number of the first string that `parse` cannot convert exactly.
 
-    `lines` contains the line numbers.
+    `lines` contains the line number of each string.
     """
     invalid = (index for index in range(len(texts)) if not _all_exact(parse, texts.slice(index, 1), type_))
     return int(lines[next(invalid, 0)])
@@ -238,16 +240,16 @@ def _all_exact(parse: _Parse, texts: pa.Array[Any], type_: pa.DataType) -> bool:
 
 
 # --- Masks ------------------------------------------------------------------------------------------------------------
-# Names of objects can contain IDs. They are masked in user-facing output and in the ledger.
+# Names of objects can contain IDs. A mask replaces these IDs in user-facing output and in the ledger.
 
 
 @dataclass(slots=True)
 class Mask:
-    """Masks IDs in S3 URIs: path segments that equal an ID, and partition values that reveal an ID.
+    """Masks IDs in S3 URIs: path segments that equal an ID, and partition values that can reveal an ID.
 
-    `fields` contains the lower-case names of the partition fields whose values reveal values of `column`, the erased
-    column. `dropped` contains the folders of dropped tables. All partition values in these folders are masked, because
-    the partition fields of dropped tables are unknown.
+    `column` is the name of the column with the IDs. `fields` contains the names, in lower case, of the partition fields
+    whose values reveal values of this column. `dropped` contains the folders of dropped tables. In these folders, the
+    mask replaces all partition values, because the partition fields of dropped tables are unknown.
     """
 
     column: str
@@ -256,11 +258,11 @@ class Mask:
     dropped: set[str] = field(default_factory=set)
 
     def __call__(self, text: str) -> str:
-        """Return the text with the IDs masked in all S3 URIs that it contains."""
+        """Return the text, with the IDs masked in each S3 URI in the text."""
         return _URI.sub(lambda match: self.uri(match[0]), text)
 
     def uri(self, uri: str) -> str:
-        """Return the URI with an ellipsis in place of each ID."""
+        """Return the URI with an ellipsis (…) in place of each ID."""
         is_dropped = uri.startswith(tuple(f"{folder}/" for folder in self.dropped))
         *start, path = uri.split("/", 3) if _URI.match(uri) else (uri,)
         segments = (self._segment(segment, is_dropped=is_dropped) for segment in path.split("/"))

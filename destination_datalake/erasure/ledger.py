@@ -1,7 +1,7 @@
 """Store the ledger of an erasure request in S3: the request, the salted hashes of its IDs, and its progress.
 
-The ledger contains no IDs. Folder names such as `user_id=42/` can contain one, so the ledger identifies objects by
-salted hashes of their URIs, and masks partition values in reports.
+The ledger contains no IDs. An object's URI can contain an ID, for example in a folder name such as `user_id=42/`. The
+ledger therefore identifies objects by salted hashes of their URIs, or by URIs in which the IDs are masked.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _TEXT = pa.string()
 class Ledger:
     """The ledger of one erasure request, in a folder in S3.
 
-    An attempt writes the request and the hashes of its IDs (`begin`), marks objects before it deletes them
-    (`mark_for_deletion`), and marks the request as finished (`finish`). If an attempt is killed, the next attempt at
-    the same request continues with the same ledger.
+    An attempt first writes the request and the hashes of its IDs (`begin`). It marks objects before it deletes them
+    (`mark_for_deletion`), and finally marks the request as finished (`finish`). If an attempt is killed, the next
+    attempt at the same request continues with the same ledger.
     """
 
     record: RequestRecord
@@ -54,15 +54,15 @@ class Ledger:
     access: AwsAccess
     _marked: set[bytes] = field(default_factory=set)
     _unfinished: Sequence[Ledger] = ()
-    """The ledgers of other unfinished requests. `are_marked` also considers the objects that these requests marked for
-    deletion."""
+    """The ledgers of other unfinished requests. `are_marked` also considers the objects that these requests have marked
+    for deletion."""
 
     @classmethod
     def open(cls, column: str, target: Sequence[str], file: IdsFile, config: Config, access: AwsAccess) -> Self:
         """Return the ledger of an unfinished request with the same column, target and IDs.
 
-        If there is no such request, returns a new ledger, which `begin` writes to S3. Raises AWS errors, and ValueError
-        if a request in S3 is invalid.
+        If S3 contains no such request, returns a new ledger, which `begin` writes to S3. Raises AWS errors, and
+        ValueError if a request in S3 is invalid.
         """
         root = config.uri(DELETIONS_FOLDER)
         records = [record for record in requests(root, access.client("s3")) if record.finished is None]
@@ -82,14 +82,15 @@ class Ledger:
 
     @property
     def salt(self) -> bytes:
-        """Return the salt of all hashes in the ledger."""
+        """Return the salt with which the ledger computes all of its hashes."""
         return base64.b64decode(self.record.salt)
 
     def begin(self, types: Mapping[str, pa.DataType], file: IdsFile, *, suppress: bool) -> None:
         """Write the request and the hashes of its IDs to S3.
 
-        `types` maps the name of each table that contains the column to the column's type. From now on, replays omit
-        archived records with these IDs. With `suppress`, syncs that start later reject new records with these IDs.
+        `types` maps the name of each table that contains the column to the column's type in this table. From now on,
+        replays omit archived records with these IDs. With `suppress`, syncs that start later reject new records with
+        these IDs.
         """
         record = self.record
         for type_ in {*types.values()}:
@@ -98,30 +99,27 @@ class Ledger:
         self._write(replace(record, suppress=suppress or record.suppress, tables={**record.tables, **tables}))
 
     def finish(self) -> None:
-        """Mark the request as finished in S3. It is not resumed afterwards."""
+        """Mark the request as finished in S3. From now on, no attempt resumes the request."""
         self._write(replace(self.record, finished=now()))
 
     def mark_for_deletion(self, uris: Sequence[str]) -> None:
-        """Record in S3 that these objects will be deleted. Call this method before the objects are deleted."""
+        """Record in S3 that the erasure will delete these objects. Call this method before you delete them."""
         if hashes := {self._hash(uri) for uri in uris} - self._marked:
             self._marked |= hashes
             self._put_new("doomed", b"".join(sorted(hashes)), "bin")
 
     def are_marked(self, uris: Sequence[str]) -> list[bool]:
-        """Return, for each object, whether this or another unfinished request has marked it for deletion."""
+        """Return whether this or another unfinished request has marked each of these objects for deletion."""
         ledgers = [ledger for ledger in (self, *self._unfinished) if ledger._marked]
         return [any(ledger._hash(uri) in ledger._marked for ledger in ledgers) for uri in uris]
 
     def append(self, kind: str, lines: Iterable[Any]) -> None:
-        """Store structs or dataclasses in S3 under the name `kind`.
-
-        A resumed attempt reads them with `lines` for its report.
-        """
+        """Store values as JSON Lines in S3, under the name `kind`. A later attempt can read the values with `lines`."""
         if content := b"".join(msgspec.json.encode(line) + b"\n" for line in lines):
             self._put_new(kind, content, "jsonl")
 
     def lines(self, kind: str) -> Iterator[Any]:
-        """Yield the values that all attempts at this request have stored with `append` under the name `kind`."""
+        """Yield the values that attempts at this request have stored with `append` under the name `kind`."""
         for content in self._contents(kind):
             yield from map(msgspec.json.decode, content.splitlines())  # noqa: TID251 (without a type)
 
@@ -154,9 +152,10 @@ class Ledger:
 
 
 def _checksum(file: IdsFile, salt: bytes) -> tuple[str, int]:
-    """Return a checksum of the IDs as texts, and the number of IDs.
+    """Return a checksum of the IDs in a file, and the number of IDs.
 
-    The checksum is the sum of the salted hashes, so that the order of the IDs does not matter.
+    The checksum is the sum of the salted hashes of the IDs as strings, modulo 2^256, so that the order of the IDs does
+    not matter.
     """
     total = count = 0
     for digest in file.digests(_TEXT, "", salt):

@@ -1,4 +1,4 @@
-"""The request and the report of an erasure, and the interface of its targets, which are tables and folders."""
+"""The request and the report of an erasure, and the interface of the tables and folders from which it erases rows."""
 
 from __future__ import annotations
 
@@ -26,23 +26,27 @@ if TYPE_CHECKING:
 # --- Targets ----------------------------------------------------------------------------------------------------------
 # A target is one table, or one folder of objects of one kind. Before the command `delete-rows` changes anything, it
 # calls `require` of every target. It then calls `find` of every target, `erase` of every target, and `find` of every
-# target again. This second search must find nothing.
+# target again. The erasure is complete if this second search finds nothing.
 
 Outcome = Literal["found", "rewritten", "removed", "left", "kept"]
 """The outcome for an object that contains rows with one of the IDs.
 
-"found": the object was only searched. "rewritten": the object was replaced without these rows. "removed": the object
-was deleted. "left": the object is unchanged, because the erasure failed. "kept": the object is unchanged, because of
-`Request.keep_history`."""
+- "found": the command only searched the object.
+- "rewritten": the command replaced the object by a copy without these rows.
+- "removed": the command deleted the object.
+- "left": the command could not erase the rows, and the object is unchanged.
+- "kept": the command left the object unchanged because of `Request.keep_history`."""
 
 
 class ErasedObject(msgspec.Struct, frozen=True):
     """An object that contains rows with one of the IDs, and the outcome of its erasure.
 
-    `rows_found` is -1 if the rows cannot be counted, for example if the object is metadata with an ID as a bound. `new`
-    contains the objects to which the remaining rows were written. For the outcome "left", `reason` is a clause that
-    explains the failure, with the date on which the object expires if known. `versions_deleted` is the number of
-    noncurrent versions of the object that were deleted too.
+    - `rows_found`: the number of these rows. -1 if the command cannot count them, for example if the object is metadata
+      with an ID as a bound.
+    - `new`: the objects to which the command wrote the remaining rows.
+    - `reason`: a clause that explains why the object is in the report. For the outcome "left", it explains the failure,
+      and states the date on which the object expires, if this date is known.
+    - `versions_deleted`: the number of noncurrent versions of the object that the command also deleted.
     """
 
     uri: str
@@ -58,11 +62,13 @@ class ErasedObject(msgspec.Struct, frozen=True):
 class Request:
     """A request to erase the rows that contain one of the IDs in `column`.
 
-    `column` is the name of a column or the dotted path of a nested field. `file` contains the IDs. `id` identifies the
-    request, and is the name of the request's folder in the ledger. A resumed request keeps its `id`. If `keep_history`
-    is set, the snapshots of the last `keep_history` days are kept. With `drop_tags`, tags of snapshots that contain the
-    rows are dropped. `mask` masks IDs in user-facing output. Targets add the names of the partition fields whose values
-    reveal IDs.
+    - `id`: identifies the request, and is the name of the request's folder in the ledger. A resumed request keeps its
+      `id`.
+    - `column`: the name of a column, or the dotted path of a nested field.
+    - `file`: the file with the IDs.
+    - `mask`: masks IDs in user-facing output. Targets add the partition fields whose values reveal IDs.
+    - `keep_history`: if set, the erasure keeps the snapshots of the last `keep_history` days.
+    - `drop_tags`: whether the erasure drops tags of snapshots that contain the rows.
     """
 
     id: str
@@ -76,21 +82,21 @@ class Request:
     keep_history: float | None = None
     drop_tags: bool = False
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
-    """The type of the column in each table that has been searched."""
+    """The type of the column in each table that a target has searched."""
 
     redirected_from: str | None = None
-    """The original column, if its values were redirected to `column` because of their type, otherwise None. If it is
-    set, IDs that the type of `column` cannot represent are skipped."""
+    """The original column, if syncs redirected some of its values to `column` because of their type, otherwise None. If
+    set, the erasure skips IDs that the type of `column` cannot represent."""
 
     searched: list[Ids] = field(default_factory=list)
-    """The IDs in the form of each column type that has been searched."""
+    """The IDs, once for each column type that a target has searched, as values of this type."""
 
     _ids: dict[pa.DataType, Ids] = field(default_factory=dict)
 
     def ids(self, type_: pa.DataType, table: TableName) -> Ids:
         """Return the IDs as values of `type_`, the type of the column in `table`.
 
-        Raises ConfigError if an ID has no such value.
+        Raises ConfigError if `type_` cannot represent an ID, unless `redirected_from` is set.
         """
         self.types.setdefault(table, type_)
         if type_ not in self._ids:
@@ -100,11 +106,11 @@ class Request:
         return self._ids[type_]
 
     def display_name(self, name: str) -> str:
-        """Return `name`, followed by the request's column if this is not the column of the option --column."""
+        """Return `name`. Append the request's column if it differs from the column that the user named."""
         return name if self.redirected_from is None else f"{name}, column {self.column}"
 
     def redirected_to(self, column: str) -> Request:
-        """Return a request for the column `column`, to which values of this request's column were redirected."""
+        """Return a request for the column `column`, to which syncs redirected values of this request's column."""
         return replace(self, column=column, redirected_from=self.column, types={}, _ids={})
 
 
@@ -115,14 +121,15 @@ class ErasureStats:
     snapshots_expired: int = 0
     objects: int = 0
     objects_read: int = 0
-    """The number of objects whose column was read. Bounds or partition values excluded all other objects."""
+    """The number of objects in which the search read the column. Bounds or partition values excluded all other
+    objects."""
     distinct_rows: int | None = None
-    """The number of distinct rows among the erased rows. None if it is unknown."""
+    """The number of distinct rows among the erased rows, or None if it is unknown."""
     notes: list[str] = field(default_factory=list)
-    """Sentences for the report. Examples are objects that were skipped, with the reason."""
+    """Sentences for the report, for example about objects that the command skipped, with the reason."""
 
     def note(self, text: str) -> None:
-        """Add a sentence to `notes`, unless it is there already."""
+        """Add a sentence to `notes`, unless `notes` already contains it."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -130,9 +137,9 @@ class ErasureStats:
 class ErasureTarget(ABC):
     """A table, or a folder of objects of one kind, that may contain rows with one of the IDs.
 
-    The command calls `require`, `find`, `erase`, and again `find`, each for all targets. `name` is the name of the
-    target for the report, such as "Iceberg table shop.orders". `stats` are the statistics that `find` and `erase` have
-    collected so far.
+    The command calls `require` of all targets, then `find` of all targets, then `erase` of all targets, and finally
+    `find` of all targets again. `name` is the name of the target in the report, such as "Iceberg table shop.orders".
+    `stats` contains the statistics that `find` and `erase` have collected so far.
     """
 
     def __init__(self, name: str) -> None:
@@ -140,30 +147,29 @@ class ErasureTarget(ABC):
         self.stats = ErasureStats()
 
     def require(self) -> None:  # noqa: B027
-        """Raise ConnectorError if rows cannot be erased from this target. Changes nothing.
+        """Raise ConnectorError if the command cannot erase rows from this target. Changes nothing.
 
-        By default, an erasure has no preconditions.
+        By default, a target has no preconditions.
         """
 
     @abstractmethod
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the objects that contain rows with one of the IDs, with the outcome "found", "kept" or "left".
+        """Yield each object that contains rows with one of the IDs, with the outcome "found", "kept" or "left".
 
-        Objects with the outcome "left" cannot be erased. Changes nothing.
+        The outcome "left" means that the command cannot erase the rows of the object. Changes nothing.
         """
 
     @abstractmethod
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows with one of the IDs.
+        """Erase the rows with one of the IDs. Yield each object that contained such rows, once its outcome is final.
 
-        Yield each object that contained such rows as soon as its outcome is final.
-
-        May be called again after an attempt that was killed at any point: it then erases the rest.
+        If an attempt is killed at any point, another call erases the remaining rows.
         """
 
 
 # --- Report -----------------------------------------------------------------------------------------------------------
-# The report lists the objects that contained rows with one of the IDs, their outcomes, and the second search's result.
+# The report lists the objects that contained rows with one of the IDs, with their outcomes. It also contains the result
+# of the second search.
 
 
 NEVER = (
@@ -172,7 +178,7 @@ NEVER = (
     "Records in the source: if the source sends records with these IDs again, the next sync writes their rows again.",
     "IDs in other columns: the command searches the values of one column only.",
 )
-"""The data that `delete-rows` never changes, as listed in the report."""
+"""The kinds of data that `delete-rows` never changes. The report lists them."""
 
 _WRITTEN_MEANWHILE = "another writer wrote this object while the command ran. Run the command again"
 _REMOVED_EARLIER = "removed by an unfinished attempt or by another writer"
@@ -182,7 +188,8 @@ class TargetReport(msgspec.Struct, kw_only=True):
     """The report of one target (a table or a folder).
 
     `found_afterwards` is the number of objects that the second search found, or None in a dry run. `rows_found` and
-    `rows_removed` count every copy of a row. `distinct_rows` counts each row once, or is None if unknown.
+    `rows_removed` count every copy of a row. `distinct_rows` counts each row once, and is None if this number is
+    unknown.
     """
 
     place: str
@@ -200,9 +207,11 @@ class TargetReport(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The report of an erasure. `places` contains one entry per target (a table or a folder).
+    """The report of an erasure.
 
-    `complete` is true if the second search found nothing, and no object has the outcome "left" or "kept".
+    `target` contains the tables that the user selected: `("all",)`, `("table", name)` or `("stream", name)`. `places`
+    contains one report for each table and folder that the command searched. `complete` is true if the second search
+    found nothing, and no object has the outcome "left" or "kept".
     """
 
     request: str
@@ -213,8 +222,8 @@ class Report(msgspec.Struct, kw_only=True):
     target: tuple[str, ...]
     ids: int
     ids_with_rows: int
-    """The number of IDs that this run found in rows or in metadata. Rows that an earlier, killed attempt erased do not
-    count."""
+    """The number of IDs that this run found in rows or in metadata. It excludes IDs whose rows an earlier attempt has
+    erased."""
     started: str
     ended: str
     dry_run: bool
@@ -228,9 +237,9 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def is_left(self) -> bool:
-        """Return whether any object has the outcome "left", which means that it may still contain rows to erase.
+        """Return whether any object has the outcome "left", and thus may still contain rows to erase.
 
-        Objects that are "kept" as history do not count.
+        Objects with the outcome "kept", which belong to the history, do not count.
         """
         return any(object_.outcome == "left" for place in self.places for object_ in place.left)
 
@@ -248,7 +257,7 @@ class Report(msgspec.Struct, kw_only=True):
         return "Complete, except for the snapshots that --keep-history keeps. These snapshots still contain the rows"
 
     def objects(self, outcomes: Sequence[str]) -> list[tuple[TargetReport, ErasedObject]]:
-        """Return the objects with one of these outcomes, each with the report of its target."""
+        """Return the objects with one of these outcomes, each after the report of its target."""
         return [(place, object_) for place in self.places for object_ in place.objects if object_.outcome in outcomes]
 
     def page(self) -> str:
@@ -271,7 +280,7 @@ class Report(msgspec.Struct, kw_only=True):
         return template.render(report=self, kpis=kpis, verdict=self.verdict)
 
     def encoded(self) -> bytes:
-        """Return the report as indented JSON in UTF-8, which ends with a newline."""
+        """Return the report as indented JSON in UTF-8, with a newline at its end."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
@@ -284,9 +293,10 @@ def target_report(
 ) -> TargetReport:
     """Return the report of a target.
 
-    `objects` are the erased objects or, in a dry run, the found objects. `afterwards` are the objects that the second
-    search found, or None in a dry run. `found_earlier` maps each object that any attempt found to its number of rows.
-    If only `found_earlier` contains an object, an unfinished attempt or another writer removed the object.
+    `objects` contains the erased objects or, in a dry run, the found objects. `afterwards` contains the objects that
+    the second search found, or is None in a dry run. `found_earlier` maps the URI of each object that any attempt found
+    to the object's number of rows. If only `found_earlier` contains an object, an unfinished attempt or another writer
+    removed the object.
     """
     by_uri = {object_.uri: object_ for object_ in objects}
     for object_ in afterwards or ():
@@ -329,5 +339,5 @@ def target_report(
 
 
 def now() -> str:
-    """Return the current time in UTC as text in ISO 8601."""
+    """Return the current time in UTC as a string in ISO 8601, in whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")

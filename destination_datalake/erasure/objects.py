@@ -1,6 +1,7 @@
 """Search and rewrite objects that belong to no Iceberg snapshot, in Spark jobs with several objects per task.
 
-Progress is not stored. If a run is killed, the next run searches all objects again, and completes the erasure.
+This module does not store its progress. If a run is killed, the next run searches all objects again, and completes the
+erasure.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 _MAX_BATCH = 5_000
-"""Maximum number of groups of objects per Spark job. The limit keeps the description of a job in memory at a few MB."""
+"""Maximum number of groups of objects per Spark job. With this limit, the description of a job needs only a few MB of
+memory."""
 
 _TASKS_PER_CORE = 4
-"""Number of tasks per core. Objects differ in size, so several small tasks balance the load better than one large
-task."""
+"""Number of tasks per core. Objects differ in size, so several small tasks per core balance the load better than one
+large task."""
 
 _ATTEMPTS = 10
-"""Maximum number of searches. A search is repeated if other writers have replaced objects since they were listed."""
+"""Maximum number of searches. A target repeats the search if other writers have replaced objects since the listing."""
 
 Group = tuple[StoredObject, ...]
 
@@ -44,7 +46,7 @@ Group = tuple[StoredObject, ...]
 class _Search:
     """The result of a search.
 
-    `hits` are objects with rows to erase, and `failed` are objects that could not be read.
+    `hits` contains the objects with rows to erase, and `failed` the objects that the search could not read.
     """
 
     hits: set[StoredObject] = field(default_factory=set)
@@ -65,8 +67,8 @@ class _Search:
 class Objects(ErasureTarget):
     """A target whose objects have the same kind of content, and contain the column under the same names.
 
-    `find` searches the objects for rows with one of the IDs. `erase` rewrites the objects that contain such rows, and
-    repeats the search until it finds no more.
+    `find` searches the objects for rows with one of the IDs. `erase` rewrites the objects that contain such rows. It
+    then repeats the search until it finds no more such rows.
     """
 
     content: Content
@@ -104,12 +106,12 @@ class Objects(ErasureTarget):
     def metadata(self) -> Iterable[ErasedObject]:
         """Return the metadata files in the target's folders that `erase` deletes, because they can reveal an ID.
 
-        Files that cannot be read have the outcome "left". Raises AWS errors.
+        Also returns unreadable metadata files, with the outcome "left". Raises AWS errors.
         """
         return ()
 
     def revealing(self, objects: Iterable[StoredObject]) -> Iterator[tuple[StoredObject, bool]]:  # noqa: ARG002
-        """Yield the metadata among `objects` that reveals an ID or cannot be read, each with whether it can be read.
+        """Yield each metadata file among `objects` that reveals an ID or is unreadable, and whether it is readable.
 
         Raises AWS errors.
         """
@@ -126,9 +128,9 @@ class Objects(ErasureTarget):
             _ = self._ids
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each object that contains rows with one of the IDs, or that cannot be read, and the metadata to delete.
+        """Yield each object that contains rows with one of the IDs or is unreadable. Then yield the metadata to delete.
 
-        Raises ConnectorError if other writers replaced objects during all attempts.
+        Raises ConnectorError if other writers replaced objects during every attempt.
         """
         self._search = None
         search = _Search()
@@ -145,7 +147,7 @@ class Objects(ErasureTarget):
         """Rewrite the objects without the rows that contain one of the IDs. Delete the metadata that can reveal an ID.
 
         Yields each of these objects with its outcome. Raises ConnectorError if other writers replaced objects during
-        all attempts.
+        every attempt.
         """
         yield from self._erase_rows()
         for object_ in self.metadata():
@@ -158,9 +160,9 @@ class Objects(ErasureTarget):
     def _erase_rows(self) -> Iterator[ErasedObject]:
         """Rewrite the objects without the rows that contain one of the IDs. Yield the objects that contained such rows.
 
-        The first attempt rewrites the objects that the last call of `find` yielded, if any. This is safe, because a
-        conditional write replaces an object only if it has not changed since the search. Raises ConnectorError if other
-        writers replaced objects during all attempts.
+        The first attempt uses the result of the last call of `find`, if any, instead of another search. This is safe,
+        because a conditional write replaces an object only if it has not changed since the search. Raises
+        ConnectorError if other writers replaced objects during every attempt.
         """
         previous, self._search = self._search, None
         if not self._columns:
@@ -181,7 +183,7 @@ class Objects(ErasureTarget):
         raise self._retries_exhausted()
 
     def _rewrite(self, search: _Search, batch: Sequence[Group]) -> Iterator[ErasedObject]:
-        """Rewrite the objects of the batch that are among the search's hits, and remove them from the hits."""
+        """Rewrite those objects of the batch that are hits of the search, and remove them from the hits."""
         hits = [group for group in batch if not search.hits.isdisjoint(group)]
         search.hits -= {stored for group in hits for stored in group}
         for result in self._run(hits, write=True):
@@ -193,7 +195,10 @@ class Objects(ErasureTarget):
             search.was_replaced |= isinstance(result, Erased) and result.is_gone
 
     def finish(self) -> bool:
-        """Complete an attempt, after its objects were rewritten. Return False if all objects must be searched again."""
+        """Complete an attempt that has rewritten its objects. Return False if another attempt must search all objects.
+
+        By default, does nothing and returns True.
+        """
         return True
 
     # Jobs
@@ -212,9 +217,8 @@ class Objects(ErasureTarget):
     def _searched(self) -> Iterator[EraseResult]:
         """Yield the search result of each object.
 
-        Objects that another writer replaces before they are read are searched again.
-
-        Raises ConnectorError if other writers replaced objects during all attempts.
+        If another writer replaces an object before a task has read it, searches the new object. Raises ConnectorError
+        if other writers replaced objects during every attempt.
         """
         if not self._columns:
             return
@@ -275,7 +279,7 @@ def _in_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
 
 
 def stored_in(access: AwsAccess, folder: str) -> Iterator[StoredObject]:
-    """Yield the non-empty objects in a folder and its subfolders. Raises AWS errors."""
+    """Yield the non-empty objects in a folder (an S3 URI) and its subfolders. Raises AWS errors."""
     for uri, entry in listed(access.client("s3"), folder):
         if entry["Size"]:
             yield StoredObject(uri, entry["ETag"], entry["Size"])

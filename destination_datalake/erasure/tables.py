@@ -1,4 +1,4 @@
-"""Erase rows from Hive tables, from Iceberg tables, and from files that dropped Iceberg tables left behind."""
+"""Erase rows from Hive tables, from Iceberg tables, and from files that dropped Iceberg tables have left."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ if TYPE_CHECKING:
 
 
 # --- Hive tables ------------------------------------------------------------------------------------------------------
-# Rows are erased by rewriting each file that contains rows with one of the IDs, whether or not readers see the file.
+# The erasure rewrites each file that contains rows with one of the IDs, whether or not readers see the file.
 #
 # A rewritten file keeps its name, so each reader sees either its old or its new content. The table keeps its location
-# and its partitions, and concurrent writes continue. However, a sync that copies files, to widen a column or to adopt a
-# pending overwrite, may have read a file before the rewrite. The erasure fences such a sync, so that it cannot commit
-# the copy. The next sync continues its work.
+# and its partitions, and concurrent writes continue. However, a sync copies files when it widens a column or adopts a
+# pending overwrite, and may have read a file before the rewrite. The erasure fences such a sync, so that it cannot
+# commit the copy. The next sync continues the work of the fenced sync.
 
 
 class HiveTarget(Objects):
     """All files of a Hive table, whether or not readers see them.
 
-    Readers do not see replaced files, the files of a pending overwrite, and files that failed syncs left behind.
+    Readers do not see replaced files, the files of a pending overwrite, or files that failed syncs have left.
     """
 
     content = "rows"
@@ -82,7 +82,7 @@ class HiveTarget(Objects):
     def require(self) -> None:
         """Raise ConfigError if the table is partitioned by the column, because folder names then contain IDs.
 
-        Also raises ConnectorError if the column's type cannot represent an ID.
+        Also raises ConfigError if the column's type cannot represent an ID.
         """
         table_input, column = self._glue_table.find(), self.request.column
         if table_input is not None and (key := _revealing_key(table_input, column)) is not None:
@@ -95,16 +95,16 @@ class HiveTarget(Objects):
         super().require()
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column with its path in the table's rows, or an empty tuple if the table lacks the column."""
+        """Return the column with its path in the table's rows, or an empty tuple if the column does not exist."""
         column = TableColumns.load(self.table, self.request).in_table(self.request.column)
         return () if column is None else (column,)
 
     @property
     def folders(self) -> Sequence[str]:
-        """Return the folders that contain or contained files of the table.
+        """Return the folders that contain, or have contained, files of the table.
 
-        No folder in the result contains another one. If the table was dropped, folders that overlap the location of
-        another table are omitted, because that table's rows must stay.
+        No folder in the result contains another one. If the table was dropped, omits folders that overlap the location
+        of another table, because the rows of that table must stay.
         """
         if (table_input := self._glue_table.find()) is not None:
             return outermost(self._folders(table_input))
@@ -118,21 +118,24 @@ class HiveTarget(Objects):
         return outermost(separate)
 
     def _separate(self, folders: Iterable[str]) -> list[str]:
-        """Return the folders of a dropped table that overlap the location of no existing table."""
+        """Return those folders of a dropped table that overlap the location of no existing table.
+
+        Also adds these folders to the request's mask.
+        """
         separate = unused_folders(self.request.catalog, self.table.database, folders)
         self.request.mask.dropped |= {*separate}
         return separate
 
     def groups(self) -> Iterator[Group]:
-        """Yield the table's files, each as a group of its own."""
+        """Yield the table's files, each in a group of its own."""
         for folder in self.folders:
             yield from ((file,) for file in stored_in(self.access, folder) if self.includes(file.uri))
 
     def finish(self) -> bool:
-        """Stop a running sync from committing copies of files that it may have read before they were rewritten.
+        """Fence a running sync that may have copied files before the erasure rewrote them.
 
-        The sync's fencing token is deleted from the table, so its next commit fails. Returns False if there was such a
-        sync, because the files must be searched again.
+        Deletes the sync's fencing token from the table, so that the next commit of the sync fails. Returns False if
+        there was such a sync, because the erasure must then search the files again.
         """
 
         def fence(table_input: TableInput) -> bool:
@@ -170,7 +173,7 @@ class HiveTarget(Objects):
     def _partition_folder(self, folder: str, location: str) -> Iterator[str]:
         """Yield a partition's folder if it is in the table's location or under the connector's prefix.
 
-        Otherwise, add a note.
+        Otherwise, adds a note to the report.
         """
         if folder.startswith((f"{location}/", self.request.config.uri(""))):
             yield folder
@@ -188,9 +191,9 @@ class HiveTarget(Objects):
 
 
 def stream_of(table: TableName, table_input: TableInput | None, request: Request) -> StreamId | None:
-    """Return the stream whose records the table contains, or None if it is unknown.
+    """Return the stream whose records the table contains, or None if the stream is unknown.
 
-    For a dropped table, the stream is looked up in the table's archived description.
+    For a dropped table (`table_input` is None), reads the stream from the table's description in `_schema/`.
     """
     if table_input is not None:
         owner = TableOwner.load(table_input["Parameters"])
@@ -200,7 +203,7 @@ def stream_of(table: TableName, table_input: TableInput | None, request: Request
 
 
 def _folders_after_drop(table: TableName, request: Request) -> set[str]:
-    """Return the folders under the prefix in which a dropped table had files, as far as they are known."""
+    """Return the known folders under the prefix in which a dropped table had files."""
     files = saved_schema(table, request).get("files", "")
     stream = stream_of(table, None, request)
     folders = {files.rstrip("/"), *(table_folders(request.config, table, stream) if stream is not None else ())}
@@ -208,7 +211,7 @@ def _folders_after_drop(table: TableName, request: Request) -> set[str]:
 
 
 def outermost(folders: Iterable[str]) -> list[str]:
-    """Return the folders that are not inside another one of `folders`, sorted."""
+    """Return those of `folders` that are not inside another one of them, sorted and without duplicates."""
     outer: list[str] = []
     for folder in sorted(set(folders), key=lambda folder: f"{folder}/"):
         if not outer or not f"{folder}/".startswith(f"{outer[-1]}/"):
@@ -217,9 +220,9 @@ def outermost(folders: Iterable[str]) -> list[str]:
 
 
 def _revealing_key(table_input: TableInput, column: str) -> str | None:
-    """Return the name of a partition key whose values reveal values of the column, or None if there is none.
+    """Return the name of a partition key whose values reveal values of the column, or None if no key does.
 
-    Bucket keys are hashes, which reveal no values.
+    The values of a bucket key are hashes, which reveal nothing.
     """
     keys = {key["Name"].lower(): key["Name"] for key in table_input.get("PartitionKeys") or ()}
     scheme = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *known_columns(table_input)))
@@ -230,18 +233,19 @@ def _revealing_key(table_input: TableInput, column: str) -> str | None:
 
 
 # --- Iceberg tables ---------------------------------------------------------------------------------------------------
-# Rows are erased from all branches and snapshots, and from unreferenced files.
+# The erasure covers all branches and snapshots, and unreferenced files.
 
 
 _MAX_PARTITION_VALUES = 10_000
-"""Maximum number of IDs that are compared with partition values. With more IDs, the files of all partitions are
-searched."""
+"""Maximum number of IDs that a search compares with partition values. With more IDs, it searches the files of all
+partitions."""
 
 
 class IcebergTarget(ErasureTarget):
     """An Iceberg table: its branches and snapshots, and the unreferenced files in its folder.
 
-    If `may_lack_column` is false, a missing column is an error, because the user may have misspelled its name.
+    If `may_lack_column` is false, all methods raise an error if the table does not contain the column, because the user
+    may have misspelled the column's name.
     """
 
     def __init__(self, table: TableName, request: Request, ledger: Ledger, *, may_lack_column: bool = False) -> None:
@@ -253,7 +257,7 @@ class IcebergTarget(ErasureTarget):
         self._erasure: TableErasure | None = None
 
     def require(self) -> None:
-        """Raise ConnectorError if rows cannot be erased from the table, or if it does not exist. Changes nothing."""
+        """Raise ConnectorError if the table does not exist, or if rows cannot be erased from it. Changes nothing."""
         if self.request.catalog.find(self.table) is None:
             raise ConfigError(f"Table {self.table} does not exist in the catalog. Nothing was changed.")
         with as_failures(self.table):
@@ -262,9 +266,9 @@ class IcebergTarget(ErasureTarget):
                 self._update_stats(erasure)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the files that contain rows with one of the IDs, and the metadata that reveals an ID.
+        """Yield each file that contains rows with one of the IDs, and the metadata that reveals an ID.
 
-        The result includes files that no snapshot references. Raises ConnectorError.
+        Includes files that no snapshot references. Raises ConnectorError.
         """
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
@@ -286,10 +290,10 @@ class IcebergTarget(ErasureTarget):
                 yield ErasedObject(file.uri, file.rows, reason="no snapshot references this file")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows with one of the IDs. Yield each file that contained such rows, with the outcome.
+        """Erase the rows with one of the IDs. Yield each file that contained such rows, with its outcome.
 
-        One commit erases the rows from all branches. Afterwards, old snapshots that contain the rows are expired, and
-        unreferenced files that contain them are deleted. Raises ConnectorError.
+        One commit erases the rows from all branches. Afterwards, this method expires the old snapshots and deletes the
+        unreferenced files that contain the rows. Raises ConnectorError.
         """
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
@@ -330,7 +334,7 @@ class IcebergTarget(ErasureTarget):
     def _begin(self) -> TableErasure | None:
         """Load the table, and return the object that erases rows from it.
 
-        Returns None if the table does not exist, or if it lacks the column and `may_lack_column` is true.
+        Returns None if the table does not exist, or if the column does not exist and `may_lack_column` is true.
         """
         try:
             self._erasure = table_erasure(self.table, self.request)
@@ -379,7 +383,7 @@ def table_erasure(name: TableName, request: Request) -> TableErasure:
 
 @contextmanager
 def as_failures(table: TableName) -> Iterator[None]:
-    """Convert the errors of table operations in the body to ConnectorError, with a message for the user."""
+    """Convert errors of table operations in the `with` block to ConnectorError, with a message for the user."""
     try:
         yield
     except TableConflict as error:
@@ -400,13 +404,13 @@ def as_failures(table: TableName) -> Iterator[None]:
 
 
 # --- Dropped tables ---------------------------------------------------------------------------------------------------
-# Dropped Iceberg tables leave files behind, which no catalog references. Data files are rewritten in place, like the
-# files of Hive tables. Manifests that reveal an ID are deleted. Folders that overlap the location of an existing table
-# are skipped.
+# Dropped Iceberg tables leave files that no catalog references. The erasure rewrites their data files in place, like
+# the files of Hive tables, and deletes manifests that reveal an ID. It skips folders that overlap the location of an
+# existing table.
 
 
 class DroppedTableTarget(HiveTarget):
-    """The files that dropped Iceberg tables of one name left behind."""
+    """The files that dropped Iceberg tables of one name have left."""
 
     kind = "Dropped Iceberg tables named"
 
@@ -416,15 +420,12 @@ class DroppedTableTarget(HiveTarget):
             _ = self._ids
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column with its path in the table's rows, or an empty tuple if the table lacked the column."""
+        """Return the column with its path in the tables' rows, or an empty tuple if the column did not exist."""
         return with_zone_of(self.request.types.get(self.table), super().columns())
 
     @cached_property
     def folders(self) -> Sequence[str]:
-        """Return the folders of the dropped tables.
-
-        Folders that overlap the location of an existing table are omitted.
-        """
+        """Return the folders of the dropped tables, except folders that overlap the location of an existing table."""
         return outermost(self._separate(_folders_after_drop(self.table, self.request)))
 
     def includes(self, uri: str) -> bool:
@@ -432,7 +433,7 @@ class DroppedTableTarget(HiveTarget):
         return super().includes(uri) and uri.endswith((".parquet", ".jsonl", ".jsonl.gz"))
 
     def metadata(self) -> Iterator[ErasedObject]:
-        """Yield the manifests that reveal an ID or cannot be read."""
+        """Yield the manifests that reveal an ID, and unreadable manifests with the outcome "left"."""
         current = (stored for folder in self.folders for stored in stored_in(self.access, folder))
         for stored, is_readable in [*self.revealing(current)]:
             if is_readable:
@@ -441,11 +442,11 @@ class DroppedTableTarget(HiveTarget):
                 yield ErasedObject(stored.uri, -1, outcome="left", reason=_UNREADABLE)
 
     def finish(self) -> bool:
-        """Return True: no sync writes to a dropped table, so none has to be fenced."""
+        """Return True. No sync writes to a dropped table, so there is no sync to fence."""
         return True
 
     def revealing(self, objects: Iterable[StoredObject]) -> Iterator[tuple[StoredObject, bool]]:
-        """Yield the manifests among `objects` that reveal an ID or cannot be read, each with whether it can be read."""
+        """Yield each manifest among `objects` that reveals an ID or is unreadable, and whether it is readable."""
         s3 = self.access.client("s3")
         for stored in objects:
             if self._columns and stored.uri.endswith(".avro"):

@@ -1,6 +1,6 @@
 """List all erasure targets except Iceberg tables, and erase rows from objects that are not files of a table.
 
-These objects are the archive, rejects, noncurrent versions, staged records and incomplete uploads.
+These objects are archived records, rejects, noncurrent versions, staged records and incomplete uploads.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 # --- Archive and rejects ----------------------------------------------------------------------------------------------
-# The archive contains RECORD lines as received, and rejects are dead letters with the original records.
+# The archive contains RECORD lines as syncs received them. Rejects contain the original records that syncs rejected.
 
 _REASONS = (
     SERIALIZATION_ERROR,
@@ -58,13 +58,13 @@ _REASONS = (
     RECORD_UNREADABLE,
     KEY_CHANGED,
 )
-"""All reasons for rejects. The rejects with a reason are in a folder of that name."""
+"""All reasons for rejects. Each reason has a folder of the same name, which contains its rejects."""
 
 
 class _Records(Objects):
     """A target whose objects contain original records of a table's stream.
 
-    The objects are searched for the record fields that supply the table's column.
+    The search reads the fields of records that supply the table's column.
     """
 
     kind: ClassVar[str]
@@ -73,15 +73,15 @@ class _Records(Objects):
         super().__init__(request, table, f"{self.kind} of table {table}")
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the record fields that supply, or supplied in earlier syncs, the values of the column."""
+        """Return the fields of records that supply the values of the column, now or in earlier syncs."""
         fields = TableColumns.load(self.table, self.request).in_records(self.request.column)
         return with_zone_of(self.request.types.get(self.table), fields)
 
 
 class Archive(_Records):
-    """The archived lines of a table, and metadata files that a `replay --replace` left behind in the archive.
+    """The archived lines of a table, and metadata files that a `replay --replace` has left in the archive.
 
-    The metadata files are searched too, because their bounds can contain IDs.
+    The erasure deletes these metadata files, because their bounds can contain IDs.
     """
 
     content = "archive"
@@ -99,12 +99,12 @@ class Archive(_Records):
     def includes(self, uri: str) -> bool:
         """Return whether an object contains archived lines.
 
-        The archive also contains journal entries and stream configurations, which contain no records.
+        Other objects in the archive are journal entries and stream configurations, which contain no records.
         """
         return uri.removeprefix(f"{self._folder}/").startswith("dt=")
 
     def groups(self) -> Iterator[Group]:
-        """Yield the objects with archived lines, each as a group of its own."""
+        """Yield the objects that contain archived lines, each in a group of its own."""
         for day in folders_in(self.access.client("s3"), self._folder):
             if day.startswith("dt="):
                 yield from ((stored,) for stored in stored_in(self.access, f"{self._folder}/{day}"))
@@ -112,17 +112,17 @@ class Archive(_Records):
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
         """Search or rewrite archived objects in a Spark job.
 
-        Before a rewrite, removes the objects' hashes from the journal, because they will no longer match the rewritten
-        objects.
+        Before a rewrite, removes the hashes of the objects from the journal, because these hashes will not match the
+        rewritten objects.
         """
         if write:
             remove_hashes(self._folder, [stored.uri for group in groups for stored in group], self.access)
         yield from super()._run(groups, write=write)
 
     def metadata(self) -> Sequence[ErasedObject]:
-        """Return the metadata files that completed runs of `replay --replace` left behind in the archive.
+        """Return the metadata files that completed runs of `replay --replace` have left in the archive.
 
-        Returns none while such a replay is unfinished. The bounds in these files may contain IDs.
+        The bounds in these files may contain IDs. Returns no files while such a replay is unfinished.
         """
         rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
         if not self._columns or self.request.catalog.find(rebuilt) is not None:
@@ -139,25 +139,27 @@ class Rejects(_Records):
     kind = "Rejects"
 
     def groups(self) -> Iterator[Group]:
-        """Yield the reject objects in groups. A group contains all objects that one attempt at a unit wrote."""
+        """Yield the objects that hold rejects, grouped by the attempt that wrote them (see `by_attempt`)."""
         yield from by_attempt(stored for folder in self.folders for stored in stored_in(self.access, folder))
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folders that contain or contained rejects of the target: one for each reason and table."""
+        """Return the folders that contain, or have contained, rejects of the table: one for each reason and table.
+
+        Includes the folders of the tables that replays created from this table.
+        """
         root = self.request.config.uri(REJECTS_FOLDER)
         tables = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
-        # A reason without current objects can have noncurrent versions, so all known reasons are included.
+        # Include all known reasons, because a folder without current objects can contain noncurrent versions.
         reasons = dict.fromkeys((*_REASONS, *folders_in(self.access.client("s3"), root)))
         return tuple(f"{root}/{reason}/{table}" for reason in reasons for table in tables)
 
 
 def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
-    """Group reject objects by the attempt at a unit that wrote them.
+    """Group the objects that hold rejected records by the attempt that wrote them.
 
-    A unit is the part of a batch that one task encodes.
-
-    The URIs in a group differ only in the folder of the reason.
+    Each attempt encodes one unit, which is the part of a batch that one task handles. The URIs in a group differ only
+    in the folder of the reason.
     """
     attempts: dict[tuple[str, ...], list[StoredObject]] = defaultdict(list)
     for stored in rejects:
@@ -166,19 +168,19 @@ def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
 
 
 # --- Versions of objects ----------------------------------------------------------------------------------------------
-# A bucket with versioning keeps a noncurrent version of each object that is replaced or deleted.
+# If a client replaces or deletes an object in a bucket with versioning, S3 keeps a noncurrent version of the object.
 #
-# Versions that contain rows with one of the IDs are deleted. In the staging folder, all versions are deleted, because
-# no sync needs them. A version is "left" if it cannot be read, or if a policy or a lock denies its deletion. The report
-# then states when a lifecycle rule deletes the version, if this is known.
+# The erasure deletes versions that contain rows with one of the IDs. In the staging folder, it deletes all versions,
+# because no sync needs them. A version is "left" if it is unreadable, or if a policy or a lock denies its deletion. The
+# report then states the day on which a lifecycle rule deletes the version, if this day is known.
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
     """A noncurrent version of an object in a bucket with versioning.
 
-    `since` is the time at which the version became noncurrent. `is_marker` is true for a delete marker, which has no
-    content.
+    `since` is the time at which the version became noncurrent. `is_marker` is true for a delete marker, which is a
+    version without content.
     """
 
     stored: StoredObject
@@ -189,7 +191,7 @@ class Version:
 class TargetVersions(Objects):
     """The noncurrent versions of the objects of another target, `origin`.
 
-    They are searched like the current objects.
+    The search treats them like the current objects of that target.
     """
 
     def __init__(self, request: Request, origin: Objects) -> None:
@@ -200,7 +202,7 @@ class TargetVersions(Objects):
 
     @property
     def access(self) -> AwsAccess:
-        """Return the access to AWS for the objects of the other target."""
+        """Return the access to AWS that the other target uses for its objects."""
         return self._origin.access
 
     @property
@@ -209,7 +211,7 @@ class TargetVersions(Objects):
         return self._origin.folders
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as it occurs in the objects of the other target."""
+        """Return the column under all names that it has in the objects of the other target."""
         return self._origin.columns()
 
     def groups(self) -> Iterator[Group]:
@@ -218,14 +220,17 @@ class TargetVersions(Objects):
         return by_attempt(versions) if self.content == "rejects" else ((stored,) for stored in versions)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the versions that contain rows with one of the IDs, reveal an ID, or cannot be read.
+        """Yield each version that contains rows with one of the IDs, reveals an ID, or is unreadable.
 
-        Also yields the folders whose versions cannot be listed.
+        Also yields each folder whose versions the caller may not list.
         """
         return self._bucket.find(self._hits())
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the versions that contain rows with one of the IDs or reveal an ID. Yield each with its outcome."""
+        """Delete the versions that contain rows with one of the IDs or reveal an ID. Yield each with its outcome.
+
+        Yields unreadable versions as "left".
+        """
         return self._bucket.erase(self._hits(), self.folders)
 
     def _hits(self) -> Iterator[_Hit]:
@@ -249,7 +254,7 @@ class TargetVersions(Objects):
 class TableVersions(ErasureTarget):
     """The noncurrent versions in the folder of an existing Iceberg table.
 
-    The column is found by its Iceberg field ID.
+    The search identifies the column by its Iceberg field ID.
     """
 
     def __init__(self, request: Request, table: TableName, folder: str) -> None:
@@ -260,16 +265,16 @@ class TableVersions(ErasureTarget):
         self._bucket = _Bucket(request.access)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the versions that contain rows with one of the IDs, reveal an ID, or cannot be read.
+        """Yield each version that contains rows with one of the IDs, reveals an ID, or is unreadable.
 
-        Also yields the table's folder if its versions cannot be listed.
+        Also yields the table's folder if the caller may not list the versions in this folder.
         """
         return self._bucket.find(self._hits())
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the versions that contain rows with one of the IDs or reveal an ID.
+        """Delete the versions that contain rows with one of the IDs or reveal an ID. Yield each with its outcome.
 
-        Report unreadable versions as "left".
+        Yields unreadable versions as "left".
         """
         return self._bucket.erase(self._hits(), [self._folder])
 
@@ -311,7 +316,7 @@ class TableVersions(ErasureTarget):
 
 
 _NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version-hint.text")
-"""Suffixes of metadata files that contain neither rows nor bounds, and are therefore not searched."""
+"""Suffixes of metadata files that contain neither rows nor bounds. The search skips these files."""
 
 _UNREADABLE = (
     "a noncurrent version that is neither Parquet nor an Iceberg manifest, or is corrupted, so the connector cannot "
@@ -320,13 +325,13 @@ _UNREADABLE = (
 )
 
 _MAX_BATCH = 5_000
-"""Maximum number of versions per search. The limit bounds the memory."""
+"""Maximum number of versions per search. The limit bounds the memory that a search needs."""
 
 
 def _by_distinct_uri(versions: Iterable[StoredObject]) -> list[dict[str, StoredObject]]:
     """Group versions so that no group contains two versions of the same object.
 
-    The result of a search contains only URIs, which are equal for all versions of an object.
+    The result of a search identifies a version only by its URI, and all versions of an object have the same URI.
     """
     groups: list[dict[str, StoredObject]] = []
     for version in versions:
@@ -338,7 +343,7 @@ def _by_distinct_uri(versions: Iterable[StoredObject]) -> list[dict[str, StoredO
 
 
 class AllVersions(ErasureTarget):
-    """All noncurrent versions in folders of temporary objects. They are deleted without being searched."""
+    """All noncurrent versions in folders of temporary objects. The erasure deletes these versions without a search."""
 
     def __init__(self, access: AwsAccess, folders: Sequence[str], name: str) -> None:
         super().__init__(name)
@@ -348,7 +353,7 @@ class AllVersions(ErasureTarget):
     def find(self) -> Iterator[ErasedObject]:
         """Yield all noncurrent versions in the folders, without searching their content.
 
-        Also yields the folders whose versions cannot be listed.
+        Also yields each folder whose versions the caller may not list.
         """
         return self._bucket.find(self._hits())
 
@@ -362,10 +367,11 @@ class AllVersions(ErasureTarget):
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    """A noncurrent version to delete, with its number of rows to erase, or -1 if this number is unknown.
+    """A noncurrent version to delete.
 
-    `reason` explains in the list of found objects why the version is among them. If `unreadable` is not empty, the
-    version is not deleted, and `unreadable` explains this.
+    `rows` is the number of rows to erase in the version, or -1 if this number is unknown. `reason` explains why `find`
+    yields the version. If the version is unreadable, `unreadable` is a clause that explains the problem, and the
+    erasure keeps the version.
     """
 
     stored: StoredObject
@@ -380,7 +386,7 @@ class _Bucket:
     def __init__(self, access: AwsAccess) -> None:
         self._access = access
         self._unlisted: dict[str, str] = {}
-        """The folders whose versions could not be listed for lack of permissions, each with the reason."""
+        """The folders whose versions the caller may not list, each with an explanation."""
         self._since: dict[tuple[str, str | None], datetime] = {}
         self._emptied: set[str] = set()
         self._lifecycle: dict[str, Sequence[Any]] = {}
@@ -390,7 +396,7 @@ class _Bucket:
         return self._access.client("s3")
 
     def find(self, hits: Iterable[_Hit]) -> Iterator[ErasedObject]:
-        """Yield these versions, and the folders whose versions could not be listed, each with the reason."""
+        """Yield these versions, and the folders whose versions the caller may not list, each with the reason."""
         for hit in hits:
             yield ErasedObject(hit.stored.uri, hit.rows, reason=hit.reason)
         for folder, reason in self._unlisted.items():
@@ -399,7 +405,7 @@ class _Bucket:
     def erase(self, hits: Iterable[_Hit], folders: Sequence[str]) -> Iterator[ErasedObject]:
         """Delete these versions, which are in `folders`. Yield each with its outcome.
 
-        Afterwards, deletes the delete markers of keys that have no other version left.
+        Afterwards, deletes the delete markers of keys whose last other version this instance has deleted.
         """
         for hit in [*hits]:
             if hit.unreadable:
@@ -411,7 +417,7 @@ class _Bucket:
     def noncurrent(self, folder: str) -> Iterator[StoredObject]:
         """Yield the noncurrent versions in a folder, without delete markers.
 
-        If permission to list the versions is missing, adds the folder to `_unlisted`.
+        If the caller may not list the versions, adds the folder to `_unlisted`.
         """
         for version in self._versions(folder):
             if not version.is_marker:
@@ -419,9 +425,9 @@ class _Bucket:
                 yield version.stored
 
     def delete(self, stored: StoredObject, rows: int) -> ErasedObject:
-        """Delete a noncurrent version. Return it with its outcome, which is "left" if S3 denies the deletion.
+        """Delete a noncurrent version. Return it with its outcome, which is "left" if S3 rejects the deletion.
 
-        `rows` is the number of rows to erase in the version, or -1 if it is unknown.
+        `rows` is the number of rows to erase in the version, or -1 if this number is unknown.
         """
         try:
             self._s3.delete_object(**_version_parameters(stored))
@@ -452,11 +458,9 @@ class _Bucket:
                 self._s3.delete_object(**_version_parameters(stored))
 
     def _versions(self, folder: str, *, with_current: bool = False) -> Iterator[Version]:
-        """Yield the noncurrent versions and delete markers in a folder.
+        """Yield the noncurrent versions and delete markers in a folder. With `with_current`, also yield current ones.
 
-        With `with_current`, also yield the current versions.
-
-        If permission to list the versions is missing, adds the folder to `_unlisted`.
+        If the caller may not list the versions, adds the folder to `_unlisted`.
         """
         address = S3Address.parse(f"{folder}/")
         pages = self._s3.get_paginator("list_object_versions")
@@ -489,7 +493,7 @@ class _Bucket:
     def _has_versions(self, bucket: str) -> bool:
         """Return whether a bucket may contain noncurrent versions, because versioning is or was enabled.
 
-        Returns True if S3 denies this request.
+        Returns True if S3 rejects the request.
         """
         try:
             return "Status" in self._s3.get_bucket_versioning(Bucket=bucket)
@@ -497,9 +501,9 @@ class _Bucket:
             return True
 
     def _lock_clause(self, stored: StoredObject) -> str:
-        """Return a clause about the Object Lock or legal hold of a version.
+        """Return a clause about the Object Lock retention and the legal hold of a version.
 
-        Returns an empty text if there is none, or if S3 denies this request.
+        Returns an empty string if the version has neither, or if S3 rejects the request.
         """
         try:
             head = self._s3.head_object(**_version_parameters(stored))
@@ -510,11 +514,9 @@ class _Bucket:
         return (f", Object Lock protects it until {until:%Y-%m-%d}" if until is not None else "") + hold
 
     def _expiry_clause(self, address: S3Address, since: datetime | None) -> str:
-        """Return a clause about the day on which a lifecycle rule deletes a version.
+        """Return a clause about the day on which a lifecycle rule deletes a version, or that no such rule is known.
 
-        `since` is when it became noncurrent.
-
-        If no such rule is known, the clause states this.
+        `since` is the time at which the version became noncurrent, or None if it is unknown.
         """
         days = [
             rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
@@ -540,16 +542,13 @@ class _Bucket:
 
 
 def _version_parameters(stored: StoredObject) -> dict[str, Any]:
-    """Return the parameters that identify a version in requests to S3."""
+    """Return the parameters that identify a version of an object in a request to S3."""
     address = S3Address.parse(stored.uri)
     return {"Bucket": address.bucket, "Key": address.key, "VersionId": stored.version}
 
 
 def _prefix_of(rule: Any) -> str | None:
-    """Return the key prefix to which a lifecycle rule applies.
-
-    Return None if the rule also filters by other properties.
-    """
+    """Return the key prefix to which a lifecycle rule applies, or None if the rule also filters by other properties."""
     if "Filter" not in rule:
         prefix: str = rule.get("Prefix", "")
         return prefix
@@ -560,23 +559,23 @@ def _prefix_of(rule: Any) -> str | None:
 # --- List of targets --------------------------------------------------------------------------------------------------
 # `erasure_targets` lists all erasure targets except Iceberg tables, in the order of their erasure.
 #
-# This section also defines two targets: the records that failed syncs left in the folder `_staging/`, and incomplete
-# multipart uploads.
+# This section also defines two targets: the records that failed syncs have left in the folder `_staging/`, and
+# incomplete multipart uploads.
 
 
 STAGING_FOLDER = "_staging"
 _STAGED = "Staged records"
 
 _MAX_SYNC_AGE = timedelta(hours=24)
-"""If the last write of a sync is less than this time ago, the sync may still be running. The reports of syncs use the
-same limit."""
+"""The time after the last write of a sync during which the sync may still be running. The reports of syncs use the same
+limit."""
 
 _MAY_BE_RUNNING = "written by a sync that may still be running. Wait until the sync ends, and run the command again"
 
 
 @dataclass(frozen=True, slots=True)
 class _Remnant:
-    """An object or upload of a sync. `delete` deletes it, and is None while the sync may be running."""
+    """An object or upload that a sync has left. `delete` deletes it, and is None if the sync may still be running."""
 
     uri: str
     reason: str
@@ -584,7 +583,10 @@ class _Remnant:
 
 
 class _Remnants(ErasureTarget):
-    """What failed syncs left under the prefix for no later use. It is deleted without being searched."""
+    """Objects or uploads that failed syncs have left under the prefix, and that no later sync uses.
+
+    The erasure deletes these remnants without searching their content.
+    """
 
     def __init__(self, request: Request, name: str) -> None:
         super().__init__(name)
@@ -600,7 +602,10 @@ class _Remnants(ErasureTarget):
             yield ErasedObject(remnant.uri, -1, reason=remnant.reason)
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the remnants of dead syncs. Yield those of syncs that may still be running as "left"."""
+        """Delete the remnants of dead syncs. Yield each remnant with its outcome.
+
+        If a sync may still be running, yields its remnants as "left".
+        """
         for remnant in [*self._remnants()]:
             if remnant.delete is None:
                 yield ErasedObject(remnant.uri, -1, 0, "left", reason=remnant.reason)
@@ -610,14 +615,14 @@ class _Remnants(ErasureTarget):
 
 
 class Staging(_Remnants):
-    """The records that syncs staged in S3 for executors. Staged records are not needed after their sync has ended."""
+    """The records that syncs staged in S3 for executors. After a sync has ended, nothing needs its staged records."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request, _STAGED)
         self._folder = request.config.uri(STAGING_FOLDER)
 
     def _remnants(self) -> Iterator[_Remnant]:
-        """Yield each staged object. A sync is dead if it wrote nothing for 24 hours."""
+        """Yield each staged object. A sync counts as dead if it has staged nothing for 24 hours."""
         uris_by_sync: dict[str, list[str]] = {}
         latest: dict[str, datetime] = {}
         for uri, entry in listed(self._s3, self._folder):
@@ -632,9 +637,9 @@ class Staging(_Remnants):
 
 
 class Uploads(_Remnants):
-    """Incomplete multipart uploads of killed syncs. If such an upload were completed, its content would become visible.
+    """Incomplete multipart uploads of killed syncs. Their content would become visible if a client completed them.
 
-    Old uploads are aborted. A recent upload is "left", because it may belong to a running sync.
+    The erasure aborts old uploads. A recent upload is "left", because it may belong to a running sync.
     """
 
     def __init__(self, request: Request) -> None:
@@ -642,7 +647,7 @@ class Uploads(_Remnants):
         self._folder = S3Address.parse(request.config.uri(""))
 
     def _remnants(self) -> Iterator[_Remnant]:
-        """Yield each upload. Its content cannot be read from S3."""
+        """Yield each upload, without searching its content, which S3 does not return."""
         pages = self._s3.get_paginator("list_multipart_uploads")
         try:
             for page in pages.paginate(Bucket=self._folder.bucket, Prefix=self._folder.key):
@@ -655,7 +660,7 @@ class Uploads(_Remnants):
             self.stats.note(f"Incomplete uploads were not searched: {failure.message}")
 
     def _remnant(self, upload: MultipartUploadTypeDef) -> _Remnant:
-        # Without an equals sign, because `Mask` would take a name before it for a partition field.
+        # Do not use an equals sign, because `Mask` would take the text before it for the name of a partition field.
         name = f"{S3Address(self._folder.bucket, upload['Key'])} (upload {upload['UploadId']})"
         started = f"an upload started at {upload['Initiated']:%Y-%m-%d %H:%M} UTC"
         if _is_dead(upload["Initiated"]):
@@ -669,17 +674,23 @@ class Uploads(_Remnants):
 
 
 def _is_dead(last_write: datetime) -> bool:
-    """Return whether a sync with this last write has certainly ended."""
+    """Return whether a sync whose last write was at this time has certainly ended."""
     return datetime.now(UTC) - last_write > _MAX_SYNC_AGE
 
 
 def requests_by_column(request: Request, table: TableName) -> list[Request]:
-    """Return the request, and one more request for each column to which values were redirected. Raises AWS errors."""
+    """Return the request, and one more request for each column to which syncs redirected values of its column.
+
+    Raises AWS errors.
+    """
     return [request, *map(request.redirected_to, redirected_columns(table, request))]
 
 
 def erasure_targets(request: Request, tables: Sequence[TableName]) -> Sequence[ErasureTarget]:
-    """Return all targets for these tables except Iceberg tables. Noncurrent versions are last. Raises AWS errors."""
+    """Return all erasure targets for these tables, except the existing Iceberg tables. Raises AWS errors.
+
+    The targets with noncurrent versions come last, because erasing the other targets creates noncurrent versions.
+    """
     targets: list[Objects] = []
     table_versions: list[TableVersions] = []
     undescribed: list[UndescribedTable] = []
