@@ -1,1 +1,1 @@
-"""Maintenance of Iceberg tables by the connector or by Glue: compaction, expiry of snapshots, and orphan removal."""
+"""Maintenance of Iceberg tables by the connector or Glue: compaction, snapshot expiry, and removal of orphan files."""

@@ -1,7 +1,8 @@
 """Maintenance at the end of a sync, by the connector or by Glue's table optimizers.
 
-A failure never fails the sync. Existing optimizers are not changed, even if they are disabled, because a user may have
-configured them in Glue (https://docs.aws.amazon.com/glue/latest/dg/table-optimizers.html).
+A failure of maintenance never fails the sync. The connector does not change existing optimizers, not even disabled
+ones, because a user may have configured them in Glue
+(https://docs.aws.amazon.com/glue/latest/dg/table-optimizers.html).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS = 600
-"""The time in seconds after which no further maintenance starts, because the platform waits for the sync to end."""
+"""The time in seconds after which the connector starts no further maintenance, because the platform waits for the sync
+to end."""
 
 _MAX_CONCURRENT_TABLES = 4
 
@@ -47,10 +49,10 @@ def maintain_after_sync(
     engine: Engine,
     stops: Callable[[], bool],
 ) -> None:
-    """Run the configured maintenance of a sync's tables: turn on Glue's optimizers, or run the steps that are due.
+    """Maintain the tables of a sync as configured: turn on Glue's optimizers, or run the steps that are due.
 
-    Skips Hive tables and tables that another writer created. The connector's own steps stop when `stops` returns True,
-    or after SECONDS. Failures are logged and never raised.
+    Skips Hive tables, and tables that another writer created. The connector's own steps stop when `stops` returns True,
+    or after SECONDS. Logs failures, and never raises them.
     """
     options = config.maintenance
     if not tables or options.mode == "none":
@@ -80,9 +82,9 @@ def maintain_after_sync(
 
 
 def _is_owned(table: TableName, catalog: TableCatalog) -> bool:
-    """Return whether this connector created the table. Return False if this cannot be determined.
+    """Return whether this connector created the table. Return False if the table's owner is unknown.
 
-    Returns True for a missing table, so that the maintenance steps report it.
+    Returns True for a missing table, so that the maintenance steps report the missing table.
     """
     try:
         entry = catalog.find(table)
@@ -106,7 +108,7 @@ def _maintain(
     engine: Engine,
     stops: Callable[[], bool],
 ) -> Iterator[StepReport]:
-    # Imports PyIceberg, which takes a second unless the sync has already imported it.
+    # These modules import PyIceberg, which takes a second unless the sync has already imported it.
     from destination_datalake.files.rewrite import compact
     from destination_datalake.maintenance.steps import Maintainer
 
@@ -146,9 +148,10 @@ class Optimizers:
         self._access = access
 
     def turn_on(self, tables: Sequence[TableName]) -> Iterator[StepReport]:
-        """Create the missing optimizers of each table, and yield a report for each table that lacked any.
+        """Create the missing optimizers of each table. Yield a report for each table with missing optimizers.
 
-        Reports include failures. If the existing optimizers cannot be read, yields one report, and creates nothing.
+        If an optimizer cannot be created, the report contains the failure. If Glue does not return the existing
+        optimizers, yields a single report with the failure, and creates nothing.
         """
         if not tables:
             return
@@ -234,8 +237,8 @@ def configuration_of(
 ) -> TableOptimizerConfigurationTypeDef:
     """Return the TableOptimizerConfiguration (Glue API) of an optimizer.
 
-    `parameters` are the properties of the table. Retention options for which the table has a property are omitted, so
-    that Glue uses the property.
+    `parameters` contains the table's properties. If a property sets a retention rule, the result omits the
+    corresponding option, so that Glue uses the property.
     """
     iceberg: dict[str, Any] = {}
     match type_:

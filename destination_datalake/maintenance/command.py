@@ -38,8 +38,8 @@ SIGTERM."""
 def run_maintain(arguments: Sequence[str]) -> int:
     """Run the command `maintain` with the given command-line arguments. Return the exit code.
 
-    The code is 0, 1 if the configuration is invalid or a step failed, or 143 after SIGTERM. Raises SystemExit with code
-    2 for an invalid command line, and with code 0 for `--help`.
+    The exit code is 0 on success, 1 if the configuration is invalid or a step failed, and 143 after SIGTERM. Raises
+    SystemExit with code 2 if the command line is invalid, and with code 0 for `--help`.
     """
     with terminal.terminable() as termination:
         options = _parser().parse_args(arguments)
@@ -51,7 +51,7 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
         terminal.note("Note: maintenance.mode is glue, so Glue's table optimizers run the same steps about once a day.")
     if config.catalog.limits.assigns_locations:
         raise ConfigError("Amazon S3 Tables maintains the tables in a table bucket, so the command changed nothing.")
-    # No limit for the size of metadata: expiring snapshots is the remedy if a table's metadata exceeds the limit.
+    # Do not limit the size of metadata: if a table's metadata exceeds the limit, expiring snapshots is the remedy.
     access = aws_access(config)
     catalog = catalog_of(config, access, NO_LIMITS)
     finder = TableFinder(config, catalog)
@@ -89,7 +89,7 @@ def _maintain(config: Config, options: argparse.Namespace, termination: Terminat
 
 
 def _write_report(report: StepReport) -> bool:
-    """Print the report of a step. For a failed step, print details on stderr and return True."""
+    """Print the report of a step. If the step failed, also print details to stderr. Return whether the step failed."""
     if report.failure is not None:
         terminal.note(report.failure.detail)
     for line in report.lines():

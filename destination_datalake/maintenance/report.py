@@ -1,4 +1,4 @@
-"""The report of a maintenance step, as text for the terminal and as JSON for the log."""
+"""The report of a maintenance step, printed as text to the terminal and as JSON to the log."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ StepName = Literal["compaction", "expiry", "orphans", "optimizers", "archive"]
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """The report of one maintenance step on one table. In a dry run, it describes what the step would do.
+    """The report of one maintenance step on one table. In a dry run, it describes the changes that the step would make.
 
-    `outcome` is a clause about the table, such as "nothing to compact". `figures` maps names to numbers of bytes, files
-    and snapshots. `notes` are clauses about skipped work. In a dry run, `paths` are the objects that the step would
-    delete.
+    `outcome` is a clause about the table, such as "nothing to compact". `figures` contains numbers of bytes, files and
+    snapshots, by name. `notes` contains clauses about skipped work. In a dry run, `paths` contains the objects that the
+    step would delete.
     """
 
     table: TableName
@@ -48,7 +48,10 @@ class StepReport:
         return json.dumps(line, ensure_ascii=False)
 
     def lines(self) -> Iterator[str]:
-        """Yield a line of text with the outcome and, in a dry run, one for each object that the step would delete."""
+        """Yield a line of text with the outcome. In a dry run, also yield a line for each object to delete.
+
+        For a failed step, yields a single line with the message of the failure.
+        """
         if self.failure is not None:
             yield f"{self.table} {self.step}: {self.failure.message}"
             return
@@ -57,5 +60,5 @@ class StepReport:
 
 
 def megabytes(size: int) -> str:
-    """Return a number of bytes as text in megabytes, including the unit."""
+    """Return a number of bytes as a string in megabytes, such as "1.5 MB"."""
     return f"{size / 1e6:.1f} MB"

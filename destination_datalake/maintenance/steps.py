@@ -1,4 +1,4 @@
-"""The maintenance steps for an Iceberg table (compaction, expiry, orphan removal) and for a table's archive."""
+"""The maintenance steps for an Iceberg table (compaction, expiry, orphan file removal) and for a table's archive."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 # --- Steps ------------------------------------------------------------------------------------------------------------
-# The maintenance steps of an Iceberg table: compaction, expiry and orphan removal. If a step fails, the other steps
-# still run.
+# The maintenance steps for an Iceberg table: compaction, expiry of snapshots, and removal of orphan files. If a step
+# fails, the other steps still run.
 
 
 _logger = logging.getLogger(__name__)
@@ -54,8 +54,8 @@ _NO_TIME = "the step reached its time limit; the next run continues"
 class Maintainer:
     """Runs maintenance steps on Iceberg tables. Each step returns a report and raises no exception.
 
-    `compact_files` rewrites files on executors. `should_continue` returns False when no further work may start. In a
-    dry run, the steps change nothing, and report what they would do.
+    `compact_files` rewrites files on executors. `should_continue` returns False when a step must not start further
+    work. In a dry run, the steps change nothing, and report the changes that they would make.
     """
 
     retention: Retention
@@ -71,14 +71,14 @@ class Maintainer:
         return self.step(table, "compaction", self._plan_compaction if self.dry_run else self._compact)
 
     def remove(self, table: TableName) -> Iterator[StepReport]:
-        """Expire snapshots, then remove orphans (files that no snapshot references). Yield a report of each step."""
+        """Expire snapshots, then remove orphan files, which no snapshot references. Yield a report of each step."""
         yield self.step(table, "expiry", self._expire)
         yield self.step(table, "orphans", self._remove_orphans)
 
     def due(self, table: TableName) -> Iterator[StepReport]:
-        """Run compaction and, once a day per table, expiry and orphan removal. Yield a report of each step.
+        """Run compaction and, once a day per table, `remove`. Yield a report of each step.
 
-        Compaction without files to rewrite is not reported.
+        Yields no report of a successful compaction that rewrote no files.
         """
         compaction = self.compact(table)
         if compaction.failure is not None or compaction.figures.get("files"):
@@ -94,9 +94,10 @@ class Maintainer:
         return StepReport(table, "expiry", "is due", {"due": 1} if is_claimed else {})
 
     def step(self, table: TableName, step: StepName, run: Callable[[TableName], StepReport]) -> StepReport:
-        """Call `run` and return its report with the duration.
+        """Call `run`, and return its report with the step's duration.
 
-        If `run` raises an exception or no time is left, returns a report of the failure or of the skipped step.
+        If `run` raises an exception, returns a report with the failure or, for MaintenanceSkipped, with the reason. If
+        no time is left, skips the step, and returns a report that states this.
         """
         began = time.monotonic()
         if not self.should_continue():
@@ -150,9 +151,9 @@ class Maintainer:
     def _deleted(
         self, files: tuple[Deletion, str], metadata: tuple[Deletion, str]
     ) -> tuple[str, dict[str, int], Sequence[str]]:
-        """Return a text, figures and paths about deleted files and deleted metadata files.
+        """Return a clause, figures and paths about deleted files and deleted metadata files.
 
-        Each argument is a deletion with the singular noun for its files.
+        Each argument is a pair of a deletion and the singular noun for the files that it deleted.
         """
         (data, noun), (metadata_files, metadata_noun) = files, metadata
         figures = {
@@ -165,14 +166,14 @@ class Maintainer:
         return text, figures, [*data.paths, *metadata_files.paths]
 
     def _operations(self, table: TableName) -> TableOperations:
-        """Return the operations for a table. Raises MaintenanceSkipped if its format version is not supported."""
+        """Return the operations for a table. Raises MaintenanceSkipped if the table's format version is too new."""
         operations = TableOperations(table, self.catalog)
         if (problem := newer_format(operations.load().metadata)) is not None:
             raise MaintenanceSkipped(problem)
         return operations
 
     def _verb(self, verb: str) -> str:
-        """Return a verb that ends in "e" for the report: "deleted" or, in a dry run, "would delete"."""
+        """Return the past form of `verb`, which must end in "e", or "would" and `verb` in a dry run."""
         return f"would {verb}" if self.dry_run else f"{verb}d"
 
 
@@ -217,8 +218,8 @@ def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
 # --- Superseded files -------------------------------------------------------------------------------------------------
 # Delete archived lines whose rows a refresh has replaced (`raw_archive.superseded: delete`).
 #
-# Lines are deleted only if two independent sources agree: the archive's journal assigns the lines to batches before the
-# refresh, and a search of the table's files finds no rows of these lines.
+# This step deletes lines only if two independent sources agree: the archive's journal assigns the lines to batches
+# before the refresh, and a search of the table's files finds no rows of these lines.
 
 
 _SEARCHES = 8
@@ -230,8 +231,8 @@ def remove_superseded(
 ) -> StepReport:
     """Delete a table's archived record lines whose rows a refresh has replaced, and their journal entries.
 
-    Deletes nothing in a dry run, or if a search finds that the table still contains rows of these lines. Returns a
-    report. Raises AWS errors and errors of the catalog.
+    Returns a report. Deletes nothing in a dry run, or if a search finds rows of these lines in the table. Raises AWS
+    errors and errors of the catalog.
     """
     entry = catalog.find(table)
     if entry is not None and is_iceberg(entry) != (config.table_type == "ICEBERG"):
@@ -268,8 +269,8 @@ def remove_superseded(
     ]
     if not dry_run:
         s3 = access.client("s3")
-        # Delete the lines before their journal entries: if this run is killed between the two, the next run can delete
-        # an entry without lines, but cannot determine whether lines without an entry were replaced.
+        # Delete the lines before their journal entries. If this run is killed in between, the next run can delete the
+        # entries without lines. It could not determine whether a refresh has replaced lines without an entry.
         for uri in (*(lines.uri for lines in superseded), *entries):
             delete(s3, uri)
     size = sum(lines.size for lines in superseded)
@@ -289,7 +290,8 @@ def remove_superseded(
 def archived_tables(config: Config, access: AwsAccess, streams: Sequence[str]) -> list[TableName]:
     """Return the tables that have an archive, including dropped tables.
 
-    If `streams` is not empty, returns only the tables of these streams, given as "name" or "namespace.name".
+    `streams` contains names of the form "name" or "namespace.name". If it is not empty, returns only the tables of
+    these streams. Raises AWS errors.
     """
     folders = folders_in(access.client("s3"), config.uri(ARCHIVE_FOLDER))
     tables = [TableName(*folder.split(".", 1)) for folder in folders]
