@@ -52,11 +52,15 @@ read the reports or write the page, and 2 for an invalid command line."""
 _WIDE = 200
 
 _MAX_SUGGESTIONS = 5
-"""The maximum number of similar stream names that a message suggests for an unknown stream."""
+"""The maximum number of stream names that a message suggests if the stream is unknown and no name is similar."""
 
 
 def run_history(arguments: Sequence[str]) -> int:
-    """Run the command `history`, which lists syncs. Return the exit code: 0, or 1 if the reports cannot be read."""
+    """Run the command `history`, which lists syncs. Return the exit code.
+
+    The exit code is 0, or 1 if the configuration is invalid, the reports cannot be read, or no sync contained the
+    stream.
+    """
     parser = _parser("history", _HISTORY, _HISTORY_EPILOG)
     parser.add_argument(
         "--last", type=terminal.number, default=20, metavar="N", help="maximum number of syncs (default: 20)"
@@ -69,16 +73,20 @@ def run_history(arguments: Sequence[str]) -> int:
 
 
 def run_health(arguments: Sequence[str]) -> int:
-    """Run the command `health`, which prints problems with tables. Return the exit code, 0 or 1.
+    """Run the command `health`, which prints problems with tables. Return the exit code.
 
-    The exit code is 1 if a table has a problem, if there are no reports, or if the reports cannot be read.
+    The exit code is 0 if all tables are healthy. It is 1 if a table has a problem, if the configuration is invalid, or
+    if there are no readable reports.
     """
     options = _parser("health", _HEALTH, _HEALTH_EPILOG).parse_args(arguments)
     return terminal.run(options, "read the reports of", "the configuration", lambda config: _health(config, options))
 
 
 def run_report(arguments: Sequence[str]) -> int:
-    """Run the command `report`, which writes an HTML page. Return the exit code: 0, or 1 if this is not possible."""
+    """Run the command `report`, which writes an HTML page. Return the exit code.
+
+    The exit code is 0, or 1 if the configuration is invalid, the reports cannot be read, or the page cannot be written.
+    """
     parser = terminal.parser("report", _REPORT, _REPORT_EPILOG)
     terminal.add_days(parser)
     parser.add_argument("--html", required=True, type=Path, metavar="FILE", help="the page to write")
@@ -127,7 +135,7 @@ def _history(config: Config, options: argparse.Namespace) -> int:
         )
     matching = chain(() if first is None else (first,), matching)
     if options.json:
-        # Write runs one by one, because the report lines of a year may not fit in memory.
+        # Write one run at a time, because the report lines of a year may not fit in memory.
         separator = "["
         for run in islice(matching, options.last):
             terminal.write(f"{separator}{json.dumps(_as_json(run, options.stream), ensure_ascii=False)}")
@@ -175,7 +183,7 @@ def _health(config: Config, options: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     reports = _reports(config, now)
     tables = health([*reports.runs(options.days)], now)
-    if not tables:  # No sync has run, or the location is wrong: a cron job must not treat this as healthy.
+    if not tables:  # Either no sync has run, or the location is wrong. A cron job must not take this for healthy.
         newest = reports.newest_day()
         last = (
             f"The newest report is from {newest}. Check whether syncs still run, or increase --days."
@@ -209,7 +217,10 @@ def _health(config: Config, options: argparse.Namespace) -> int:
 
 
 def _with_stream(runs: Iterator[Run], stream: str | None, streams: set[str]) -> Iterator[Run]:
-    """Yield the runs that include `stream`, or all runs if it is None. Add the streams of every run to `streams`."""
+    """Yield the runs that include `stream`, or all runs if `stream` is None.
+
+    Also adds the names of the streams of every run to `streams`.
+    """
     for run in runs:
         names = {line.stream for line in run.streams}
         streams |= names

@@ -28,34 +28,34 @@ if TYPE_CHECKING:
 # Read the reports of syncs day by day, newest day first. Only the reports of a few days are in memory at a time.
 #
 # Each sync writes its own object. After the end of a day, the first reader combines the day's objects into one, whose
-# name begins with `_`. The combined object only saves time, and may be deleted. Reports that it lacks are read
-# individually.
+# name begins with `_`. The combined object only saves time, and may be deleted. If it lacks a report, a reader reads
+# this report from the sync's own object.
 
 _logger = logging.getLogger(__name__)
 
 _COMBINED = "_day.jsonl.gz"
 _FEW = 4
-"""A day's objects are combined only if there are more than this number."""
+"""A reader combines a day's objects only if it has read more than this number of them."""
 
 _THREADS = 16
 _CONCURRENT_DAYS = 4
 _LATE = timedelta(days=8)
-"""The time after a day until which reports of its syncs may still arrive. Later, only the day's combined object is
-read, if it exists."""
+"""The time after a day during which reports of the day's syncs may still arrive. Later, readers read only the day's
+combined object, if it exists."""
 
 _LONGEST = timedelta(hours=24)
-"""A sync without a report counts as dead this long after its start."""
+"""The time after its start at which a sync without a report counts as dead."""
 
 Status = Literal["finished", "partial", "failed", "terminated", "died", "unfinished"]
-"""The status of a sync. `died`: the sync ended without a report. `unfinished`: the sync has no report yet, and may
-still be running."""
+"""The status of a sync. `died`: the sync ended without a report. `unfinished`: the sync has not written a report yet,
+and may still be running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A sync, as described by its report or, without a report, by the object that it wrote at its start.
+    """A sync, as read from its report. Without a report, as read from the object that the sync wrote at its start.
 
-    `sync` is the line about the sync, and `streams` are the lines about its streams.
+    `sync` is the report line about the sync, and `streams` contains the report lines about the sync's streams.
     """
 
     sync: ReportLine
@@ -90,8 +90,9 @@ _ERASED = msgspec.json.Decoder(_Erased)
 class Erasure:
     """A request of the command `delete-rows`, and the results in the report of the last attempt that ended.
 
-    `rows` is the number of removed rows. `remaining` is the number of objects that still contained
-    such rows in a second search. `has_report` is false if no attempt has ended yet; the results are then defaults.
+    `rows` is the number of removed rows. `remaining` is the number of objects that still contained rows to erase
+    according to the second search. `complete` states whether the erasure is complete. If no attempt has ended yet,
+    `has_report` is false, and the results have their default values.
     """
 
     request: RequestRecord
@@ -111,8 +112,8 @@ class Erasure:
 def erasures(s3: S3Client, folder: str, limit: int) -> list[Erasure]:
     """Return the last `limit` requests in the ledger of `delete-rows`, newest first.
 
-    `folder` is the S3 URI of the ledger, without a trailing slash. Raises S3's errors, and ValueError if the ledger is
-    invalid.
+    `folder` is the S3 URI of the ledger, without a trailing slash. Raises S3's errors, and ValueError if a request or a
+    report in the ledger is invalid.
     """
     with ThreadPoolExecutor(_THREADS, "erasures") as pool:
         return [*pool.map(lambda request: _erasure(s3, folder, request), [*requests(folder, s3)][: -limit - 1 : -1])]
@@ -130,7 +131,8 @@ def _erasure(s3: S3Client, folder: str, request: RequestRecord) -> Erasure:
 class Reports:
     """Reads the reports of syncs.
 
-    `root` is the S3 URI of the folder that contains the reports, without a trailing slash. `now` is the current time.
+    `root` is the S3 URI of the folder that contains the reports, without a trailing slash. `now` is the time that
+    counts as now, by default the current time.
     """
 
     def __init__(self, s3: S3Client, root: str, now: datetime | None = None) -> None:
@@ -152,13 +154,13 @@ class Reports:
                         later.add(run.sync.connection_id)
 
     def newest_day(self) -> str | None:
-        """Return the last day with reports as YYYY-MM-DD, or None if there are no reports. Raises S3's errors."""
+        """Return the last day with reports, as YYYY-MM-DD, or None if there are no reports. Raises S3's errors."""
         return max(self._days(), default=None)
 
     def _with_status(self, run: Run, later: set[str]) -> Run:
-        """Return a copy of the run with its status. `later` contains the IDs of connections that have a later run.
+        """Return a copy of the run with its status. `later` contains the IDs of connections with a later run.
 
-        A run without a report has died if its connection has a later run, or if the run started over 24 hours ago.
+        A run without a report has died if its connection has a later run, or if it started more than 24 hours ago.
         """
         status = run.sync.status
         if status != "started":
@@ -179,7 +181,7 @@ class Reports:
         lines = dict(_by_run(self._combined(day))) if self._is_over(day, _LONGEST) else {}
         if not lines or not self._is_over(day, _LATE):
             all_keys = self._keys(day)
-            # Some runs may have ended after the day's objects were combined.
+            # Some runs may have ended after a reader combined the day's objects.
             keys = {run: key for run, key in all_keys.items() if run not in lines or _has_ended(run, key, lines)}
             with ThreadPoolExecutor(_THREADS, "reports") as pool:
                 for content in pool.map(self._content, keys.values()):
@@ -194,7 +196,10 @@ class Reports:
         return runs
 
     def _keys(self, day: str) -> dict[str, str]:
-        """Map the ID of each run on a day to the key of its report, or of the object from its start if it has none."""
+        """Return the key of the report of each run on a day, by the run's ID.
+
+        For a run without a report, returns the key of the object that the run wrote at its start.
+        """
         keys: dict[str, str] = {}
         prefix = f"{self._address.key}/day={day}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._address.bucket, Prefix=prefix)
@@ -210,7 +215,7 @@ class Reports:
         return get(self._s3, str(S3Address(self._address.bucket, key)))
 
     def _combined(self, day: str) -> Iterator[ReportLine]:
-        """Yield the report lines in a day's combined object. Yield nothing if the object is missing or damaged."""
+        """Yield the report lines in a day's combined object, or nothing if the object is missing or damaged."""
         try:
             key = f"{self._address.key}/day={day}/{_COMBINED}"
             content = get_or_none(self._s3, str(S3Address(self._address.bucket, key)))
@@ -219,11 +224,11 @@ class Reports:
             return
 
     def _is_over(self, day: str, longest: timedelta) -> bool:
-        """Return whether all syncs that started on `day` have ended, if none takes longer than `longest`."""
+        """Return whether all syncs that started on `day` have ended, assuming that none takes longer than `longest`."""
         return day < (self._now - longest).date().isoformat()
 
     def _combine(self, day: str, lines: Iterable[ReportLine]) -> None:
-        """Write the report lines of a day to the day's combined object. A failure is only logged."""
+        """Write the report lines of a day to the day's combined object. Log a failure, and do not raise it."""
         uri = str(S3Address(self._address.bucket, f"{self._address.key}/day={day}/{_COMBINED}"))
         try:
             put(self._s3, uri, gzip.compress(encode(lines), 1))
@@ -232,7 +237,7 @@ class Reports:
 
 
 def _has_ended(run: str, key: str, lines: Mapping[str, Sequence[ReportLine]]) -> bool:
-    """Return whether `key` is the report of a run for which `lines` contains only lines from the run's start."""
+    """Return whether `key` names the report of a run for which `lines` contains only the lines from the run's start."""
     return key.endswith(REPORT) and all(line.status == "started" for line in lines[run])
 
 
@@ -251,9 +256,9 @@ def _by_run(lines: Iterable[ReportLine]) -> Mapping[str, list[ReportLine]]:
 
 
 def by_table(runs: Iterable[Run]) -> dict[str, list[tuple[Run, ReportLine]]]:
-    """Map the name of each table to its runs, each with the run's report line about the table.
+    """Return the runs of each table, by the table's name. Each run comes with its report line about the table.
 
-    The runs of a table are in the order of `runs`, and the tables in alphabetical order.
+    The runs of a table are in the order of `runs`. The tables are in alphabetical order.
     """
     tables: dict[str, list[tuple[Run, ReportLine]]] = {}
     for run in runs:
@@ -265,15 +270,15 @@ def by_table(runs: Iterable[Run]) -> dict[str, list[tuple[Run, ReportLine]]]:
 # --- Health -----------------------------------------------------------------------------------------------------------
 # Determine the health of tables from the reports of their syncs. Each finding includes a remedy.
 #
-# The last sync is compared with the usual values: the medians of earlier syncs or, for durations, the 95th percentile.
-# Tables with fewer than `_ENOUGH` earlier syncs are not compared.
+# This section compares the last sync with the usual values: the medians of earlier syncs or, for durations, the 95th
+# percentile. It skips the comparison for tables with fewer than `_ENOUGH` earlier syncs.
 
 
 Kind = Literal["failing", "stalled", "rows", "rejects", "small files", "snapshots", "pending rows", "slow"]
 
 _ENOUGH = 5
 _COMPARED = 30
-"""The maximum number of earlier syncs from which the usual values are computed."""
+"""The maximum number of earlier syncs that determine the usual values."""
 
 _STALLED = 3
 """A table is stalled if the time since the start of its last sync exceeds this multiple of the usual interval."""
@@ -290,7 +295,7 @@ _MANY_SNAPSHOTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem with a table. `seen` states what was observed, and `advice` is the remedy."""
+    """A problem with a table. `seen` is a clause that states the observation, and `advice` is the remedy."""
 
     kind: Kind
     seen: str
@@ -301,8 +306,8 @@ class Finding:
 class TableHealth:
     """The health of a table, determined from the reports of its last `syncs` syncs.
 
-    `last_finished` is the start of the last successful sync, and `rows` is the number of rows that it wrote. Both are
-    None if no sync was successful. `findings` are the problems.
+    `last_finished` is the start of the last successful sync, and `rows` is the number of rows that this sync wrote.
+    Both are None if no sync was successful. `findings` contains the problems with the table.
     """
 
     table: str
@@ -319,7 +324,7 @@ _History = Sequence[tuple[Run, ReportLine]]
 
 
 def health(runs: Sequence[Run], now: datetime) -> list[TableHealth]:
-    """Return the health of each table that occurs in `runs`, which must be in order from newest to oldest."""
+    """Return the health of each table that occurs in `runs`. The runs must be in order from newest to oldest."""
     return [_of_table(table, history, now) for table, history in by_table(runs).items()]
 
 
@@ -348,7 +353,10 @@ def _of_table(table: str, history: _History, now: datetime) -> TableHealth:
 
 
 def failures_in_a_row(history: _History) -> int:
-    """Return the number of failed syncs since the last successful one. Terminated and unfinished syncs do not count."""
+    """Return the number of failed syncs since the last successful sync of a table.
+
+    `history` begins with the newest sync. Terminated and unfinished syncs do not count.
+    """
     count = 0
     for run, line in history:
         if run.status == "died" or line.status == "failed":
@@ -387,7 +395,7 @@ def _stalled(last: datetime, usual: float | None, now: datetime) -> Iterator[Fin
 
 
 def _total_loss(finished: _History) -> list[Finding]:
-    """Return a finding if the last successful sync rejected every record. Requires no earlier syncs."""
+    """Return a finding if the last successful sync rejected every record. Does not compare with earlier syncs."""
     lost = finished[0][1].total_loss if finished else None
     advice = "Query the table airbyte_rejects, correct the source or its schema, and refresh the stream."
     return [] if lost is None else [Finding("rejects", f"the last sync wrote no rows: {lost}", advice)]
@@ -428,7 +436,7 @@ def _unusual(finished: _History) -> Iterator[Finding]:
 
 
 def _rejects(line: ReportLine) -> float:
-    """Return the number of rejects per received record. Records suppressed by `delete-rows` are not rejects."""
+    """Return the number of rejects per received record, without records that `delete-rows --suppress` suppressed."""
     suppressed = sum(reject.count for reject in line.rejects if _is_suppressed(reject))
     return (line.rows_rejected + line.values_rejected - suppressed) / max(1, line.rows_received)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 # --- Notices ----------------------------------------------------------------------------------------------------------
-# Send notices about failed syncs and about recoveries to Amazon SNS. The option `notify.after` lists the numbers of
-# consecutive failures at which a notice is sent. The connection's reports show this number.
+# Send notices about failed and recovered syncs to Amazon SNS. The option `notify.after` lists the numbers of
+# consecutive failures after which the connector sends a notice. It counts the failures in the connection's reports.
 #
 # Notices contain names and messages, but no records.
 
@@ -29,14 +29,15 @@ _DAYS = 90
 _FAILED = ("failed", "partial")
 _MAX_STREAMS = 20
 _MAX_CHARACTERS = 100
-"""The maximum length of a notice's subject in characters (SNS API: Publish)."""
+"""The maximum length of a notice's subject, in characters (SNS API: Publish)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """A message to publish to Amazon SNS.
 
-    `kind` is "failed" or "recovered". `failures` is the number of consecutive failures of the connection's syncs.
+    `kind` is "failed" or "recovered". `failures` is the number of consecutive failures of the connection's syncs: up to
+    this failure, or before the recovery.
     """
 
     kind: str
@@ -46,10 +47,10 @@ class Notice:
 
 
 def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequence[int]) -> Notice | None:
-    """Return the notice about a sync, or None if no notice must be sent.
+    """Return the notice to send about a sync, or None if the sync requires no notice.
 
-    `lines` is the report of the sync. `earlier` yields the earlier runs of the connection, newest first, and is read
-    only as far as necessary. `after` lists the numbers of consecutive failures at which a notice is sent.
+    `lines` is the report of the sync. `earlier` yields the earlier syncs of the connection, newest first. This function
+    reads only as many of them as necessary. `after` lists the numbers of consecutive failures that require a notice.
     """
     sync, *streams = lines
     if sync.status not in (*_FAILED, "finished"):
@@ -72,9 +73,10 @@ def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequen
 
 
 def notify(config: Config, access: AwsAccess, root: str, lines: Sequence[ReportLine]) -> None:
-    """Publish a notice to SNS if the sync's failure or recovery requires one. Raises AWS errors.
+    """Publish a notice to Amazon SNS if the sync's failure or recovery requires one. Raises AWS errors.
 
-    `lines` is the report of the sync. `root` is the S3 URI of the folder that contains all reports.
+    Does nothing if the configuration contains no topic. `lines` is the report of the sync. `root` is the S3 URI of the
+    folder that contains all reports.
     """
     topic = config.notify.sns_topic_arn
     if topic is None:
@@ -123,8 +125,8 @@ def _text(subject: str, sync: ReportLine, streams: Sequence[ReportLine]) -> str:
 # Send OpenLineage events about the start and the end of a sync. The streams are inputs, and the tables are outputs.
 #
 # Names follow OpenLineage's rules (https://openlineage.io/docs/spec/naming): Glue tables have the namespace
-# `arn:aws:glue:{region}:{account}` and the name `table/{database}/{table}`. The library is imported only if an endpoint
-# is set, because the import takes half a second.
+# `arn:aws:glue:{region}:{account}` and the name `table/{database}/{table}`. The functions import the library when they
+# are called, because the import takes half a second. Syncs call them only if an endpoint is set.
 
 
 PRODUCER = "https://github.com/destination-datalake"
@@ -137,7 +139,8 @@ Columns = Mapping[str, Mapping[str, str]]
 def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> None:
     """Send the OpenLineage events about a sync, without retries. Raises the errors of OpenLineage's transport.
 
-    `lines` is the report of the sync. `account` is the ID of the Data Catalog.
+    Sends nothing if the configuration contains no endpoint. `lines` is the report of the sync. `account` is the ID of
+    the Data Catalog.
     """
     from openlineage.client import OpenLineageClient
     from openlineage.client.transport.file import FileConfig, FileTransport
@@ -160,7 +163,7 @@ def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Col
 
 
 def events(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> list[RunEvent]:
-    """Return two events for the sync with the report `lines`: START, followed by COMPLETE, FAIL or ABORT."""
+    """Return two events about the sync with the report `lines`: START, followed by COMPLETE, FAIL or ABORT."""
     from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run
 
@@ -178,7 +181,7 @@ def events(config: Config, account: str, lines: Sequence[ReportLine], columns: C
         failed["errorMessage"] = error_message_run.ErrorMessageRunFacet(sync.error, "PYTHON", producer=PRODUCER)
     kind = job_type_job.JobTypeJobFacet("BATCH", "AIRBYTE", "SYNC", producer=PRODUCER)
     job = Job(f"s3://{config.bucket_name}", f"{config.key() or 'lake'}.{sync.connection_id}", {"jobType": kind})
-    # Derive the UUID from the run's ID, so that every process computes the same one.
+    # Derive the UUID from the run's ID, so that every process computes the same UUID.
     run = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}/{sync.run_id}"))
     inputs = [InputDataset("airbyte", line.stream) for line in streams]
     outputs = [_output(config, account, line, columns.get(line.table, {})) for line in streams]

@@ -1,7 +1,7 @@
 """The HTML page about syncs that `report --html` writes: one file, without scripts or external resources.
 
-Charts are SVG images, which are stretched to the available width. Their labels are HTML, so that the text keeps its
-size on small screens. For accessibility, a collapsed table next to each chart contains the values.
+Charts are SVG images that the browser stretches to the available width. The labels of a chart are HTML, so that the
+text keeps its size on small screens. For accessibility, a collapsed table next to each chart contains the values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_ROWS = 25
 """The maximum number of rows in each HTML table of the page. A lake may contain thousands of streams."""
 
 _MAX_NAMES = 10
-"""The maximum number of table names that are listed with one finding."""
+"""The maximum number of table names that the page lists with one finding."""
 
 PALETTE: Mapping[str, tuple[str, str]] = {
     "page": ("#f5f6f8", "#0f1216"),
@@ -52,11 +52,11 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "stage4": ("#80609e", "#fdbbd9"),
     "stage5": ("#a37fbf", "#fdf0f1"),
 }
-"""The colours by name, each for the light and the dark page. On the background `card`, texts and marks have the
-contrast that WCAG 2.2 requires for level AA.
+"""The colours by name, each for the light and the dark page. On the background `card`, text and marks have the contrast
+that WCAG 2.2 requires for level AA.
 
-The stages of a sync have colours of their own, because stages are neither good nor bad. Each stage is lighter than the
-previous one, so the colours can be distinguished with any kind of colour vision.
+The stages of a sync have colours of their own, because stages are neither good nor bad. The colour of each stage is
+lighter than that of the previous stage, so readers with any kind of colour vision can distinguish the stages.
 """
 
 _CLASSES = {
@@ -66,9 +66,10 @@ _CLASSES = {
 
 
 class Bar(NamedTuple):
-    """A bar of a chart. `text` describes its values.
+    """A bar of a chart.
 
-    `parts` contains the colour class and the value of each part of the bar, from the bottom up.
+    `text` describes the values of the bar. `parts` contains the colour class and the value of each part of the bar,
+    from the bottom up.
     """
 
     label: str
@@ -80,8 +81,9 @@ class Bar(NamedTuple):
 class Chart:
     """A bar chart in the form that the page's template renders.
 
-    - `rectangles`: x, y, width and height in percent of the chart's size, the colour class, and the text of each part.
-    - `top` and `middle`: the labels at the upper edge and in the middle of the vertical axis.
+    - `rectangles`: for each part of a bar, its x, y, width and height in percent of the chart's size, its colour class,
+      and the text of the bar.
+    - `top` and `middle`: the labels at the upper end and in the middle of the vertical axis.
     - `labels`: the labels of the first, the middle and the last bar.
     - `rows`: the label and the text of each bar, for the table next to the chart.
     """
@@ -98,7 +100,8 @@ class Chart:
 class Change(NamedTuple):
     """A change to a table's columns, and the number of syncs that reported the change.
 
-    `columns` contains each column with its type or, if its values were redirected, with the column that receives them.
+    `first` and `last` are the starts of the first and the last of these syncs. `columns` contains pairs of a column and
+    its type. If `kind` is "redirected", the second member is the column that receives the values instead.
     """
 
     first: str
@@ -119,8 +122,8 @@ def page(
 ) -> str:
     """Return the HTML page about syncs, the health of tables, and requests of `delete-rows`.
 
-    `runs` and `erasures` must be newest first. `place` is the S3 URI of the lake. `days` is the number of days that the
-    runs cover.
+    `runs` and `erasures` must begin with the newest one. `place` is the S3 URI of the lake. `days` is the number of
+    days that the runs cover.
     """
     ended = [run for run in runs if run.status != "unfinished"]
     oldest_first = [*reversed(runs)]
@@ -158,7 +161,7 @@ def page(
 def templates(*folders: Path) -> Environment:
     """Return a Jinja environment with the templates in `folders` and in this module's folder.
 
-    The template `frame.html` in this module's folder is the frame of every page.
+    Every page extends the template `frame.html`, which is in this module's folder.
     """
     environment = Environment(
         autoescape=True,
@@ -188,7 +191,7 @@ def _cell(run: Run) -> tuple[str, str]:
 
 
 def _kpis(runs: Sequence[Run], ended: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
-    """Yield the label, value and note of each key figure at the top of the page."""
+    """Yield the label, the value and a note for each key figure at the top of the page."""
     successful = sum(run.status == "finished" for run in ended)
     seconds = [run.sync.seconds for run in ended if run.sync.seconds is not None]
     rejected = sum(run.sync.rows_rejected + run.sync.values_rejected for run in runs)
@@ -207,9 +210,9 @@ def _sentence(text: str) -> str:
 
 
 def _findings(tables: Iterable[TableHealth]) -> list[tuple[Finding, list[str]]]:
-    """Return each distinct finding with the names of its tables, because one failure often affects all tables.
+    """Return each distinct finding with the names of the tables that it affects.
 
-    Findings about failures come first.
+    One failure often affects all tables, so the page lists it only once. Findings about failures come first.
     """
     tables_of: dict[Finding, list[str]] = {}
     for table in tables:
@@ -236,7 +239,10 @@ def _throughput(run: Run) -> float:
 
 
 def _groups(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """Return the label and the runs of each bar: one run per bar, or one day if there are more than MAX_BARS runs."""
+    """Return the label and the runs of each bar.
+
+    A bar represents one run. If there are more than MAX_BARS runs, a bar represents all runs of a day.
+    """
     if len(runs) <= MAX_BARS:
         return [(run.sync.start_time[:16], [run]) for run in runs]
     days: dict[str, list[Run]] = {}
@@ -267,7 +273,11 @@ def _chart(
 
 
 def chart(title: str, bars: Sequence[Bar], show: Callable[[float], str], unit: str = "", scale: float = 1.0) -> Chart:
-    """Return a bar chart. The axis ends at a round multiple of `scale`. Bars with values above 0 are always visible."""
+    """Return a bar chart.
+
+    `show` formats a value as a string. `unit` appears in the title and in the summary. The vertical axis ends at a
+    round multiple of `scale`. Every bar with a value above 0 is high enough to be visible.
+    """
     heights = [sum(value for _, value in bar.parts) for bar in bars]
     top = scale * nice(max(heights, default=0.0) / scale)
     wide = 100 / max(1, len(bars))
@@ -308,7 +318,7 @@ def nice(value: float) -> float:
 
 
 def _stages(runs: Sequence[Run]) -> list[tuple[str, float, float, float]]:
-    """Return for each stage of the syncs: name, seconds, CPU seconds in the connector, and fraction of all seconds."""
+    """Return the name, the seconds, the connector's CPU seconds and the fraction of all seconds of each stage."""
     seconds: dict[str, list[float]] = {}
     for run in runs:
         for stage in run.sync.stages:
@@ -320,9 +330,9 @@ def _stages(runs: Sequence[Run]) -> list[tuple[str, float, float, float]]:
 
 
 def _streams(tables: Mapping[str, Sequence[tuple[Run, ReportLine]]]) -> list[dict[str, Any]]:
-    """Return the totals of each table and its rows per sync as SVG points, in descending order of rows.
+    """Return the totals of each table, and its rows per sync as the points of an SVG line.
 
-    `tables` is the result of `by_table`.
+    The tables are in descending order of their rows. `tables` is the result of `by_table`.
     """
     entries: list[dict[str, Any]] = []
     for table, history in tables.items():
@@ -356,7 +366,10 @@ def _points(values: Sequence[int]) -> str:
 
 
 def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, float]]:
-    """Return the number of rejects for each table, column and reason, and the number relative to the largest one."""
+    """Return the number of rejects for each table, column and reason, in descending order.
+
+    The last member of each result is the number divided by the largest number.
+    """
     counts: Counter[tuple[str, str, str]] = Counter()
     for line in lines:
         for reject in line.rejects:
@@ -366,7 +379,10 @@ def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, floa
 
 
 def _changes(runs: Iterable[Run]) -> list[Change]:
-    """Return the changes to columns, newest first. Changes that the same syncs made to a table are combined."""
+    """Return the changes to columns, newest first. Combine the changes of one kind that the same syncs made to a table.
+
+    `runs` must begin with the newest run.
+    """
     times: dict[tuple[str, str, str, str], list[str]] = {}
     for run in runs:
         for line in run.streams:
@@ -384,7 +400,7 @@ def _changes(runs: Iterable[Run]) -> list[Change]:
 
 
 def _files(lines: Iterable[ReportLine]) -> list[ReportLine]:
-    """Return the line of the last sync that wrote files to each table, in descending order of the median size."""
+    """Return, for each table, the line of the last sync that wrote files. The largest median file size comes first."""
     last: dict[str, ReportLine] = {}
     for line in lines:
         if line.files:
@@ -406,16 +422,16 @@ def size(value: float) -> str:
 
 
 def _scaled(value: float, *units: str) -> str | None:
-    """Return a number in the largest suitable unit, or None if it is less than one of the smallest unit.
+    """Return a number in the largest suitable unit, or None if the number is smaller than the smallest unit.
 
-    Each unit is 1,000 times the previous one.
+    Each unit in `units` is 1,000 times the previous unit. The first one stands for 1,000.
     """
     scales = ((1000.0**power, unit) for power, unit in reversed([*enumerate(units, start=1)]))
     return next((f"{value / scale:.3g}{unit}" for scale, unit in scales if abs(value) >= scale * 0.9995), None)
 
 
 def percent(share: float) -> str:
-    """Return a ratio in percent, such as 99.5 %. Only exact 0 and 1 are shown as 0 % and 100 %."""
+    """Return a ratio from 0 to 1 in percent, such as 99.5 %. Return 0 % and 100 % only for exactly 0 and 1."""
     if 0.999 < share < 1:
         return "> 99.9 %"
     if 0 < share < 0.001:

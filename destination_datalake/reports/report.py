@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 # --- Values -----------------------------------------------------------------------------------------------------------
 # A report consists of one line about the sync, and one line about each of its streams.
 #
-# Where possible, members have the names and meanings of Segment's sync reports (Segment data lakes: sync reports),
-# which call a sync a `source` and a stream an `event`. docs/operating/reports.md describes each member.
+# Where possible, members have the names and meanings of Segment's sync reports (Segment data lakes: sync reports).
+# These reports call a sync a `source` and a stream an `event`. docs/operating/reports.md describes each member.
 # The lines are also rows of a Glue table. Therefore, every line contains all members, and times are in UTC, in the
 # format of Hive's JSON SerDes.
 
 VERSION = 1
-"""The version of the report's schema. It increases when a member is removed or changes its meaning."""
+"""The version of the report's schema. Increase the version when you remove a member or change its meaning."""
 
 Status = Literal["started", "finished", "partial", "failed", "terminated"]
-"""The status of a sync in its report. `started` is the status in the object that is written at the start of a sync.
-`partial` means that some streams failed and others did not."""
+"""The status of a sync or stream in a report. `started` is the status in the object that a sync writes at its start.
+`partial` means that some streams of a sync failed and others did not."""
 
 _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""A number from 0 to the maximum of Glue's bigint. Lines with other numbers are invalid."""
+"""A number from 0 to the maximum of Glue's bigint. A line with any other number is invalid."""
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
-    """A column, and its type or, for a redirected column, the name of the column that receives its values."""
+    """A column and its type. For a redirected column, `type` is the name of the column that receives the values."""
 
     name: str
     type: str
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """The number of rejects for one reason in one column. For rejects of whole records, the column is None."""
+    """The number of rejects for one reason in one column. `column_name` is null for rejects of whole records."""
 
     column_name: str | None
     reason: str
@@ -60,7 +60,7 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stage(msgspec.Struct, frozen=True, gc=False):
-    """The seconds that all threads spent in one stage of a sync, and the connector's CPU seconds, excluding Spark's."""
+    """The seconds that all threads spent in one stage of a sync, and the connector's CPU seconds, without Spark's."""
 
     stage: str
     seconds: float
@@ -68,13 +68,13 @@ class Stage(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A line of a report, about a sync (`source`) or about one of its streams (`event`). Unknown values are null."""
+    """A line of a report, about a sync (`source`) or one of the sync's streams (`event`). Unknown values are null."""
 
     version: int = VERSION
     type: Literal["source", "event"]
     run_id: str
     connection_id: str
-    """The ID of the connection, the same for all syncs with the same streams and the same location of the lake."""
+    """The ID of the connection. All syncs with the same streams and the same location of the lake have the same ID."""
     sync_id: _Number | None = None
     """The number of the job in Airbyte, as in `_airbyte_meta.sync_id`."""
     status: Status
@@ -99,15 +99,15 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     row_count: _Count = 0
     """The number of rows in committed files."""
     rows_rejected: _Count = 0
-    """The number of records that were rejected as a whole."""
+    """The number of records that the sync rejected as a whole."""
     rows_skipped: _Count = 0
-    """The number of received records that may be missing in the table, because their stream failed."""
+    """The number of received records that the table may not contain, because their stream failed."""
     values_rejected: _Count = 0
     rows_merged: _Count = 0
-    """The number of pending rows (committed, but not yet merged) that the sync merged into the table. They include rows
-    from earlier syncs."""
+    """The number of pending rows (committed, but not yet merged) that the sync merged into the table. This number
+    includes pending rows from earlier syncs."""
     rows_deduplicated: _Count = 0
-    """The number of rows in the table that merges replaced."""
+    """The number of rows in the table that the sync's merges replaced."""
     rows_deleted: _Count = 0
     bytes_received: _Count = 0
     bytes_written: _Count = 0
@@ -130,8 +130,8 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     peak_memory_bytes: _Count | None = None
     executor_peak_memory_bytes: _Count | None = None
     aws_calls: dict[str, int] = {}
-    """The number of requests to AWS by service and operation, including retries. Requests from Spark's executors are
-    included if Spark reported them."""
+    """The number of requests to AWS, including retries, by service and operation. This number includes requests from
+    Spark's executors if Spark reported them."""
     merges: _Count = 0
     merge_pending_bytes: _Count = 0
     merge_written_bytes: _Count = 0
@@ -160,9 +160,9 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def total_loss(self) -> str | None:
-        """A message if every record of the stream was rejected, or None.
+        """A message if the sync rejected every record of the stream, otherwise None.
 
-        None if the only rejects are records that `delete-rows --suppress` suppressed, because they are no loss.
+        None if `delete-rows --suppress` suppressed all of these records, because suppressed records are not a loss.
         """
         reason = next((reject.reason for reject in self.rejects if reject.reason != RECORD_SUPPRESSED), None)
         if not self.rows_received or self.rows_rejected < self.rows_received or reason is None:
@@ -180,12 +180,12 @@ _decoder = msgspec.json.Decoder(ReportLine)
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a time as text in the format of report lines, with milliseconds."""
+    """Return a time as a string in the format of report lines: in UTC, with milliseconds."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")
 
 
 def encode(lines: Iterable[ReportLine]) -> bytes:
-    """Return the lines of a report as JSON lines in UTF-8. Unpaired surrogates in names become `?`."""
+    """Return the lines of a report in the format JSON Lines, in UTF-8. Replaces unpaired surrogates in names by `?`."""
     try:
         return _encoder.encode_lines(lines)
     except UnicodeEncodeError:
@@ -205,7 +205,7 @@ def _encodable(value: Any) -> Any:
 
 
 def decode(content: bytes) -> Iterator[ReportLine]:
-    """Yield the lines of one or more reports. Skip invalid lines, such as those of another schema version."""
+    """Yield the lines of one or more reports. Skip invalid lines, such as lines of an incompatible schema version."""
     for line in content.splitlines():
         try:
             decoded = _decoder.decode(line)
@@ -217,9 +217,9 @@ def decode(content: bytes) -> Iterator[ReportLine]:
 
 
 def connection_id(config: Config, streams: Iterable[StreamId]) -> str:
-    """Return the ID of a connection: 16 hexadecimal digits of a hash of the lake's location and the streams.
+    """Return the ID of a connection: the first 16 hexadecimal digits of a hash of the lake's location and the streams.
 
-    The location consists of bucket, prefix, database and table_prefix. The order of the streams has no effect.
+    The location consists of bucket, prefix, database and table_prefix. The order of `streams` has no effect.
     """
     names = sorted((stream.namespace or "", stream.name) for stream in streams)
     location = (config.bucket_name, config.key(), config.lakeformation_database_name, config.table_prefix)
@@ -227,10 +227,10 @@ def connection_id(config: Config, streams: Iterable[StreamId]) -> str:
 
 
 def sizes_of_files(sizes: Sequence[int]) -> dict[str, int]:
-    """Return the figures about files with these sizes in bytes, by name of the member in a report line.
+    """Return figures about files with these sizes in bytes, by the name of the member in a report line.
 
-    The figures are the number and the total size of the files and, if there are any, the minimum, median, 90th
-    percentile and maximum of the sizes.
+    The figures are the number and the total size of the files. If there are any files, the figures also include the
+    minimum, median, 90th percentile and maximum of the sizes.
     """
     totals = {"files": len(sizes), "bytes_written": sum(sizes)}
     if not sizes:
@@ -242,7 +242,7 @@ def sizes_of_files(sizes: Sequence[int]) -> dict[str, int]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a report line, in the version 2020-12 of JSON Schema."""
+    """Return the JSON Schema of a report line. The schema conforms to version 2020-12 of JSON Schema."""
     line_schema = msgspec.json.schema(ReportLine)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -252,7 +252,7 @@ def schema() -> dict[str, Any]:
 
 
 def glue_columns() -> dict[str, str]:
-    """Return the Glue type of each column in the table of reports."""
+    """Return the Glue type of each column in the table of reports, by column name."""
     from msgspec import inspect
 
     def glue_type(kind: inspect.Type) -> str:
@@ -285,27 +285,26 @@ def glue_columns() -> dict[str, str]:
 # Write the report of a sync to S3: one object at the start of the sync, and one at its end. If a write fails, the sync
 # continues.
 #
-# The name of the first object begins with `_`, so readers of the Glue table ignore it. If only this object exists, the
-# sync has died or is still running.
+# The name of the first object begins with `_`, so readers of the Glue table ignore this object. If the second object
+# does not exist, the sync has died or is still running.
 
 
 _logger = logging.getLogger(__name__)
 
 SECONDS = 2.0
-"""The maximum time in seconds for which a sync waits until its report is written: at most half at the start of the
-sync, and the rest at its end."""
+"""The maximum time in seconds for which a sync waits for the writes of its report. The sync waits for at most half of
+this time at its start, and for the rest at its end."""
 
 REPORT = "report.jsonl"
 STARTED = "_started.json"
 
 
 class ReportWriter:
-    """Writes the two objects of a sync's report on background threads.
+    """Writes the two objects of a sync's report on background threads. Logs failures, and never raises them.
 
-    A sync calls `start` and `wait` at its start, and `finish` at its end. Failures are only logged.
-
-    `day` is the day on which the sync started, as YYYY-MM-DD. `run` is the ID of the sync. If `catalog` is set, the day
-    is registered as a partition of the table of reports.
+    A sync calls `start` and `wait` at its start, and `finish` at its end. `day` is the day on which the sync started,
+    as YYYY-MM-DD. `run` is the ID of the sync. If `catalog` is set, `finish` also registers the day as a partition of
+    the table of reports.
     """
 
     def __init__(self, config: Config, access: AwsAccess, catalog: TableCatalog | None, day: str, run: str) -> None:
@@ -322,18 +321,18 @@ class ReportWriter:
         self._remaining = SECONDS
 
     def start(self, lines: Sequence[ReportLine]) -> None:
-        """Start to write the first object of the report in the background, and return."""
+        """Start to write the first object of the report in the background. Return immediately."""
         self._starting = self._in_background(lambda: self._put(STARTED, lines))
 
     def wait(self) -> None:
-        """Wait until the first object is written, for at most half of `SECONDS`."""
+        """Wait until a background thread has written the first object, but for at most half of `SECONDS`."""
         if self._starting is not None:
             self._join(self._starting, SECONDS / 2)
 
     def finish(self, lines: Sequence[ReportLine]) -> None:
         """Write the final object of the report. Only the first call has an effect.
 
-        Returns when the object is written, or when the sync has waited `SECONDS` in total for both objects.
+        Returns after the write, or when the sync has waited for `SECONDS` in total for both objects.
         """
         with self._lock:
             if self._finished:
@@ -348,7 +347,7 @@ class ReportWriter:
             self._warn(f"was not written within {SECONDS:.0f} s and may be missing", None)
 
     def _join(self, thread: threading.Thread, seconds: float) -> None:
-        """Wait until a thread ends, for at most `seconds`, and at most `SECONDS` in all calls together."""
+        """Wait until a thread ends, for at most `seconds`. All calls together wait for at most `SECONDS`."""
         began = time.monotonic()
         thread.join(min(seconds, self._remaining))
         self._remaining = max(0.0, self._remaining - (time.monotonic() - began))
@@ -357,7 +356,7 @@ class ReportWriter:
         put(self._access.client("s3"), f"{self._folder}/{name}", encode(lines))
 
     def _register(self, catalog: TableCatalog) -> None:
-        """Register the day as a partition of the table of reports. Sends one request if it is already registered."""
+        """Register the day as a partition of the table of reports, unless the partition exists."""
         from destination_datalake.tables.glue.catalog import LinesTable, LinesTableKind
 
         kind = LinesTableKind(REPORTS_TABLE, "reports", _DESCRIPTION, glue_columns(), ("day",), "none")
@@ -369,7 +368,7 @@ class ReportWriter:
         return _in_background("sync-report", task, lambda error: self._warn("could not be written completely", error))
 
     def _warn(self, problem: str, error: Exception | None) -> None:
-        """Log a warning on the first call only, because both objects usually fail for the same reason."""
+        """Log a warning on the first call only, because both writes usually fail for the same reason."""
         with self._lock:
             warned, self._warned = self._warned, True
         if not warned:
@@ -391,7 +390,7 @@ _NOT_SENT = "The connector did not send the %s of this sync (%s). The problem do
 def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
     """Run each task on its own thread. Return when all tasks have ended, or after `seconds`.
 
-    Failures and timeouts are logged as warnings, which name a task by its key in `tasks`.
+    Logs a warning for each task that fails or exceeds the time limit. The warning names the task by its key in `tasks`.
     """
     deadline = time.monotonic() + seconds
 
@@ -406,7 +405,7 @@ def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
 
 
 def _in_background(name: str, task: Callable[[], None], warn: Callable[[Exception], None]) -> threading.Thread:
-    """Start a task on a thread with this name, and return the thread. If the task fails, call `warn` with its error."""
+    """Start a task on a thread with this name, and return the thread. Pass an error of the task to `warn`."""
 
     def attempt() -> None:
         try:
