@@ -1,1 +1,1 @@
-"""The command `verify`: reads all rows of tables, and checks them against the tables' metadata."""
+"""The command `verify`, which reads all rows of tables and compares them with the tables' metadata."""

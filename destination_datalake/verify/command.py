@@ -1,4 +1,4 @@
-"""`destination-datalake verify`: read all rows of tables, and check the result against the tables' metadata."""
+"""`destination-datalake verify`: read all rows of tables, and compare the result with the tables' metadata."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ The exit code is 0, 1 if a table differs from its metadata or cannot be read, 2 
 after SIGTERM."""
 
 _FILES_PER_JOB = 2_000
-"""The maximum number of files per Spark job, which bounds the memory of the driver."""
+"""The maximum number of files per Spark job. This limit bounds the driver's memory."""
 
 _SECOND = timedelta(seconds=1)
 """The resolution of times in the erasure ledger, which stores whole seconds."""
@@ -73,14 +73,15 @@ _SECOND = timedelta(seconds=1)
 _TASKS_PER_SLOT = 4
 _ATTEMPTS = 5
 _MAX_SHOWN = 100
-"""The maximum number of problems per table that are printed as text. The JSON output contains all problems."""
+"""The maximum number of problems per table in the text output. The JSON output contains all problems."""
 
 
 @dataclass(slots=True)
 class TableResult:
-    """The result of verifying one table, as printed by `--json`.
+    """The result of the verification of one table. The option `--json` prints all members.
 
-    `notes` are remarks about skipped comparisons and the like, which are not problems.
+    `files`, `rows` and `bytes` are the totals of the files that the command read. `notes` contains remarks that are not
+    problems, for example about skipped comparisons.
     """
 
     table: str
@@ -94,8 +95,8 @@ class TableResult:
 def run_verify(arguments: Sequence[str], spark: Engine | None = None) -> int:
     """Run the command `verify` with the given command-line arguments. Return the exit code: 0, 1 or 143.
 
-    If `spark` is None, starts Spark when it is needed. Raises SystemExit with code 2 for an invalid command line, and
-    with code 0 for `--help`.
+    If `spark` is None, starts a Spark engine when the command needs one. Raises SystemExit with code 2 if the command
+    line is invalid, and with code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
         options = _parser().parse_args(arguments)
@@ -169,7 +170,10 @@ def _tables(config: Config, catalog: TableCatalog, options: argparse.Namespace) 
 def _reported(
     reports: Reports, days: int, names: Iterable[TableName], erasures: Sequence[_Erasure]
 ) -> dict[TableName, list[Reported]]:
-    """Map each table to the figures about it in the reports of syncs, newest first."""
+    """Return the figures about each table in the reports of syncs, newest first, by the table's name.
+
+    `days` is the number of days whose reports this function reads.
+    """
     tables, now = {str(name): name for name in names}, datetime.now(UTC)
     changes_by_table: dict[TableName, _Changes] = {}
     reported: dict[TableName, list[Reported]] = {}
@@ -180,7 +184,7 @@ def _reported(
             if (name := tables.get(line.table)) is None:
                 continue
             changes = changes_by_table.setdefault(name, _Changes())
-            # A failed overwrite has published nothing, so the next sync may have dropped its files.
+            # A failed overwrite has published nothing, so the next sync may have dropped the overwrite's files.
             is_unpublished = line.sync_mode == "overwrite" and line.status != "finished"
             is_replaced = changes.overwrites or bool(changes.generations - {line.generation_id})
             changes.add(line)
@@ -213,7 +217,10 @@ def _reported(
 
 @dataclass(slots=True)
 class _Changes:
-    """The changes that the newest syncs made to a table. Pass the table's report lines to `add`, newest first."""
+    """The changes that the newest syncs have made to a table.
+
+    The caller passes the table's report lines to `add`, newest first.
+    """
 
     overwrites: bool = False
     widens: bool = False
@@ -243,10 +250,11 @@ _REPORT = msgspec.json.Decoder(_Report)
 
 @dataclass(frozen=True, slots=True)
 class _Erasure:
-    """A request of the command `delete-rows`: its tables, and the time at which it finished, or None.
+    """A request of the command `delete-rows`.
 
-    `rows` maps the ID of each sync to the number of its rows that the request removed. It is None if the request has no
-    report.
+    `tables` contains the names of the request's tables. `finished` is the time at which the request finished, or None
+    if it is unfinished. `rows` maps the ID of each sync to the number of the sync's rows that the request removed, or
+    is None if the request has no report.
     """
 
     tables: Collection[str]
@@ -280,11 +288,11 @@ def verify_table(
     *,
     lists_folder: bool,
 ) -> TableResult:
-    """Read all files of a table, compare them with its metadata and `reported`, and return the result.
+    """Read all files of a table, compare them with the table's metadata and `reported`, and return the result.
 
-    If there are problems and another writer has changed the table in the meantime, reads the files with problems again.
-    If the table cannot be read, the result contains a problem. Raises errors only if a resource of this machine, such
-    as disk space, is exhausted.
+    If there are problems, and another writer has changed the table since this function loaded it, reads the files with
+    problems again. Makes up to five attempts in total. If the table is unreadable, the result contains a problem.
+    Raises an error only if a resource of this machine, such as disk space, is exhausted.
     """
     first = TableResult(str(name))
     suspects: set[str] | None = None
@@ -312,7 +320,7 @@ def verify_table(
         first.problems = result.problems
         if not changed:
             break
-        # Files are immutable, so only files with problems must be read again.
+        # Files are immutable, so the next attempt only reads the files with problems.
         suspects = {finding.location for finding in result.problems}
     return first
 
@@ -324,10 +332,10 @@ def _read_files(
     engine: Callable[[], Engine],
     access: AwsAccess,
 ) -> tuple[dict[str, Total], SyncStarts]:
-    """Read all files of the table, or only the URIs in `suspects` if it is not None.
+    """Read all files of the table. If `suspects` is not None, read only the files whose URIs it contains.
 
     Adds problems, notes and totals to `result`. Returns the totals of each group of files, and the starts of the syncs
-    that wrote them.
+    that wrote the files.
     """
     totals: dict[str, Total] = {}
     starts = SyncStarts()
