@@ -1,1 +1,1 @@
-"""Access to AWS: clients and credentials, user-facing error messages, and S3 objects."""
+"""Access to AWS: clients and credentials, user-facing messages about errors, and operations on S3 objects."""

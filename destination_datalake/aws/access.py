@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 # --- Secrets ----------------------------------------------------------------------------------------------------------
-# Mask the secrets of this process, and secrets in URLs, in all of its output.
+# Mask the secrets of this process, and secrets in URLs, in all output of the process.
 #
 # The secrets are the secret options, and all credentials that sign requests, including each renewal of temporary
 # credentials. Error texts may contain these secrets: AWS quotes canonical requests, which contain the session token,
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 _MASK = "****"
 _MIN_LENGTH = 6
-"""Minimum length of a secret. Shorter texts are not masked. Java's key tool has the same minimum for passwords."""
+"""Minimum length of a secret. The connector does not mask shorter strings. Java's key tool requires the same minimum
+length for passwords."""
 
 _ORDINARY = re.compile(
     r"[-+.,:\d]{1,15}\s?[a-z]{0,3}"  # numbers and durations, shorter than any key
@@ -46,15 +47,15 @@ _ORDINARY = re.compile(
     r"|(?-i:[a-z]\w*(\.[a-z]\w*)+\.[A-Z][\w$]*)",  # a Java class
     re.IGNORECASE,
 )
-"""Matches values that are never secrets, even if the name of their setting suggests it. Masking them would make
-messages unreadable."""
+"""Matches values that are never secrets, even if the name of their setting suggests a secret. If such values were
+masked, messages would be unreadable."""
 
 # AWS's error texts may quote requests of other processes, such as executors, whose tokens are not registered here.
 _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
 
 _URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s\"<>]*)", re.IGNORECASE)
-"""Matches a URL. The groups are its scheme and the rest. S3 URIs do not match, because `@` and `?` are ordinary
-characters in S3 keys."""
+"""Matches a URL. The groups are the scheme and the rest of the URL. S3 URIs do not match, because `@` and `?` are
+ordinary characters in S3 keys."""
 
 _QUERY = re.compile(r"\?[^#]*")
 _PARAMETER = re.compile(r"([?&])([^=&]*=)?[^&]*")
@@ -65,9 +66,9 @@ _spellings: tuple[str, ...] = ()
 
 
 def register_secrets(*secrets: str | None) -> None:
-    """Mask these secrets in all later output, in every spelling. Thread-safe.
+    """Mask these secrets in all later output, in every spelling (see `_spelled`). Thread-safe.
 
-    Ignores None, texts of less than 6 characters, and common values such as `true`.
+    Ignores None, strings of less than 6 characters, and common values such as `true`.
     """
     global _secrets, _spellings
     new = {secret for secret in secrets if secret is not None and _may_be_secret(secret)}
@@ -105,7 +106,7 @@ def _may_be_secret(text: str) -> bool:
 
 
 def _spelled(secret: str) -> Iterator[str]:
-    """Yield a secret as texts may contain it: plain, in JSON, in a Python literal, and in a URL."""
+    """Yield the spellings of a secret that output may contain: plain, in JSON, in a Python literal, and in a URL."""
     yield secret
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]
@@ -116,7 +117,8 @@ def _spelled(secret: str) -> Iterator[str]:
 # --- Sessions ---------------------------------------------------------------------------------------------------------
 # Configure botocore sessions: assumed roles, session credentials for other processes, and request hooks.
 #
-# Hooks are registered on a session, so they also apply to the clients that libraries create from this session.
+# These functions register hooks on a session, so the hooks also apply to the clients that libraries create from the
+# session.
 
 
 _SESSION_NAME = "airbyte-destination-datalake"
@@ -132,7 +134,8 @@ _RENEWAL_MARGIN_SECONDS = 15 * 60
 class Role:
     """An IAM role that the connector assumes with the credentials of its environment.
 
-    `session_duration_seconds` is the lifetime of the role's credentials. They are renewed before they expire.
+    `session_duration_seconds` is the lifetime of the role's credentials. The connector renews the credentials before
+    they expire.
     """
 
     arn: str
@@ -141,18 +144,18 @@ class Role:
 
     @property
     def renewal_margin_seconds(self) -> int:
-        """How many seconds before expiry the role's credentials are renewed.
+        """The number of seconds before their expiry at which the connector renews the role's credentials.
 
-        15 minutes, or a third of their lifetime if that is shorter.
+        This is 15 minutes, or a third of the credentials' lifetime if a third is shorter.
         """
         return min(self.session_duration_seconds // 3, 15 * 60)
 
 
 def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], session: Session) -> None:
-    """Make `session` use an IAM role, which is assumed with the credentials of the session `source`.
+    """Make `session` use an IAM role, which it assumes with the credentials of the session `source`.
 
-    The role's credentials are renewed before they expire. `make_client` creates a client for a service name, with
-    credentials as keyword arguments. Raises NoCredentialsError (botocore) if `source` has no credentials.
+    The session renews the role's credentials before they expire. `make_client` creates a client for a service name. It
+    accepts credentials as keyword arguments. Raises NoCredentialsError (botocore) if `source` has no credentials.
     """
     from botocore.credentials import (
         AssumeRoleCredentialFetcher,
@@ -177,8 +180,8 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
         METHOD = "assume-role"
 
         def load(self) -> RefreshableCredentials:
-            # By default, botocore renews credentials 15 minutes before expiry. Credentials that last 15 minutes would
-            # be renewed for every request.
+            # By default, botocore renews credentials 15 minutes before expiry. It would renew credentials with a
+            # lifetime of 15 minutes for every request.
             return RefreshableCredentials.create_from_metadata(
                 fetcher.fetch_credentials(),
                 fetcher.fetch_credentials,
@@ -193,9 +196,9 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
 def name_catalog(session: Session, catalog_id: str) -> None:
     """Make Glue and Lake Formation clients of `session` send this Data Catalog ID with every request.
 
-    The ID is set in each top-level member for it, unless the caller has set the member. In requests to Lake Formation,
-    it is also set in nested resources. In requests to Glue, nested structures are left alone, because an ID there
-    belongs to another object, such as the target of a resource link.
+    The clients set the ID in each top-level member of the request for such an ID, unless the caller has set the member.
+    In requests to Lake Formation, they also set it in nested resources. In requests to Glue, they do not change nested
+    structures, because an ID in such a structure belongs to another object, such as the target of a resource link.
     """
 
     def name_in_input(**event: Any) -> None:
@@ -212,7 +215,10 @@ def name_catalog(session: Session, catalog_id: str) -> None:
 
 
 def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
-    """Return a copy of `value` with the ID in each structure that has a member for it."""
+    """Return a copy of `value` that contains the ID in each structure with a member for a Data Catalog ID.
+
+    `shape` is botocore's description of the type of `value`. Keeps IDs that the caller has set.
+    """
     if isinstance(value, dict) and shape.type_name == "structure":
         # Keep unknown members, so that botocore rejects them with an error message.
         members = {
@@ -226,7 +232,7 @@ def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
 
 
 def _members(shape: Any) -> tuple[str, ...]:
-    """Return the names of the members of a structure that contain a Data Catalog ID."""
+    """Return the names of those members of a structure that contain a Data Catalog ID."""
     if shape.name == _CATALOG_RESOURCE:
         return ("Id",)
     return tuple(name for name in _MEMBERS if name in shape.members)
@@ -234,9 +240,10 @@ def _members(shape: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """How new objects are encrypted: with the KMS key `key_arn` (SSE-KMS), or with SSE-S3 if `key_arn` is None.
+    """The encryption of new objects: SSE-KMS with the KMS key `key_arn`, or SSE-S3 if `key_arn` is None.
 
-    With `bucket_key`, S3 requests one data key per bucket from KMS instead of one per object.
+    With `bucket_key`, S3 derives the keys of objects from one key that it requests from KMS for the bucket, instead of
+    requesting a key for each object.
     """
 
     key_arn: str | None = None
@@ -246,7 +253,7 @@ class Encryption:
 def encrypt_objects(session: Session, encryption: Encryption) -> None:
     """Encrypt all objects that S3 clients of `session` write from now on.
 
-    The parts of a multipart upload are encrypted like the upload
+    S3 encrypts the parts of a multipart upload like the upload itself
     (https://docs.aws.amazon.com/AmazonS3/latest/userguide/specifying-kms-encryption.html).
     """
     arguments: dict[str, Any] = {"ServerSideEncryption": "AES256"}
@@ -275,8 +282,8 @@ _Result = TypeVar("_Result")
 class Usage:
     """The resources that one or more processes have used.
 
-    `calls` counts requests, including retries, by operation, such as `s3.PutObject`. `peak_bytes` is the maximum
-    resident memory of a single process.
+    `calls` maps operations, such as `s3.PutObject`, to numbers of requests, including retries. `peak_bytes` is the
+    maximum resident memory of a single process.
     """
 
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -285,7 +292,7 @@ class Usage:
 
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
-        """Return the sum of several usages. Its `peak_bytes` is the maximum, not the sum."""
+        """Return the sum of several usages. The `peak_bytes` of the result is the maximum, not the sum."""
         calls: Counter[str] = Counter()
         seconds, peak = 0.0, 0
         for part in parts:
@@ -322,9 +329,9 @@ def count_calls(session: Session) -> None:
 
 
 def take_usage() -> Usage:
-    """Return this process's usage since the last call, or since the process started. Resets the counts.
+    """Return the usage of this process since the last call of this function, or since the start of the process.
 
-    `peak_bytes` is always the maximum since the process started.
+    Resets the counts. `peak_bytes` is always the maximum since the start of the process.
     """
     global _reported_cpu_seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -337,7 +344,7 @@ def take_usage() -> Usage:
 
 
 def metered(work: Callable[..., Iterable[_Result]], *arguments: Any) -> Iterator[_Result | Usage]:
-    """Call `work`, and yield its results. Finally yield what this process has used since the last report."""
+    """Call `work`, and yield its results. Finally, yield the usage of this process since the last `take_usage`."""
     yield from work(*arguments)
     yield take_usage()
 
@@ -345,8 +352,8 @@ def metered(work: Callable[..., Iterable[_Result]], *arguments: Any) -> Iterator
 # --- Access -----------------------------------------------------------------------------------------------------------
 # Clients and sessions for AWS, on the driver and on executors.
 #
-# An `AwsAccess` is a small value that can be pickled and sent to executors. Each process that uses the value creates
-# its own clients. boto3 is only imported when the first client is created.
+# An `AwsAccess` is a small value that the driver can pickle and send to executors. Each process that uses the value
+# creates its own clients. It imports boto3 only when it creates its first client.
 
 
 Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
@@ -356,7 +363,7 @@ Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
 class AccessKeys:
     """The keys of an IAM user or, with `session_token`, of a session.
 
-    They are never renewed. `repr` does not show them.
+    The connector never renews these keys. `repr` does not show them.
     """
 
     access_key_id: str = field(repr=False)
@@ -365,9 +372,9 @@ class AccessKeys:
 
     @classmethod
     def from_credentials(cls, credentials: Credentials) -> Self:
-        """Return the current keys of `credentials`, which `AwsAccess.delegable_credentials` has returned.
+        """Return the current keys of `credentials`, which must come from `AwsAccess.delegable_credentials`.
 
-        Registers the keys as secrets. Raises errors from renewing the credentials.
+        Registers the keys as secrets. Renews expiring credentials, and raises errors from the renewal.
         """
         frozen = credentials.get_frozen_credentials()
         keys = cls(str(frozen.access_key), str(frozen.secret_key), str(frozen.token))
@@ -378,22 +385,25 @@ class AccessKeys:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The identity that AWS's default credential chain finds.
+    """The identity that botocore's default credential chain finds.
 
-    The chain searches environment variables, a profile, web identity, and the role of a container or instance.
+    The chain searches environment variables, a profile, a web identity, and the role of the container or instance.
     """
 
 
 Identity = Role | AccessKeys | Environment
 
 MAX_CONNECTIONS = 256
-"""Maximum number of connections per client. If more threads used a client at a time, urllib3 would keep opening new
-connections, and log a warning each time."""
+"""Maximum number of connections per client. If more threads used a client at the same time, urllib3 would repeatedly
+open new connections, and log a warning each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwsAccess:
-    """Identity, regions, endpoint and settings for requests to AWS. Equal instances share clients in a process."""
+    """The identity, regions, endpoint and settings for requests to AWS.
+
+    Equal instances in a process share their clients.
+    """
 
     region: str
     identity: Identity = field(default_factory=Environment)
@@ -426,9 +436,10 @@ class AwsAccess:
     @overload
     def client(self, service: Literal["s3tables"]) -> BaseClient: ...
     def client(self, service: Service) -> Any:
-        """Return this process's client for a service. It is created on first use, and thread-safe.
+        """Return this process's client for a service. Create the client on first use. The client is thread-safe.
 
-        Raises NoCredentialsError (botocore) if a role must be assumed and the environment has no credentials.
+        Raises NoCredentialsError (botocore) if the identity is a role and the environment contains no credentials with
+        which to assume the role.
         """
         with _clients_lock:
             key = (self, service)
@@ -449,10 +460,10 @@ class AwsAccess:
             return self._boto_session()
 
     def delegable_credentials(self) -> Credentials:
-        """Return session credentials that other processes may receive. They are renewed when they are read.
+        """Return session credentials that may be sent to other processes. Reading them renews expiring credentials.
 
-        If the identity already uses session credentials, returns these. If it uses the keys of an IAM user, which must
-        not leave this process, creates one-hour sessions with these keys. This needs no permission
+        If the identity already uses session credentials, returns these. The keys of an IAM user must not leave this
+        process. For such keys, creates one-hour sessions, which requires no permission
         (https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_getsessiontoken.html).
         Raises NoCredentialsError (botocore) if there are no credentials, and errors of STS.
         """
@@ -512,7 +523,7 @@ class AwsAccess:
         return session
 
     def _source_client(self, source: Session, service: str, **credentials: Any) -> BaseClient:
-        """Return a client with the environment's credentials, which assumes the role."""
+        """Return a client that uses the environment's credentials, to assume the role."""
         return source.create_client(
             service,
             region_name=self.region,
@@ -551,11 +562,12 @@ _clients: dict[tuple[AwsAccess, Service], object] = {}
 
 
 _MAX_DELEGATED_SESSIONS = 2
-"""Maximum number of delegated sessions whose clients are kept. Running tasks may still use the one before the last."""
+"""Maximum number of delegated sessions whose clients a process keeps. Running tasks may still use the session before
+the last one."""
 
 
 def _forget_ended_sessions() -> None:
-    """Drop the clients of replaced delegated sessions, because a client uses megabytes of memory.
+    """Drop the clients of delegated sessions that newer ones have replaced, because a client uses megabytes of memory.
 
     The caller must hold `_clients_lock`.
     """
@@ -567,9 +579,9 @@ def _forget_ended_sessions() -> None:
 
 
 def _clear_after_fork() -> None:
-    """In a forked child, drop all clients, whose connections the parent still uses, and create a new lock.
+    """Drop all clients and replace the lock, in a forked child.
 
-    A thread of the parent may have held the old lock.
+    The parent still uses the connections of the clients, and a thread of the parent may have held the old lock.
     """
     global _clients_lock
     _clients_lock = threading.Lock()
@@ -581,13 +593,19 @@ os.register_at_fork(after_in_child=_clear_after_fork)
 
 
 def _forget_missing_profile(session: Session) -> None:
-    """Ignore the configured AWS profile if it does not exist here. Its credentials are not needed."""
+    """Ignore the configured AWS profile if it does not exist on this machine.
+
+    A session with explicit keys does not need the profile, but botocore would raise an error.
+    """
     if session.get_config_variable("profile") not in (None, *session.available_profiles):
         session.session_var_map["profile"] = (None, None, None, None)
 
 
 def _with_hooks(session: Session) -> Session:
-    """Return the session after adding hooks: mask its credentials, count requests, and reject truncated responses."""
+    """Add hooks to a session, and return the session.
+
+    The hooks register the session's credentials as secrets, count requests, and reject truncated responses of Glue.
+    """
 
     def register_credentials(**_: object) -> None:
         credentials = session.get_credentials()
@@ -618,10 +636,10 @@ _SESSION_ARN = re.compile(r"arn:(?P<partition>[a-z-]+):sts::(?P<account>\d+):ass
 
 
 def caller_arn(access: AwsAccess) -> str:
-    """Return the ARN of the caller's IAM user or role, to which permissions can be granted. Raises errors of STS.
+    """Return the ARN of the caller's IAM user or role, as the principal of a grant. Raises errors of STS.
 
-    STS does not report the path of a session's role. If the role has a path and is not named in the options, users must
-    add the path to the result.
+    STS does not report the path of a session's role. If the role has a path, and the options do not contain the role,
+    users must add the path to the result.
     """
     if isinstance(access.identity, Role):
         return access.identity.arn
@@ -634,6 +652,6 @@ def catalog_id(access: AwsAccess) -> str:
 
 
 def role_of_session(arn: str) -> str:
-    """Return the ARN of a session's role, without its path. Return any other ARN unchanged."""
+    """Return the ARN of the role of a session, without the role's path. Return any other ARN unchanged."""
     match = _SESSION_ARN.fullmatch(arn)
     return f"arn:{match['partition']}:iam::{match['account']}:role/{match['role']}" if match else arn

@@ -1,7 +1,7 @@
-"""Explain AWS errors to users: which operation failed on which resource, why, and what to do.
+"""Explain AWS errors to users: the failed operation, the resource, the cause and the remedy.
 
-botocore's errors contain only an operation and an error code. The failure type that `explain` adds tells Airbyte
-whether to retry the sync.
+botocore's errors contain only an operation and an error code. `explain` also adds a failure type, from which Airbyte
+determines whether to retry the sync.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from destination_datalake.unforeseen import exhaustion, trace_of
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A failed request: service, operation, AWS's error code and text, and the HTTP status and bucket if known."""
+    """A failed request to AWS. `code` and `text` are AWS's error code and error text.
+
+    `status` is the HTTP status, or 0 if it is unknown.
+    """
 
     service: str
     operation: str
@@ -29,7 +32,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """How to explain an error: reason, remedy, Airbyte's failure type, and the missing permission, if any."""
+    """The explanation of an error: reason, remedy, Airbyte's failure type, and the missing permission, if any."""
 
     reason: str
     remedy: str
@@ -38,13 +41,14 @@ class _Rule:
 
 
 def explain(error: BaseException, *, doing: str, resource: str) -> Failure | None:
-    """Return the failure to report for an error, or None if its cause is unknown.
+    """Return the failure to report for an error, or None if the cause of the error is unknown.
 
-    The cause is known for errors of AWS and for exhausted resources of this machine. Also searches the causes of the
-    error. If one of them is a ConnectorError, returns its failure.
+    The cause is known if AWS returned the error, or if a resource of this machine is exhausted. This function also
+    searches the chain of exceptions that caused `error`. If the chain contains a ConnectorError, returns the failure of
+    that error.
 
     `doing` and `resource` form the message "Cannot {doing} {resource}", such as "write to" and "s3://lake/raw". The
-    failure's detail contains AWS's error code and text. Secrets are masked.
+    failure's detail contains AWS's error code and text. The message and the detail contain no secrets.
     """
     if not any(_call(cause) for cause in _causes(error)) and (exhausted := exhaustion(error)) is not None:
         return Failure(f"Cannot {doing} {resource}. {exhausted}", trace_of(error), "transient_error")
@@ -57,16 +61,16 @@ def explain(error: BaseException, *, doing: str, resource: str) -> Failure | Non
 
 
 def is_expired(error: BaseException) -> bool:
-    """Return whether AWS rejected a request because its credentials have expired.
+    """Return whether AWS rejected a request because the credentials of the request have expired.
 
-    Always False for HEAD requests, whose responses contain no error code.
+    Returns False for every HEAD request, because the response to a HEAD request contains no error code.
     """
     calls = (call for cause in _causes(error) if (call := _call(cause)) is not None)
     return any(_SYNONYMS.get(call.code, call.code) == "ExpiredToken" for call in calls)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its chain of causes. Stop at a cycle."""
+    """Yield the error, and the chain of exceptions that caused it. Stop at a cycle."""
     yielded: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in yielded:
@@ -302,13 +306,14 @@ def _granted_on(missing: MissingPermission) -> str:
 def _required(text: str) -> str:
     """Return the part of Lake Formation's text that names the permission, such as "Required Create Table on shop".
 
-    Returns the whole text if it has no such part.
+    If the text contains no such part, returns the whole text.
     """
     match = re.search(r"[Rr]equired [^.;)]+", text)
     return (match[0] if match else text).strip()
 
 
-# --- The missing permission of a denied call: from AWS's text or, if the text lacks it, from the operation.
+# --- The missing permission of a denied request, from AWS's error text or, if the text does not name it, from the
+# operation.
 #
 # IAM's error texts contain the action, the resource and the kind of policy (IAM: Troubleshoot access denied error
 # messages, https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html). S3 omits these details
@@ -369,7 +374,7 @@ _RESOURCE_POLICIES: Mapping[str, str] = {
 
 
 def _service_of(operation: str) -> str:
-    """Return the name of the AWS service that has this operation. Only services that the connector uses are known."""
+    """Return the AWS service to which an operation belongs. `operation` must be one that the connector uses."""
     if operation in _STS:
         return "STS"
     if _LAKE_FORMATION_OPERATIONS.search(operation):
@@ -378,9 +383,9 @@ def _service_of(operation: str) -> str:
 
 
 def denied_by_iam(operation: str, text: str) -> MissingPermission:
-    """Return the permission that IAM denied: the one in AWS's text, or else the one that `operation` needs.
+    """Return the missing IAM permission. Read it from AWS's text, or else derive it from `operation`.
 
-    A denied S3 operation may lack a permission of KMS, such as kms:GenerateDataKey.
+    For an S3 operation, the missing permission can be an action of KMS, such as kms:GenerateDataKey.
     """
     match = _DENIED_TEXT.search(text)
     return MissingPermission(match["action"], match["resource"]) if match else MissingPermission(_action(operation))
@@ -397,7 +402,10 @@ def resource_policy(action: str, text: str) -> str | None:
 
 
 def _missing_grant(operation: str, text: str) -> MissingPermission:
-    """Return the missing Lake Formation permission, such as CREATE_TABLE or DATA_LOCATION_ACCESS."""
+    """Return the missing Lake Formation permission, such as CREATE_TABLE or DATA_LOCATION_ACCESS.
+
+    Reads the permission from AWS's text, or else derives it from `operation`.
+    """
     if (location := _LOCATION.search(text)) is not None:
         return MissingPermission("DATA_LOCATION_ACCESS", location["resource"])
     if (required := _REQUIRED.search(text)) is not None:

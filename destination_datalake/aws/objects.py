@@ -56,7 +56,10 @@ def partition_of(region: str) -> str:
 
 
 def is_misspelt(region: str) -> bool:
-    """Return whether `region` cannot be a region, not even a future one. It must have the form of a region code."""
+    """Return whether `region` cannot be the code of an AWS region, not even of a future one.
+
+    `region` must have the form of a region code, such as `eu-central-1`.
+    """
     return region.split("-")[-2] not in _DIRECTIONS
 
 
@@ -69,7 +72,7 @@ def known_regions() -> Sequence[str]:
 
 
 def nearest_region(region: str) -> str:
-    """Return the known region code that is most similar to `region`. Swapped letters still count as similar."""
+    """Return the known region code that is most similar to `region`, even if letters are swapped."""
 
     def similarity(candidate: str) -> float:
         in_order = SequenceMatcher(None, region, candidate).ratio()
@@ -91,7 +94,7 @@ class S3Address(NamedTuple):
     def parse(cls, uri: str) -> Self:
         """Split a URI such as `s3://bucket/key` into bucket and key. Also accepts Hadoop's schemes `s3a` and `s3n`.
 
-        Keys are literal: `?`, `#` and `%` have no special meaning. Raises ValueError for any other text.
+        Keys are literal: `?`, `#` and `%` have no special meaning. Raises ValueError for any other string.
         """
         scheme, _, path = uri.partition("://")
         bucket, _, key = path.partition("/")
@@ -103,8 +106,8 @@ class S3Address(NamedTuple):
     def is_in_s3_tables(self) -> bool:
         """Whether the bucket belongs to Amazon S3 Tables. AWS reserves the suffix `--table-s3` for these buckets.
 
-        Their objects cannot be listed or deleted. The service removes objects that no table references
-        (https://docs.aws.amazon.com/AmazonS3/latest/API/developing-s3-tables-APIs.html).
+        Clients can neither list nor delete the objects in these buckets. The service removes objects that no table
+        references (https://docs.aws.amazon.com/AmazonS3/latest/API/developing-s3-tables-APIs.html).
         """
         return self.bucket.endswith("--table-s3")
 
@@ -119,8 +122,8 @@ class S3Address(NamedTuple):
 # --- Retries ----------------------------------------------------------------------------------------------------------
 # Retry calls with exponential backoff and jitter.
 #
-# Most of these retries handle conflicts of optimistic concurrency: an attempt reads, plans, and writes only if nothing
-# has changed since the read. botocore retries throttled and failed requests itself (`AwsAccess.attempts`).
+# Most of these retries handle conflicts of optimistic concurrency: an attempt reads and plans, and then writes only if
+# nothing has changed since the read. botocore itself retries throttled and failed requests (`AwsAccess.attempts`).
 
 
 _Result = TypeVar("_Result")
@@ -133,17 +136,18 @@ _SCHEDULE: dict[str, Any] = {
 
 
 def retry_on(failure: type[Exception] | tuple[type[Exception], ...], attempt: Callable[[], _Result]) -> _Result:
-    """Return the result of `attempt`. While it raises `failure`, call it again, up to eight times in total.
+    """Return the result of `attempt`. While `attempt` raises `failure`, call it again, up to eight times in total.
 
-    Then raises the last failure. Raises all other exceptions immediately. Waits between calls with exponential backoff.
+    Waits between the calls, with exponential backoff. If all calls fail, raises the last failure. Raises all other
+    exceptions immediately.
     """
     return Retrying(retry=retry_if_exception_type(failure), reraise=True, **_SCHEDULE)(attempt)
 
 
 def retry_until_done(attempt: Callable[[], bool]) -> bool:
-    """Call `attempt` up to eight times, until it returns True. Return whether it did.
+    """Call `attempt` until it returns True, up to eight times. Return whether a call returned True.
 
-    Raises its exceptions immediately. Waits between calls with exponential backoff.
+    Waits between the calls, with exponential backoff. Raises exceptions of `attempt` immediately.
     """
     is_false = retry_if_result(lambda result: not result)
     retrying = Retrying(retry=is_false, retry_error_callback=lambda _: False, **_SCHEDULE)
@@ -151,33 +155,34 @@ def retry_until_done(attempt: Callable[[], bool]) -> bool:
 
 
 # --- Objects ----------------------------------------------------------------------------------------------------------
-# Read, write and delete objects in S3 by URI. Uploads can be published later or discarded.
+# Read, write and delete objects in S3 by URI. An upload can be published later, or discarded.
 #
-# A large object is uploaded in parts: one part is sent while the next part is encoded. With `deferred=True`, the upload
-# stays incomplete until `PendingUpload.publish` (S3: CompleteMultipartUpload), so readers do not see the object. Tables
-# without snapshots need such uploads, because their readers see every file in the table's folder. If the publishing
-# process shares the local disk, a small object stays there until it is published (`DeferredUpload`). This needs one
-# request instead of three.
+# An upload sends a large object in parts: a thread sends one part while the caller encodes the next part. With
+# `deferred=True`, the upload stays incomplete until `PendingUpload.publish` (S3: CompleteMultipartUpload), so that
+# readers do not see the object. Tables without snapshots need such uploads, because their readers see every file in the
+# table's folder. If the publishing process shares the local disk, a small object stays on this disk until its
+# publication (`DeferredUpload`). This needs one request instead of three.
 
 
 PART_BYTES = 8 * 1024 * 1024
-"""Size of the parts of an upload, in bytes. S3 requires at least 5 MiB, except for the last part, and allows 10,000
-parts, which is enough for 80 GB. An upload needs memory for two parts: one is filled while the other is sent."""
+"""Size of the parts of an upload, in bytes. S3 requires at least 5 MiB, except for the last part. It allows 10,000
+parts, so an object can have up to 80 GB. An upload needs memory for two parts: it fills one part while it sends the
+other one."""
 
 CONCURRENT_CALLS = 8
-"""Maximum number of uploads that are published at a time."""
+"""Maximum number of uploads that `publish_all` publishes at the same time."""
 
 MEMBER_BYTES = 16 * 1024 * 1024
 """Uncompressed size of a gzip member, in bytes. Members start at the beginning of a line, so that readers can split a
 file."""
 
 MAX_MEMBER_BYTES = 512 * 1024 * 1024
-"""The maximum uncompressed size in bytes of a line, and of a gzip member of an archived object, that is read. Members
-that the connector writes are much smaller: it starts a new member at 3 % of this size (`MEMBER_BYTES`)."""
+"""The maximum uncompressed size, in bytes, of a line or of an archived object's gzip member that the connector reads.
+It writes much smaller members: it starts a new member at 3 % of this size (`MEMBER_BYTES`)."""
 
 MAX_DEFERRED_BYTES = 1024 * 1024
-"""Maximum size in bytes of an object that waits for its publication on the local disk. Larger objects are sent to S3
-while other objects are encoded."""
+"""Maximum size in bytes of an object that an upload keeps on the local disk until the object's publication. An upload
+sends larger objects to S3 while the caller encodes other objects."""
 
 
 def get(
@@ -194,8 +199,8 @@ def get(
     By default, returns the whole object. `version` selects a version by its ID. If `etag` is set, but the object has
     another ETag, raises a ClientError with status 412. Raises OversizedFile if there are more than `limit` bytes.
 
-    Retries if the response ends early, is reset or stalls, and then raises the last error. botocore retries failed
-    requests.
+    If the response ends early, is reset or stalls, retries the request. If all attempts fail, raises the last error.
+    botocore itself retries failed requests.
     """
     address = S3Address.parse(uri)
     conditions: dict[str, Any] = {} if etag is None else {"IfMatch": etag}
@@ -217,7 +222,7 @@ def get(
 
 
 def get_or_none(s3: S3Client, uri: str) -> bytes | None:
-    """Return the content of an object, or None if it does not exist. Raises errors of `get` and `is_missing`."""
+    """Return the content of an object, or None if it does not exist. Raises the errors of `get` and `is_missing`."""
     try:
         return get(s3, uri)
     except s3.exceptions.ClientError as error:
@@ -227,11 +232,11 @@ def get_or_none(s3: S3Client, uri: str) -> bytes | None:
 
 
 def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
-    """Return whether `error` was raised because the object does not exist.
+    """Return whether S3 returned `error` because the object at `uri` does not exist.
 
-    S3 answers a request for a missing object with status 403 if the caller may not list the whole bucket. The policy
-    that `iam-policy` prints allows listing only of some folders. For status 403, this function therefore lists the
-    objects whose keys begin with the object's key. Raises errors of the listing.
+    If the caller may not list the whole bucket, S3 answers a request for a missing object with status 403. The policy
+    that the command `iam-policy` prints only allows the caller to list some folders. For status 403, this function
+    therefore lists the objects whose keys begin with the object's key. Raises errors of this request.
     """
     code = getattr(error, "response", {}).get("Error", {}).get("Code")
     if code in ("NoSuchKey", "404", "NotFound"):
@@ -244,9 +249,9 @@ def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
 
 
 class OversizedFile(ConfigError):
-    """Raised for a file that is too large to be read into memory, before or after decompression.
+    """Raised for a file that is too large to read into memory, before or after decompression.
 
-    Such a file is damaged, or was written by another program.
+    Such a file is damaged, or another program wrote it.
     """
 
     def __init__(self, uri: str, limit: int) -> None:
@@ -257,14 +262,14 @@ class OversizedFile(ConfigError):
 
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""Maximum uncompressed size in bytes of files that are read into memory: metadata files, manifest lists, manifests and
-reports."""
+"""Maximum uncompressed size, in bytes, of a file that the connector reads into memory. Such files are metadata files,
+manifest lists, manifests and reports."""
 
 
 def body_errors() -> tuple[type[Exception], ...]:
     """Return the types of exceptions that reading the body of a response can raise.
 
-    They are imported on the first call, because importing botocore takes time.
+    Imports botocore in this function, because the import takes time.
     """
     from botocore.exceptions import HTTPClientError, IncompleteReadError
     from urllib3.exceptions import HTTPError
@@ -283,11 +288,11 @@ def put(
 ) -> str:
     """Write an object in one request. Return its ETag.
 
-    With `if_none_match`, the object must not exist. With `if_match`, it must exist with this ETag. Otherwise raises a
-    ClientError for which `is_changed` returns True.
+    With `if_none_match`, the object must not exist. With `if_match`, the object must exist with this ETag. Otherwise,
+    raises a ClientError for which `is_changed` returns True.
 
-    The content is sent as a bytearray. botocore would wrap bytes in a file and wait for the HTTP status 100 (Continue)
-    before sending them, which doubles the time.
+    Passes the content to botocore as a bytearray. botocore would wrap an object of type bytes in a file, and wait for
+    the HTTP status 100 (Continue) before it sends the content, which doubles the time.
     """
     address = S3Address.parse(uri)
     body = content if isinstance(content, bytearray) else bytearray(content)
@@ -305,18 +310,21 @@ def put(
 
 
 def is_changed(error: Exception) -> bool:
-    """Return whether a conditional request failed because the object exists, was changed, or is being written."""
+    """Return whether S3 rejected a conditional request because of another write.
+
+    Another client has created or changed the object, or is writing it at the same time.
+    """
     return _status(error) in (409, 412)
 
 
 def _status(error: Exception) -> int:
-    """Return the HTTP status of AWS's response to a failed request, or 0 if there was no response."""
+    """Return the HTTP status of AWS's response to a failed request, or 0 if AWS did not respond."""
     status: int = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return status
 
 
 def delete(s3: S3Client, uri: str) -> None:
-    """Delete an object, if it exists. Does nothing in Amazon S3 Tables, which deletes unreferenced objects itself."""
+    """Delete an object, if it exists. Do nothing in Amazon S3 Tables, which itself deletes unreferenced objects."""
     address = S3Address.parse(uri)
     if address.is_in_s3_tables:
         return
@@ -324,7 +332,7 @@ def delete(s3: S3Client, uri: str) -> None:
 
 
 def listed(s3: S3Client, folder: str) -> Iterator[tuple[str, ObjectTypeDef]]:
-    """Yield the URI of each object in a folder and its subfolders, with the object's entry in S3's listing.
+    """Yield the URI of each object in a folder and its subfolders, and the object's entry in S3's listing.
 
     `folder` is an S3 URI without a trailing slash.
     """
@@ -349,9 +357,9 @@ def delete_folder(s3: S3Client, uri: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PendingUpload:
-    """A multipart upload whose parts are all in S3. Readers do not see the object until `publish` completes it.
+    """A multipart upload whose parts are all in S3. Readers do not see the object until `publish` completes the upload.
 
-    If `if_match` is set, only an object with this ETag is replaced.
+    If `if_match` is set, `publish` replaces only an object with this ETag.
     """
 
     bucket: str
@@ -361,10 +369,10 @@ class PendingUpload:
     if_match: str | None = None
 
     def publish(self, s3: S3Client) -> None:
-        """Make the object visible to readers. Calling this again has no effect.
+        """Make the object visible to readers. Further calls have no effect.
 
-        Raises a ClientError for which `is_changed` returns True if the existing object does not have the ETag
-        `if_match`.
+        If the existing object does not have the ETag `if_match`, raises a ClientError for which `is_changed` returns
+        True.
         """
         conditions: dict[str, Any] = {} if self.if_match is None else {"IfMatch": self.if_match}
         parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(self.etags, start=1)]
@@ -381,14 +389,14 @@ class PendingUpload:
             s3.head_object(Bucket=self.bucket, Key=self.key)
 
     def abort(self, s3: S3Client) -> None:
-        """Abort the upload and delete its parts. Calling this again has no effect."""
+        """Abort the upload, and delete its parts. Further calls have no effect."""
         with contextlib.suppress(s3.exceptions.NoSuchUpload):
             s3.abort_multipart_upload(Bucket=self.bucket, Key=self.key, UploadId=self.upload_id)
 
 
 @dataclass(frozen=True, slots=True)
 class DeferredUpload:
-    """A small object that is not in S3 yet. The local file at `path` contains it until `publish` writes it to S3."""
+    """A small object in the local file `path`. Readers do not see the object until `publish` writes it to S3."""
 
     bucket: str
     key: str
@@ -396,17 +404,17 @@ class DeferredUpload:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def publish(self, s3: S3Client) -> None:
-        """Write the object to S3, and delete the local file. Calling this again has no effect."""
+        """Write the object to S3, and delete the local file. Further calls have no effect."""
         try:
             content = Path(self.path).read_bytes()
         except FileNotFoundError:
-            s3.head_object(Bucket=self.bucket, Key=self.key)  # If the object exists, it was already published.
+            s3.head_object(Bucket=self.bucket, Key=self.key)  # If the object exists, an earlier call has published it.
             return
         put(s3, str(S3Address(self.bucket, self.key)), content, self.metadata)
         Path(self.path).unlink()
 
     def abort(self, s3: S3Client) -> None:  # noqa: ARG002
-        """Delete the local file. Calling this again has no effect."""
+        """Delete the local file. Further calls have no effect."""
         Path(self.path).unlink(missing_ok=True)
 
 
@@ -417,21 +425,21 @@ Pending = PendingUpload | DeferredUpload
 def publish_all(uploads: Iterable[Pending], s3: S3Client) -> None:
     """Publish the uploads, several at a time.
 
-    If publications fail, raises one of the failures. The other uploads may be published or not.
+    If publications fail, raises the error of one of them. In this case, any of the other uploads may be published.
     """
     with ThreadPoolExecutor(CONCURRENT_CALLS, "publish") as pool:
         list(pool.map(lambda upload: upload.publish(s3), uploads))
 
 
 def abort_all(uploads: Iterable[Pending], s3: S3Client) -> None:
-    """Abort all uploads, even if some cannot be aborted. Then raise one of the failures, if any."""
+    """Abort all uploads. If some of them cannot be aborted, abort the others, and then raise one of the errors."""
     with contextlib.ExitStack() as steps:
         for upload in uploads:
             steps.callback(upload.abort, s3)
 
 
 class Uncommitted(Protocol):
-    """A file that a task has written to S3, and that no commit has added to a table yet."""
+    """A file that a task has written for a table, but that no commit has added to the table yet."""
 
     @property
     def uri(self) -> str:
@@ -439,18 +447,18 @@ class Uncommitted(Protocol):
 
     @property
     def pending_upload(self) -> Pending | None:
-        """The upload of the file, or None if the file was visible as soon as it was written."""
+        """The upload of the file, or None if the task made the file visible to readers immediately."""
 
 
 def pending_uploads(files: Iterable[Uncommitted]) -> list[Pending]:
-    """Return the uploads of the files that are not visible before they are published."""
+    """Return the uploads of those files that readers do not see before their publication."""
     return [file.pending_upload for file in files if file.pending_upload is not None]
 
 
 def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
-    """Delete files that no table references, whether they are published or not. Can be called again.
+    """Delete files that no table references, even if they are published. Further calls have no effect.
 
-    Deletes all files that can be deleted. Then raises one of the failures, if any.
+    If some files cannot be deleted, deletes the others, and then raises one of the errors.
     """
     with contextlib.ExitStack() as steps:
         for file in files:
@@ -463,8 +471,8 @@ def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
 def rollback_on_error(*steps: Callable[[], None]) -> Iterator[None]:
     """If the `with` block raises an exception, run all steps, and then raise the exception again.
 
-    A step that fails only adds a note to the exception. It often fails for the same reason: if S3 rejects the parts of
-    an upload, it usually rejects the request to abort the upload too.
+    If a step fails, adds a note to the exception. The step often fails for the same reason as the block: if S3 rejects
+    the parts of an upload, S3 usually also rejects the request to abort the upload.
     """
     try:
         yield
@@ -478,7 +486,7 @@ def rollback_on_error(*steps: Callable[[], None]) -> Iterator[None]:
 
 
 class ObjectFailed(Exception):
-    """Raised if an object cannot be read or written. `__cause__` is the error.
+    """Raised if an object cannot be read or written. The attribute `__cause__` contains the original error.
 
     `doing` and `uri` are arguments for `aws.errors.explain`.
     """
@@ -491,7 +499,7 @@ class ObjectFailed(Exception):
 
 @contextlib.contextmanager
 def naming_object(doing: str, uri: str) -> Iterator[None]:
-    """Convert an exception raised by the `with` block to ObjectFailed, unless it is a ConnectorError."""
+    """Convert an exception of the `with` block to ObjectFailed. Raise a ConnectorError unchanged."""
     try:
         yield
     except ConnectorError:
@@ -501,9 +509,9 @@ def naming_object(doing: str, uri: str) -> Iterator[None]:
 
 
 class Upload:
-    """A write-only file object. `close` stores the written bytes as an object in S3, and `abort` discards them.
+    """A write-only file object. `close` stores the written bytes as an object in S3, and `abort` discards these bytes.
 
-    Sends the bytes in parts of PART_BYTES on a background thread.
+    A background thread sends the bytes in parts of PART_BYTES.
     """
 
     def __init__(
@@ -516,11 +524,11 @@ class Upload:
         metadata: Mapping[str, str] | None = None,
         if_match: str | None = None,
     ) -> None:
-        """Create an upload. No request is sent before the first part is full, or before `close`.
+        """Create an upload. It sends no request before the first part is full, or before `close`.
 
-        With `deferred`, `close` leaves the object invisible, and sets `pending_upload`, which publishes it later. With
-        `spool_folder`, a local folder, `close` writes a small object to this folder instead, and also sets
-        `pending_upload`. With `if_match`, only an object with this ETag is replaced.
+        With `deferred`, `close` leaves the object invisible, and sets `pending_upload`, which can publish the object
+        later. With `spool_folder`, a local folder, `close` writes a small object to this folder instead, and also sets
+        `pending_upload`. With `if_match`, the upload replaces only an object with this ETag.
         """
         self.s3 = s3
         self.uri = uri
@@ -529,8 +537,8 @@ class Upload:
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
         self._spool_folder = spool_folder
-        # Two buffers alternate: one is filled while the other is sent. The first one grows on demand, because most
-        # objects are small.
+        # Two buffers alternate: callers fill one while the background thread sends the other. The first buffer grows on
+        # demand, because most objects are small.
         self._part, self._sent = bytearray(), bytearray()
         self._filled = 0
         self._upload_id: str | None = None
@@ -544,7 +552,7 @@ class Upload:
 
     @property
     def buffered_bytes(self) -> int:
-        """The number of written bytes that are not in a full part yet."""
+        """The number of bytes that the caller has written, but that do not fill a part yet."""
         return self._filled
 
     def writable(self) -> bool:
@@ -560,14 +568,14 @@ class Upload:
         return False
 
     def tell(self) -> int:
-        """Return the number of bytes written so far."""
+        """Return the number of bytes that the caller has written so far."""
         return self.written
 
     def flush(self) -> None:
         """Do nothing: S3 does not accept parts that are too small."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Buffer `data`, and send full parts in the background. Raises the error of an earlier part, if it failed."""
+        """Buffer `data`, and send full parts in the background. If an earlier part failed, raise its error."""
         remaining = memoryview(data).cast("B")  # Arrow's buffers consist of signed bytes.
         while len(remaining) >= (space := PART_BYTES - self._filled):
             self._fill(remaining[:space])
@@ -581,7 +589,7 @@ class Upload:
         return len(data)
 
     def close(self) -> None:
-        """Send the remaining bytes. Afterwards, the object is visible, or `pending_upload` is set."""
+        """Send the remaining bytes. Afterwards, either readers see the object, or `pending_upload` is set."""
         if self.closed:
             return
         self.closed = True
@@ -595,8 +603,8 @@ class Upload:
             try:
                 put(self.s3, self.uri, self._take(), self._metadata, if_match=self._if_match)
             except Exception as error:
-                # Even if the request failed, S3 may have stored the object, which `abort` then deletes. An object that
-                # was replaced is not restored.
+                # Even if the request failed, S3 may have stored the object. `abort` then deletes the object, but does
+                # not restore an object that this one has replaced.
                 self._may_exist = self._if_match is None and not 400 <= _status(error) < 500
                 raise
             return
@@ -610,9 +618,9 @@ class Upload:
             finished.publish(self.s3)
 
     def abort(self) -> None:
-        """Discard the written bytes, and abort the multipart upload if it was started.
+        """Discard the written bytes. If a multipart upload has started, abort it.
 
-        Also deletes the object if `close` failed, but S3 may have stored it nevertheless.
+        If `close` failed, but S3 may have stored the object nevertheless, also deletes the object.
         """
         self.closed = True
         self._take()
@@ -638,7 +646,7 @@ class Upload:
         return taken
 
     def _write_to_disk(self, folder: Path) -> DeferredUpload | None:
-        """Write the whole object to a local file. Return None if this fails, for example because the disk is full."""
+        """Write the whole object to a local file. Return None if the write fails, for example if the disk is full."""
         path = folder / secrets.token_hex(16)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -651,7 +659,7 @@ class Upload:
         return DeferredUpload(self._bucket, self._key, str(path), self._metadata)
 
     def _wait_for_part(self) -> None:
-        """Wait until the part that is being sent, if any, has arrived. Raises the error of sending it."""
+        """Wait until the background thread has sent the current part, if any. If it failed, raise its error."""
         if self._in_flight is not None:
             part, self._in_flight = self._in_flight, None
             part.result()
@@ -671,10 +679,10 @@ class Upload:
 
 
 class GzipUpload:
-    """A write-only file object that compresses with gzip, and writes to an upload.
+    """A write-only file object that compresses bytes with gzip, and writes them to an upload.
 
-    With `member_bytes`, starts a new gzip member (RFC 1952, 2.2) after this number of uncompressed bytes. gzip.GzipFile
-    is not used, because its finaliser would write the remaining bytes of an aborted upload.
+    With `member_bytes`, starts a new gzip member (RFC 1952, 2.2) after this number of uncompressed bytes. This class
+    does not use gzip.GzipFile, because the finaliser of GzipFile would write the remaining bytes of an aborted upload.
     """
 
     def __init__(self, upload: Upload, member_bytes: int | None = None) -> None:
@@ -694,7 +702,7 @@ class GzipUpload:
         self._member += len(data)
 
     def finish(self) -> None:
-        """End the current gzip member. The next bytes start a new one (RFC 1952, 2.2). The upload stays open."""
+        """End the current gzip member. The next write starts a new member (RFC 1952, 2.2). The upload stays open."""
         if self._compressor is not None:
             self._upload.write(self._compressor.flush())
             self._compressor = None
@@ -708,16 +716,16 @@ class GzipUpload:
 _GZIP_WBITS = 31
 
 _INPUT_BYTES = 256 * 1024
-"""The number of compressed bytes that one call decompresses. It is so small that the output stays in the processor's
-cache until it is copied."""
+"""The number of compressed bytes that one call decompresses. With so few bytes, the output stays in the processor's
+cache until the caller copies it."""
 
 
 _MAX_INFLATED = 16 * 1024 * 1024
-"""Maximum number of bytes that one call returns. A gzip file can expand to a thousand times its size."""
+"""Maximum number of uncompressed bytes that one call returns. A gzip file can expand to a thousand times its size."""
 
 
 def _gzip() -> Any:
-    """Return the compression library: ISA-L if it is installed, which is four times as fast, otherwise zlib."""
+    """Return the compression library: ISA-L if it is installed, otherwise zlib. ISA-L is four times as fast."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -728,7 +736,7 @@ def _gzip() -> Any:
 
 
 def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[bytearray]:
-    """Yield the uncompressed members of a gzip file. `pieces` are the bytes of the file.
+    """Yield the members of a gzip file, uncompressed. `pieces` yields the bytes of the file.
 
     Raises BadGzipFile if a member has more than `limit` uncompressed bytes, and the errors of `inflated`.
     """
@@ -743,7 +751,7 @@ def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[byt
 
 
 def inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the uncompressed content of a gzip file, in parts of up to 16 MiB. `pieces` are the bytes of the file.
+    """Yield the uncompressed content of a gzip file, in parts of up to 16 MiB. `pieces` yields the bytes of the file.
 
     Raises EOFError if the file is incomplete, and BadGzipFile if it is damaged or not a gzip file.
     """
@@ -751,12 +759,12 @@ def inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""Size in bytes of the pieces in which files of lines are requested and processed. A longer line makes its piece
-larger."""
+"""Size, in bytes, of the pieces in which the connector requests and processes JSON Lines files. A piece that contains a
+longer line is larger."""
 
 
 def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Combine parts of a file into pieces that end with a whole line. The newline at the file's end may be missing.
+    """Combine the parts of a file into pieces that end with a whole line. The last line may lack its newline.
 
     Raises BadGzipFile if a line has more than `MAX_MEMBER_BYTES` bytes.
     """
@@ -774,9 +782,10 @@ def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def unzipped(content: bytes, uri: str, limit: int) -> bytes:
-    """Return the uncompressed content of a gzip file. Any other content is returned unchanged.
+    """Return the uncompressed content of a gzip file. Return any other content unchanged.
 
-    Raises OversizedFile if a gzip file has more than `limit` uncompressed bytes, and the errors of `inflated`.
+    Raises OversizedFile if a gzip file has more than `limit` uncompressed bytes, and the errors of `inflated`. The
+    message of OversizedFile names `uri`.
     """
     if content[:2] != _GZIP_MAGIC:
         return content
@@ -792,7 +801,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield the uncompressed parts of a gzip file, each with a flag that is true at the end of a gzip member."""
+    """Yield the uncompressed parts of a gzip file. Each part comes with a flag that is true at the end of a member."""
     library = _gzip()
     inflate = library.decompressobj(wbits=_GZIP_WBITS)
     is_open = False
