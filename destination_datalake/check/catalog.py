@@ -1,4 +1,4 @@
-"""Check steps for the Glue or REST catalog. They create the database if necessary, and use a temporary table."""
+"""Check steps for the Glue or REST catalog. The steps create a missing database, and use a temporary table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAX_DROPPED = 10
 
 
 def is_check_table(table: str) -> bool:
-    """Return whether `table` is the name of a temporary table that a check created."""
+    """Return whether `table` has the form of the names that checks give to temporary tables."""
     return _CHECK_TABLE.fullmatch(table) is not None
 
 
@@ -55,7 +55,8 @@ def try_database(context: CheckContext, findings: StepFindings) -> None:
 def try_table(context: CheckContext, findings: StepFindings) -> None:
     """Create, read, change and drop a temporary Glue table, and add a failure for each denied request.
 
-    Also creates a partition. If syncs register partitions in Glue, the partition is read, listed, changed and deleted.
+    Also creates a partition. If syncs register partitions in Glue, also reads, lists, changes and deletes the
+    partition.
     """
     glue, database = context.access.client("glue"), context.database
     entry = _entry(context, context.unique)
@@ -83,7 +84,7 @@ def try_table(context: CheckContext, findings: StepFindings) -> None:
 def temporary_table(context: CheckContext) -> Iterator[str]:
     """Create a temporary table in Glue, yield its name, and drop the table at the end of the `with` block.
 
-    Raises botocore's errors if the table cannot be created. Ignores a failure to drop it.
+    Raises botocore's errors if the table cannot be created. Ignores an error from dropping the table.
     """
     glue, database = context.access.client("glue"), context.database
     entry = _entry(context, context.unique[::-1])
@@ -91,7 +92,7 @@ def temporary_table(context: CheckContext) -> Iterator[str]:
         glue.create_table(DatabaseName=database, TableInput=entry)
         yield entry["Name"]
     finally:
-        # A failure is not reported here, because `try_table` checks whether tables can be dropped.
+        # Do not report a failure here, because `try_table` checks the permission to drop tables.
         with StepFindings().attempt("drop table", entry["Name"]):
             glue.delete_table(DatabaseName=database, Name=entry["Name"])
 
@@ -136,7 +137,8 @@ def _partition(context: CheckContext, table: str) -> PartitionInputTypeDef:
 def _try_partition(context: CheckContext, glue: GlueClient, table: str) -> None:
     """Create a partition of `table`, as syncs do for the table of rejects.
 
-    A failure is only logged. Syncs without this permission store rejects in S3, but cannot register their partitions.
+    Logs a failure as a warning. Syncs without this permission still store rejects in S3, but cannot register the
+    partitions of the rejects.
     """
     optional, partition = StepFindings(), _partition(context, table)
     with optional.attempt("create a partition of", f"table {context.database}.{table}"):
@@ -148,9 +150,9 @@ def _try_partition(context: CheckContext, glue: GlueClient, table: str) -> None:
 
 
 def try_rest_catalog(context: CheckContext, findings: StepFindings) -> None:
-    """Create the namespace if it does not exist. Create, change and drop a temporary table in it.
+    """Create the namespace if it does not exist. Create, change and drop a temporary table in the namespace.
 
-    Adds a failure for each denied request. If the namespace cannot be created or read, the table is not tried.
+    Adds a failure for each denied request. If the namespace can be neither created nor read, creates no table.
     """
     from destination_datalake.tables.iceberg.inspection import TrialTable  # PyIceberg takes a second to import.
 
@@ -178,7 +180,7 @@ def try_optimizers(context: CheckContext, findings: StepFindings) -> None:
     """Check the permissions to read and turn on Glue's table optimizers.
 
     The requests name a table that does not exist, so they change nothing. AWS checks permissions before it looks for
-    the table. An error that the table does not exist therefore shows that the permission exists.
+    the table. If AWS answers that the table does not exist, the caller therefore has the permission.
     """
     options = context.config.maintenance
     assert isinstance(options, GlueOptimizers)
@@ -206,7 +208,7 @@ def try_optimizers(context: CheckContext, findings: StepFindings) -> None:
 
 
 def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:
-    """Drop the temporary tables of interrupted checks that are older than LEFTOVER_AGE, at most 10. Ignore failures."""
+    """Drop up to 10 temporary tables of checks that are older than LEFTOVER_AGE. Ignore errors from dropping them."""
     latest = datetime.now(UTC) - LEFTOVER_AGE
     old = [
         (database, table["Name"])

@@ -1,8 +1,8 @@
 """The connection check: validates a configuration by sending real requests, without starting Spark.
 
-The steps of the check send every kind of request that a sync sends to AWS. A check deletes its temporary objects and
-tables, even if it fails. Their names are unique, so several checks can run concurrently. After an interrupted check,
-later checks delete what it left behind.
+The steps of the check send every kind of request that a sync sends to AWS. Each check uses unique names for its
+temporary objects and tables, so several checks can run concurrently. A check deletes these objects and tables even if
+the check fails. If a check is interrupted, later checks delete its objects and tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from destination_datalake.spark.classic.jvm import require_java
 
 
 def try_java(_: CheckContext, findings: StepFindings) -> None:
-    """Add a failure if Spark would find no usable Java runtime on this machine."""
+    """Add a failure if this machine has no Java runtime that Spark can use."""
     try:
         require_java()
     except SparkFailed as error:
@@ -36,9 +36,9 @@ def try_java(_: CheckContext, findings: StepFindings) -> None:
 
 
 def try_server(context: CheckContext, findings: StepFindings) -> None:
-    """Request the version of the Spark Connect server, and add a failure if there is no answer.
+    """Request the version of the Spark Connect server. Add a failure if the request fails.
 
-    Also adds warnings about connections without encryption or authentication. Does not check the executors.
+    Also adds warnings about connections without encryption or authentication. Does not check the server's executors.
     """
     from destination_datalake.spark.connect.backend import server_version
 
@@ -54,7 +54,7 @@ def try_server(context: CheckContext, findings: StepFindings) -> None:
 def try_identity(context: CheckContext, findings: StepFindings) -> None:
     """Identify the caller, so that later steps can add remedies for missing permissions.
 
-    Adds a failure if the credentials are invalid, or belong to another account than the option `aws_account_id`.
+    Adds a failure if the credentials are invalid, or if their account differs from the option `aws_account_id`.
     """
     with findings.attempt("identify", "the owner of the credentials"):
         identity = context.access.client("sts").get_caller_identity()
@@ -241,15 +241,16 @@ STEPS: Sequence[Step] = (
         applies=IN_GLUE.holds,
     ),
 )
-"""The steps of the check, in the order in which the log and the messages list their outcomes."""
+"""The steps of the check. The log and the messages list the outcomes in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of a check: user-facing messages about problems, in the order of the steps.
+    """The result of a check.
 
-    If IAM denied a request, the last message contains the complete IAM policy for the configuration. If there are no
-    problems, `note` contains the warnings of the steps, one per line, or None.
+    `problems` contains user-facing messages, in the order of the steps. If IAM denied a request, the last message
+    contains the complete IAM policy for the configuration. If there are no problems, `note` contains the warnings of
+    the steps, one per line. It is None if there are problems, or no warnings.
     """
 
     problems: Sequence[str]
@@ -257,8 +258,8 @@ class CheckResult:
 
 
 def new_context(config: Config, unique: str) -> CheckContext:
-    """Return a context for the steps of one check. `unique` has the same meaning as for `check_connection`."""
-    # Three attempts per request instead of ten, because a user waits for the result.
+    """Return a context for the steps of one check. `unique` has the same meaning as in `check_connection`."""
+    # Make three attempts per request instead of ten, because a user waits for the result.
     access = dataclasses.replace(aws_access(config), attempts=3, connect_timeout_seconds=5)
     return CheckContext(config, access, unique)
 
@@ -266,8 +267,8 @@ def new_context(config: Config, unique: str) -> CheckContext:
 def check_connection(config: Config, unique: str) -> CheckResult:
     """Run all steps that apply to the configuration, log their outcomes, and return the result.
 
-    `unique` is a string of 32 hexadecimal digits that no other check uses. Problems with AWS become messages in the
-    result. Other exceptions, such as programming errors, are raised.
+    `unique` is a string of 32 hexadecimal digits that no other check uses. The result contains a message about each
+    problem with AWS. Raises all other exceptions, such as programming errors.
     """
     context = new_context(config, unique)
     outcomes = run_steps([step for step in STEPS if step.applies(config)], context)
@@ -283,7 +284,7 @@ def answer(config: Config) -> tuple[Literal["SUCCEEDED", "FAILED"], str | None]:
     """Run the check, and return the status and message for Airbyte's platform.
 
     If the check failed, the message contains one line per problem. If the check succeeded, the message lists unknown
-    options and the warnings of the steps, or is None if there are none. Raises exceptions that AWS did not cause.
+    options and the warnings of the steps. It is None if there are neither. Raises exceptions that AWS did not cause.
     """
     result = check_connection(config, uuid.uuid4().hex)
     if result.problems:

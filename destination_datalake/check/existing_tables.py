@@ -1,7 +1,7 @@
-"""Compare existing tables with the options, and report tables that syncs would abandon or refuse to write to.
+"""Compare existing tables with the options, and report tables that syncs would abandon or refuse to write.
 
-Most findings are notes, which do not fail the check: the tables may belong to another connection that uses the same
-bucket or database.
+Most findings are notes, which do not fail the check, because the tables may belong to another connection that uses the
+same bucket or database.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _SEE = "See docs/operating/migrating.md to continue tables of other connectors."
 def try_existing_tables(context: CheckContext, findings: StepFindings) -> None:
     """Report existing tables that do not match the options. Drop temporary tables of interrupted checks.
 
-    Tables outside bucket_prefix, and tables created by AWS Datalake that syncs would abandon, can fail the check. All
-    other differences are notes.
+    Adds failures only for tables outside bucket_prefix, and for tables of the destination AWS Datalake that syncs would
+    abandon. Adds notes about all other differences.
     """
     config = context.config
     existing = ExistingTables.find(config, context.access)
-    # If bucket_prefix contains any table, tables outside may belong to another connection. They are then only noted.
+    # If bucket_prefix contains any table, tables outside may belong to another connection. Only add notes about these.
     if config.follow_table_location or not existing.any_inside():
         try_outside(context, findings, existing.outside())
     if (inherited := existing.inherited()) is not None:
@@ -70,8 +70,8 @@ def try_existing_tables(context: CheckContext, findings: StepFindings) -> None:
 def try_outside(context: CheckContext, findings: StepFindings, outside: Sequence[OwnedTable]) -> None:
     """Add a failure for each table outside bucket_prefix.
 
-    If follow_table_location is set, syncs may write to these tables. In this case, check the permissions in one folder
-    of each bucket that contains such tables, for at most 5 buckets.
+    If follow_table_location is set, syncs may write to these tables. In this case, checks the permissions instead, in
+    one folder of each bucket that contains such tables, for at most 5 buckets.
     """
     if context.config.follow_table_location:
         in_s3 = [table.location for table in outside if not_in_s3(table.location) is None]
@@ -90,10 +90,10 @@ def try_outside(context: CheckContext, findings: StepFindings, outside: Sequence
 
 
 def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, access: AwsAccess) -> Iterator[str]:
-    """Yield notes about Iceberg tables that syncs cannot write to, or can write to only under conditions.
+    """Yield notes about Iceberg tables that syncs cannot write, or can write only under conditions.
 
-    Reads the metadata of the 50 most recently updated tables in the configured database. Tables that other engines
-    created are included, because a stream may be configured to write to them.
+    Reads the metadata of the 50 most recently updated tables in the configured database. Includes tables that other
+    engines created, because a stream may write to such a table.
     """
     tables = [
         table
@@ -121,8 +121,8 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
 class ExistingTables:
     """The tables that exist in Glue.
 
-    `listed` contains all tables. `owned` contains those whose properties record an owner: the stream that writes the
-    table.
+    `listed` contains all tables. `owned` contains the tables whose properties record an owner, which is the stream that
+    writes the table.
     """
 
     config: Config
@@ -154,27 +154,32 @@ class ExistingTables:
         return cls(config, listed, owned)
 
     def any_inside(self) -> bool:
-        """Return whether any table that syncs with these options would write to is inside bucket_prefix.
+        """Return whether bucket_prefix contains any table to which syncs with these options would write.
 
-        If so, tables outside may belong to another connection with the same database but another bucket or prefix.
+        If so, tables outside bucket_prefix may belong to another connection with the same database, but with another
+        bucket or prefix.
         """
         return any(is_inside(table.location, self._warehouse()) for table in self._in_use())
 
     def outside(self) -> Sequence[OwnedTable]:
-        """Return the tables outside bucket_prefix that syncs with these options would write to."""
+        """Return the tables outside bucket_prefix to which syncs with these options would write."""
         return [table for table in self._in_use() if not is_inside(table.location, self._warehouse())]
 
     def notes(self) -> Iterator[str]:
-        """Yield user-facing notes about renamed tables, other locations, other table types, and S3 Data Lake."""
+        """Yield user-facing notes about existing tables that do not match the options.
+
+        These are tables with another name, another location or another type, and tables of the destination S3 Data
+        Lake.
+        """
         notes = (self._relocations(), self._outside_beside_inside(), self._other_kinds(), self._s3_data_lake())
         yield from filter(None, notes)
 
     def inherited(self) -> str | None:
-        """Return a note about tables of AWS Datalake that syncs would abandon, or None if there are none."""
+        """Return a note about tables of the destination AWS Datalake that syncs would abandon, or None."""
         return migration_note(self._of_database(), self.config)
 
     def _relocations(self) -> str | None:
-        """Return a note about tables and columns that these options would name differently, or None."""
+        """Return a note about tables and columns whose names differ from those that the options result in, or None."""
         warehouse = self._warehouse()
         inside = [table for table in self.owned if is_inside(table.location, warehouse)]
         return _note(
@@ -187,10 +192,10 @@ class ExistingTables:
         )
 
     def _outside_beside_inside(self) -> str | None:
-        """Return a note about tables outside bucket_prefix, or None if there are none.
+        """Return a note about tables outside bucket_prefix, or None if there are no such tables.
 
-        Also returns None if follow_table_location is set, or if bucket_prefix contains no tables; `try_outside` handles
-        these cases.
+        Also returns None if follow_table_location is set, or if bucket_prefix contains no tables. `try_outside` handles
+        these two cases.
         """
         if self.config.follow_table_location or not self.any_inside():
             return None
@@ -203,7 +208,7 @@ class ExistingTables:
         )
 
     def _other_kinds(self) -> str | None:
-        """Return a note about tables of the other type than table_type, which syncs would refuse to write, or None."""
+        """Return a note about tables that syncs would refuse to write because their type is not table_type, or None."""
         kind: TableKind = "Iceberg" if self.config.table_type == "ICEBERG" else "Hive"
         different = [table for table in self._in_use() if table.kind != kind]
         return _note(
@@ -213,7 +218,7 @@ class ExistingTables:
         )
 
     def _s3_data_lake(self) -> str | None:
-        """Return a note about tables of S3 Data Lake that syncs would abandon, or None if there are none."""
+        """Return a note about tables of the destination S3 Data Lake that syncs would abandon, or None."""
         reasons: dict[str, list[str]] = {}
         for table in self._of_database():
             for reason in incompatible_options(table, self.config) if is_of_s3_data_lake(table) else ():
@@ -238,9 +243,9 @@ class ExistingTables:
 
 
 def _note(introduction: str, tables: Sequence[str], remedy: str) -> str | None:
-    """Return a note about `tables`, or None if there are none.
+    """Return a note about `tables`, or None if `tables` is empty.
 
-    `remedy` is what the user should do if the tables belong to this connection.
+    `remedy` is a clause about the consequences and the remedy if the tables belong to this connection.
     """
     if not tables:
         return None
@@ -251,6 +256,6 @@ def _note(introduction: str, tables: Sequence[str], remedy: str) -> str | None:
 
 
 def _joined(texts: Sequence[str], separator: str = "; ") -> str:
-    """Join the first ten texts. If there are more, append how many."""
+    """Join the first ten strings. If there are more, append the number of the others."""
     more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
     return separator.join([*texts[:_SHOWN], *more])

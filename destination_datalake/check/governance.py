@@ -1,7 +1,7 @@
-"""Check steps for Lake Formation: they determine the changes that syncs would make, and whether the caller may.
+"""Check steps for Lake Formation. They determine the changes that syncs would make, and check the permissions for them.
 
-The steps do not register locations, define LF-Tags or grant permissions. They read the present state, and assign
-LF-Tags to a temporary table.
+The steps do not register locations, define LF-Tags or grant permissions. They read the present state of Lake Formation,
+and assign LF-Tags to a temporary table.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 EVERYBODY = "IAM_ALLOWED_PRINCIPALS"
-"""Lake Formation's group for all principals that IAM allows. If the group has permissions on a resource, IAM alone
-controls access to the resource."""
+"""Lake Formation's group for all principals whose access IAM allows. If the group has permissions on a resource, IAM
+alone controls access to the resource."""
 
 _DEFAULTS = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
 _DATABASE_INPUT_MEMBERS = frozenset({"Name", "Description", "LocationUri", "Parameters"})
@@ -74,15 +74,15 @@ _SHOWN = 5
 
 
 def try_location(context: CheckContext, findings: StepFindings) -> None:
-    """Check the registration of the data location and the grants on it.
+    """Check the registration of the data location, and the grants on the data location.
 
-    Adds a failure if the caller may not make the changes that the options require. Warns if the location is registered
-    differently. Stores the data lake settings in `context.settings`, for later steps.
+    Adds a failure if the caller may not make the changes that the options require. Warns if the existing registration
+    differs from the options. Stores the data lake settings in `context.settings`, for later steps.
     """
     with findings.attempt("read", "the data lake settings") as reading:
         context.settings = _client(context).get_data_lake_settings()["DataLakeSettings"]
     if not reading.succeeded:
-        # Only a warning, because syncs do not read the settings.
+        # Only warn, because syncs do not read the settings.
         findings.warn(
             f"{findings.failures.pop().message} Without this permission, the check cannot find default permissions "
             "that bypass Lake Formation."
@@ -100,8 +100,8 @@ def try_location(context: CheckContext, findings: StepFindings) -> None:
 def try_permissions(context: CheckContext, findings: StepFindings) -> None:
     """Warn if the caller lacks permissions on all tables of the database.
 
-    Syncs need these permissions for tables that other principals created. For a principal's own tables, Lake Formation
-    grants them.
+    Syncs need these permissions for tables that other principals created. On tables that the caller created, the caller
+    has these permissions implicitly.
     """
     principal, database = context.caller.principal, Database(context.database)
     tables = AllTables(database.name)
@@ -141,7 +141,7 @@ def _missing_permissions(context: CheckContext, principal: str, permissions: Ite
 
 
 def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
-    """Check that the caller may create the missing LF-Tags. Assign the existing ones to a temporary table.
+    """Check the permission to create missing LF-Tags, and assign the existing LF-Tags to a temporary table.
 
     Adds a failure for each missing permission.
     """
@@ -160,7 +160,10 @@ def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
 
 
 def _assign(tags: Iterable[Tag], context: CheckContext) -> None:
-    """Assign LF-Tags to a table that the caller created. Raises ChangeError, which names the missing permission."""
+    """Assign LF-Tags to a table that the caller created. Raises ChangeError.
+
+    If a permission is missing, the text of the error names it.
+    """
     try:
         apply(tags, _client(context))
     except ChangeError as error:
@@ -172,7 +175,7 @@ def _assign(tags: Iterable[Tag], context: CheckContext) -> None:
 
 
 def try_grants(context: CheckContext, findings: StepFindings) -> None:
-    """Add a failure for each configured grant that is missing on the database and that the caller may not make."""
+    """Add a failure for each configured grant that the database lacks and that the caller may not make."""
     desired = replace(
         Policy.from_config(context.config).database(context.database, created_by_connector=False),
         tags=frozenset(),
@@ -184,7 +187,7 @@ def try_grants(context: CheckContext, findings: StepFindings) -> None:
 def try_defaults(context: CheckContext, findings: StepFindings) -> None:
     """Warn if IAM alone controls access, because the group IAM_ALLOWED_PRINCIPALS has permissions.
 
-    Checks the account's defaults, the database's defaults, the database and its tables.
+    Checks the defaults of the account, the defaults of the database, the database itself, and the database's tables.
     https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation.html
     """
     name, lines = context.database, CommandLines.for_access(context.access)
@@ -239,7 +242,7 @@ def _difference(
 ) -> Difference:
     """Return the difference between the desired and the present state of Lake Formation. Warn about deviations.
 
-    If `present` is None, reads the present state.
+    Deviations are existing settings that the connector does not change. If `present` is None, reads the present state.
     """
     result = difference(desired, present or read(desired, _client(context)))
     for deviation in result.deviations:
@@ -248,10 +251,10 @@ def _difference(
 
 
 def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Change]) -> None:
-    """Add a failure for each change that Lake Formation would deny, as far as the caller's permissions show this."""
+    """Add a failure for each change that Lake Formation would deny, judging by the caller's effective permissions."""
     if not GOVERNED.holds(context.config):
-        # The older option for an LF-Tag on databases does not require the permission to list permissions, so the check
-        # does not list them.
+        # Only the older option for an LF-Tag on databases is set. It does not require the permission to list
+        # permissions, so the check does not list them.
         return
     if _is_administrator(context):
         return
@@ -271,9 +274,9 @@ def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Ch
 
 
 def _add_expected_failure(context: CheckContext, findings: StepFindings, failure: Failure) -> None:
-    """Add a failure that syncs would have. Only warn if the caller may be a data lake administrator.
+    """Add a failure that syncs would have. If the caller may be a data lake administrator, only warn.
 
-    This is the case if the data lake settings could not be read.
+    The caller may be an administrator if the check could not read the data lake settings.
     """
     if context.settings is None:
         findings.warn(f"This problem does not apply if the caller is a data lake administrator: {failure.message}")
@@ -282,7 +285,7 @@ def _add_expected_failure(context: CheckContext, findings: StepFindings, failure
 
 
 def _is_administrator(context: CheckContext) -> bool:
-    """Return whether the caller is known to be a data lake administrator.
+    """Return whether the data lake settings list the caller as a data lake administrator.
 
     Administrators may make all changes:
     https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html
@@ -292,7 +295,7 @@ def _is_administrator(context: CheckContext) -> bool:
 
 
 def _require_access(context: CheckContext, findings: StepFindings, registration: Registration) -> None:
-    """Add a failure if the registration of a location would prevent the caller from creating tables there.
+    """Add a failure if the caller could not create tables at a location after the registration of the location.
 
     After the registration, the caller needs DATA_LOCATION_ACCESS, except below the database's own location
     (https://docs.aws.amazon.com/lake-formation/latest/dg/access-control-underlying-data.html).

@@ -1,6 +1,6 @@
 """Run the steps of the check concurrently, log their outcomes, and add remedies for missing permissions.
 
-A step waits only for the steps that it depends on.
+A step waits only for the steps on which it depends.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from destination_datalake.lake_formation.state import AllTables, Database
 _logger = logging.getLogger(__name__)
 
 LEFTOVER_AGE = timedelta(days=1)
-"""Temporary objects and tables that are older than this are deleted as leftovers of an interrupted check."""
+"""The age after which temporary objects and tables count as leftovers of an interrupted check. A check deletes such
+leftovers."""
 
 
 @dataclass(slots=True)
 class CheckContext:
-    """The configuration, the access to AWS, and results of earlier steps, shared by all steps of one check.
+    """The data that all steps of one check share: the configuration, the access to AWS, and results of earlier steps.
 
     `unique` is a string of 32 hexadecimal digits that no other check uses. The names of temporary objects and tables
     contain `unique`.
@@ -49,9 +50,9 @@ class CheckContext:
     access: AwsAccess
     unique: str
     remedies: Remedies | None = None
-    """The remedies for missing permissions. None until the step that identifies the caller has run."""
+    """The remedies for missing permissions. None until the step `identity` has identified the caller."""
     key_failures: list[Failure] = field(default_factory=list)
-    """Requests that KMS rejected, in any folder. One step reports all of them."""
+    """The failures of requests that KMS rejected, in any folder. The step `kms_key` reports all of them."""
     encrypted_with: list[str] = field(default_factory=list)
     """The encryption of each object that the check wrote: "AES256", the ARN of a KMS key, or "nothing"."""
     settings: Mapping[str, Any] | None = None
@@ -59,7 +60,7 @@ class CheckContext:
 
     @property
     def caller(self) -> Remedies:
-        """The remedies for the caller, for steps that need the step `identity`."""
+        """The remedies for missing permissions of the caller. Only steps that need the step `identity` may use them."""
         assert self.remedies is not None
         return self.remedies
 
@@ -78,8 +79,8 @@ class _Attempt:
 class StepFindings:
     """The results of a step: failures, and notes for the user that do not fail the check.
 
-    `blocked_by` is the ID of the step whose failure prevented this step from completing, or None. `remedies` adds
-    remedies to the messages about missing permissions, if the caller is known.
+    `blocked_by` is the ID of another step whose failure prevented the success of this step, or None. If the caller is
+    known, `remedies` adds remedies to messages about missing permissions.
     """
 
     remedies: Remedies | None = None
@@ -89,10 +90,10 @@ class StepFindings:
 
     @contextmanager
     def attempt(self, doing: str, resource: str) -> Iterator[_Attempt]:
-        """Catch exceptions that AWS causes in the `with` block, and add each as a failure. Others are raised.
+        """Catch an exception that AWS causes in the `with` block, and add it as a failure. Raise all other exceptions.
 
-        Yields an object whose `succeeded` is true once the block has completed. `doing` and `resource` complete the
-        message "Cannot …", such as "Cannot read table shop.orders".
+        Yields an object whose `succeeded` is true after the block has completed without an exception. `doing` and
+        `resource` complete the message "Cannot …", such as "Cannot read table shop.orders".
         """
         attempt = _Attempt()
         try:
@@ -105,7 +106,7 @@ class StepFindings:
             self.add(failure)
 
     def add(self, failure: Failure) -> None:
-        """Add a failure. If it is due to a missing permission, add the remedy to its message."""
+        """Add a failure. If a missing permission caused the failure, append the remedy to the message."""
         self.failures.append(failure if self.remedies is None else self.remedies.with_remedy(failure))
 
     def fail(self, message: str) -> None:
@@ -113,17 +114,18 @@ class StepFindings:
         self.failures.append(Failure(message, message, "config_error"))
 
     def warn(self, message: str, level: int = logging.WARNING) -> None:
-        """Log a message, and add it as a note for the user, which does not fail the check."""
+        """Log a message, and add it to the notes for the user. A note does not fail the check."""
         _logger.log(level, message)
         self.notes.append(message)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the check. `attempt` runs the step, and `does` describes it in the documentation.
+    """A step of the check.
 
-    A step is run only if `applies(config)` returns True. It starts when the steps in `after` have ended and those in
-    `needs` have succeeded. If a needed step failed, this step is skipped. Both contain step IDs.
+    `attempt` runs the step. `does` describes the step in the documentation. `needs` and `after` contain the IDs of
+    other steps. The check includes a step only if `applies(config)` returns True. It starts the step when all steps in
+    `after` have ended and all steps in `needs` have succeeded. If a step in `needs` fails, it skips the step.
     """
 
     id: str
@@ -137,7 +139,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a step. `raised` is the exception that the step raised without a cause in AWS, or None."""
+    """The outcome of a step. If the step raised an exception that AWS did not cause, `raised` is this exception."""
 
     step: Step
     findings: StepFindings
@@ -146,11 +148,11 @@ class Outcome:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the step completed without a failure."""
+        """Whether the step has completed without a failure."""
         return self.raised is None and self.findings.blocked_by is None and not self.findings.failures
 
     def causes(self) -> set[object]:
-        """Return the denied action of each failure, or the failure's message if no permission is missing.
+        """Return a cause for each failure of the step: the denied action or, if none is denied, the failure's message.
 
         If the step raised an exception, the result also contains the step's ID. Two steps with the same cause probably
         have the same problem.
@@ -163,7 +165,7 @@ class Outcome:
     def log_line(self) -> str:
         """Return the outcome as a line of JSON: ID, name, success, error, error class and duration in milliseconds.
 
-        The error class is that of the first failure.
+        The error class is the class of the first failure.
         """
         failures, blocked_by = self.findings.failures, self.findings.blocked_by
         error: str | None = None
@@ -192,8 +194,8 @@ class Outcome:
 def run_steps(steps: Sequence[Step], context: CheckContext) -> list[Outcome]:
     """Run the steps concurrently. Log and return their outcomes in the order of `steps`.
 
-    An outcome with a new cause of failure is logged as an error, and any other outcome as info. If steps raised
-    exceptions that AWS did not cause, raises the first of them after all steps have ended.
+    Logs an outcome as an error if it has a cause that no earlier outcome has, and as info otherwise. If steps raise
+    exceptions that AWS did not cause, raises the first of these exceptions after all steps have ended.
     """
     futures: dict[str, Future[Outcome]] = {}
     outcomes = []
@@ -217,10 +219,10 @@ def run_steps(steps: Sequence[Step], context: CheckContext) -> list[Outcome]:
 def _try(
     step: Step, context: CheckContext, needed: Sequence[Future[Outcome]], ended: Sequence[Future[Outcome]]
 ) -> Outcome:
-    """Wait for the steps that a step depends on, run the step, and return the outcome.
+    """Wait for the steps on which a step depends, run the step, and return its outcome.
 
-    Skips the step if a needed step failed. Deadlocks are impossible, because each step has its own thread and only
-    waits for steps that were submitted earlier.
+    If a needed step failed, skips the step. Deadlocks are impossible, because each step has its own thread, and only
+    waits for steps before it in the order of submission.
     """
     wait(ended)
     findings = StepFindings()
@@ -240,9 +242,9 @@ def _try(
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """Adds remedies to failures: the policy statement or command that grants the missing permission.
+    """Adds remedies to failures: the policy statement or the command that grants the missing permission.
 
-    `principal` is the ARN of the caller's user or role.
+    `principal` is the ARN of the caller's user or role. `scope` contains the resources of the policy statements.
     """
 
     config: Config
@@ -251,18 +253,18 @@ class Remedies:
 
     @classmethod
     def for_caller(cls, config: Config, account: str, principal: str) -> Self:
-        """Return the remedies for a configuration whose caller is `principal` in the AWS account `account`."""
+        """Return the remedies for a configuration. The caller is `principal` in the AWS account `account`."""
         return cls(config, Scope.for_config(config.model_copy(update={"aws_account_id": account})), principal)
 
     def with_folders(self, folders: Iterable[S3Address]) -> Self:
-        """Return a copy whose policies also allow access to these folders of tables outside bucket_prefix."""
+        """Return a copy whose policy statements also include `folders`, which contain tables outside bucket_prefix."""
         return dataclasses.replace(self, scope=dataclasses.replace(self.scope, outside=tuple(folders)))
 
     def with_remedy(self, failure: Failure) -> Failure:
         """Return a copy of the failure whose message ends with the statement or command that grants the permission.
 
-        Failures that such a remedy cannot correct are returned unchanged: those without a missing permission, and those
-        due to an explicit deny. So are failures whose message already contains a Lake Formation command.
+        Returns the failure unchanged if no permission is missing, if an explicit deny caused the failure, or if the
+        message already contains a Lake Formation command.
         """
         missing = failure.missing
         # An additional statement cannot override an explicit deny.
@@ -284,7 +286,7 @@ class Remedies:
     def whole_policy(self) -> str:
         """Return a sentence with the complete IAM policy for the configuration.
 
-        The check adds it to its messages, because usually more than one permission is missing.
+        The check adds this sentence to its messages, because the caller usually lacks more than one permission.
         """
         policy = json.dumps(document(statements(self.config, self.scope)), ensure_ascii=False)
         return (
@@ -293,7 +295,10 @@ class Remedies:
         )
 
     def _statement(self, missing: MissingPermission) -> dict[str, Any]:
-        """Return the statement of the configuration's IAM policy for the missing action, reduced to this action."""
+        """Return a policy statement that allows only the missing action.
+
+        Its resources and conditions are those of the statement for this action in the configuration's IAM policy.
+        """
         # Writing with a KMS key also requires kms:Decrypt, for multipart uploads and for reads.
         actions = ("kms:GenerateDataKey", "kms:Decrypt") if missing.action.startswith("kms:") else (missing.action,)
         candidates = [rule for rule in statements(self.config, self.scope) if missing.action in rule.actions]
@@ -301,7 +306,7 @@ class Remedies:
         candidates.sort(key=lambda rule: missing.resource not in rule.resources)
         statement = candidates[0] if candidates else Statement("", actions, (missing.resource or "*",), {})
         document = dataclasses.replace(statement, actions=actions).document()
-        # The Sid is omitted, because the user's policy may already contain the same Sid.
+        # Omit the Sid, because the user's policy may already contain a statement with the same Sid.
         return {key: value for key, value in document.items() if key != "Sid"}
 
     def _for_resource(self, missing: MissingPermission) -> dict[str, Any]:
@@ -313,9 +318,9 @@ class Remedies:
         return {"Effect": document.pop("Effect"), "Principal": {"AWS": self.principal}, **document}
 
     def _grant(self, missing: MissingPermission) -> LakeFormationGrant:
-        """Return the Lake Formation grant that the configuration needs and that contains the missing permission.
+        """Return the grant with the missing permission among the Lake Formation grants that the configuration needs.
 
-        If there is none, returns a grant of this permission on all tables of the database.
+        If there is no such grant, returns a grant of this permission on all tables of the database.
         """
         database = Database(self.scope.database)
         is_on_database = missing.resource == self.scope.database

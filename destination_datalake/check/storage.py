@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 KMS_KEY = "kms_key"
-"""The ID of the step that reports the requests that KMS rejected, in any folder."""
+"""The ID of the step that reports all requests that KMS has rejected, in any folder."""
 
 _CONTENT = b"Written by a connection check of destination-datalake; safe to delete.\n"
 _NAME = "_check-"
@@ -31,9 +31,9 @@ _MAX_DELETED = 10
 
 
 def try_region(context: CheckContext, findings: StepFindings) -> None:
-    """Add a failure if the bucket does not exist, or is in another region than the option `region`.
+    """Add a failure if the bucket does not exist, or if its region differs from the option `region`.
 
-    A wrong region cannot be tolerated, because not all S3 clients follow redirects to another region.
+    The connector requires the correct region, because not all S3 clients follow redirects to another region.
     """
     bucket, expected = context.config.bucket_name, context.config.region
     s3 = context.access.client("s3")
@@ -61,8 +61,8 @@ def try_region(context: CheckContext, findings: StepFindings) -> None:
 def try_own_folder(context: CheckContext, findings: StepFindings, uri: str) -> None:
     """Check the permissions for a folder in the configured bucket, and add a failure for each denied request.
 
-    Requests that KMS rejects fail in all folders. They are collected in `context.key_failures`, so that the step
-    `kms_key` reports them once.
+    If KMS rejects a request, it rejects the same request in all folders. This function therefore adds such failures to
+    `context.key_failures`, so that the step `kms_key` reports each of them once.
     """
     folder_findings = StepFindings(findings.remedies)
     context.encrypted_with += try_folder(context, folder_findings, S3Address.parse(uri))
@@ -77,8 +77,8 @@ def try_own_folder(context: CheckContext, findings: StepFindings, uri: str) -> N
 def try_folder(context: CheckContext, findings: StepFindings, folder: S3Address) -> list[str]:
     """Write, read, list and delete an object in `folder`, and start and abort a multipart upload, as syncs do.
 
-    Adds a failure for each rejected request. Returns the object's encryption in a list: "AES256", the ARN of a KMS key,
-    or "nothing". The list is empty if the object was not written.
+    Adds a failure for each rejected request. Returns a list with the encryption of the object: "AES256", the ARN of a
+    KMS key, or "nothing". If the write failed, the list is empty.
     """
     s3 = context.access.client("s3")
     bucket, root = folder.bucket, folder.key.rstrip("/")
@@ -110,9 +110,9 @@ def try_folder(context: CheckContext, findings: StepFindings, folder: S3Address)
 
 
 def _delete_leftovers(s3: S3Client, bucket: str, prefix: str) -> None:
-    """List the objects with this prefix, and delete up to 10 leftovers of checks that are older than LEFTOVER_AGE.
+    """List the objects with this prefix. Delete up to 10 objects of checks that are older than LEFTOVER_AGE.
 
-    Raises botocore's errors if the list fails. Ignores failures to delete.
+    Raises botocore's errors if the list request fails. Ignores errors from deletions.
     """
     listed = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     latest = datetime.now(UTC) - LEFTOVER_AGE
@@ -123,23 +123,26 @@ def _delete_leftovers(s3: S3Client, bucket: str, prefix: str) -> None:
     ]
     for entry in old[:_MAX_DELETED]:
         address = str(S3Address(bucket, entry["Key"]))
-        # A failure is ignored, because the deletion of the check's own object reports a missing permission.
+        # Ignore a failure, because the deletion of the check's own object reports a missing permission.
         with StepFindings().attempt("delete", address):
             s3.delete_object(Bucket=bucket, Key=entry["Key"])
             _logger.info("Deleted %s, which an interrupted check had left behind.", address)
 
 
 def _is_about_key(failure: Failure) -> bool:
-    """Return whether KMS rejected the request.
+    """Return whether KMS rejected the request that failed.
 
-    In this case, S3's error code begins with `KMS.`, or the missing permission is an action of KMS.
+    If so, S3's error code begins with `KMS.`, or the missing permission is an action of KMS.
     """
     denied = failure.missing is not None and failure.missing.action.startswith("kms:")
     return denied or failure.detail.startswith("KMS.")
 
 
 def _without_object(failure: Failure, bucket: str) -> Failure:
-    """Return a copy of the failure that names the bucket instead of an object, so that equal failures can be merged."""
+    """Return a copy of the failure that names the bucket instead of an object.
+
+    The failures for different objects then have the same message, so that the check can report them once.
+    """
     reason = failure.message.rpartition(" (S3, ")[2]
     return dataclasses.replace(failure, message=f"Cannot use the KMS key for objects in {bucket} (S3, {reason}")
 
@@ -165,7 +168,7 @@ def try_kms_key(context: CheckContext, findings: StepFindings) -> None:
 def try_lifecycle(context: CheckContext, findings: StepFindings) -> None:
     """Warn if the bucket's lifecycle rules for the archive differ from the option raw_archive.retention_days.
 
-    Never fails the check, because syncs do not need a lifecycle rule.
+    Never adds a failure, because syncs do not need a lifecycle rule.
     """
     bucket = context.config.bucket_name
     s3 = context.access.client("s3")
@@ -189,11 +192,11 @@ def try_lifecycle(context: CheckContext, findings: StepFindings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """The expiration in a lifecycle rule that deletes objects of a folder.
+    """The expiration in a lifecycle rule that deletes some or all objects in a folder.
 
-    `covers_folder` is true if the rule deletes all objects. `days` is the age in days at which objects are deleted. It
-    is 0 for a rule with a date, which deletes objects of any age:
-    https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html
+    `days` is the age in days at which the rule deletes an object. A rule with a date deletes objects of any age, so its
+    `days` is 0: https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html
+    `when` is a phrase for messages. `covers_folder` is true if the rule applies to all objects in the folder.
     """
 
     rule: str
@@ -203,7 +206,7 @@ class _Expiry:
 
 
 def _expiries(rules: Iterable[LifecycleRuleOutputTypeDef], folder: str) -> Iterator[_Expiry]:
-    """Yield the expirations of the enabled lifecycle rules that apply to some or all objects of a folder."""
+    """Yield the expirations of the enabled lifecycle rules that apply to some or all objects in a folder."""
     for rule in rules:
         expiration, chosen = rule.get("Expiration", {}), rule.get("Filter", {})
         # A filter contains one criterion, or several in `And`. Older rules contain a prefix instead of a filter.
@@ -221,10 +224,10 @@ def _expiries(rules: Iterable[LifecycleRuleOutputTypeDef], folder: str) -> Itera
 
 
 def lifecycle_warnings(rules: Iterable[LifecycleRuleOutputTypeDef], folder: S3Address, days: int) -> Iterator[str]:
-    """Yield a warning for each lifecycle rule that deletes objects of a folder after fewer than `days` days.
+    """Yield a warning for each lifecycle rule that deletes objects in a folder after fewer than `days` days.
 
-    Also warns if objects are kept longer: if no rule deletes all objects of the folder, or all such rules delete them
-    after more than `days` days. The folder's key must end with a slash.
+    Also yields a warning if the bucket keeps objects longer. This is the case if no rule deletes all objects in the
+    folder, or if every such rule deletes them after more than `days` days. The folder's key must end with a slash.
     """
     expiries = list(_expiries(rules, folder.key))
     for expiry in expiries:
