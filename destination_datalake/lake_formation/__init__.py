@@ -1,4 +1,4 @@
-"""Lake Formation governance: registers the data location, and applies LF-Tags, grants and opt-ins.
+"""Governance by Lake Formation: the registration of the data location, LF-Tags, grants and opt-ins.
 
-Settings are applied idempotently. The connector never revokes or removes a setting.
+The connector applies these settings idempotently. It never revokes or removes a setting.
 """

@@ -1,6 +1,6 @@
 """Call the Lake Formation API: read the present state of the configured settings, and apply changes.
 
-Functions read all pages of a list, unless a docstring states otherwise. All changes are idempotent.
+Functions read all pages of a list, unless their docstring states otherwise. All changes are idempotent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class ReadError(Exception):
     """Lake Formation rejected a request to read a property of a resource.
 
-    The exception contains the operation, the error code and AWS's error text. Its `__cause__` is botocore's error.
+    The exception contains the operation, the error code and AWS's error text. Its `__cause__` is the error of botocore.
     """
 
     def __init__(self, property_name: str, resource: Resource, operation: str, code: str, text: str) -> None:
@@ -63,7 +63,10 @@ _MAX_PAGES = 5
 
 @dataclass(frozen=True, slots=True)
 class EffectivePermissions:
-    """The permissions of a principal on a resource. `grantable` contains those that the principal may grant."""
+    """The permissions of a principal on a resource.
+
+    `grantable` contains the permissions that the principal may grant to others.
+    """
 
     permissions: frozenset[str]
     grantable: frozenset[str]
@@ -71,7 +74,7 @@ class EffectivePermissions:
     def missing(self, permissions: Iterable[str], *, grantable: bool) -> frozenset[str]:
         """Return those of `permissions` that the principal lacks or, with `grantable`, may not grant to others.
 
-        The permission ALL includes all others.
+        The permission ALL includes all other permissions.
         """
         effective = self.grantable if grantable else self.permissions
         return frozenset() if ALL in effective else frozenset(permissions) - effective
@@ -81,7 +84,7 @@ def read(desired: Desired, client: LakeFormationClient) -> Present:
     """Return the present state of the resources and LF-Tags in `desired`.
 
     Reads only the kinds of settings that `desired` contains. Raises ReadError if AWS rejects a request, and botocore's
-    errors for requests without a response.
+    errors if AWS does not respond.
     """
     tagged = {containing_table(tag.resource) for tag in desired.tags}
     granted = {containing_table(grant.resource) for grant in desired.grants}
@@ -96,10 +99,10 @@ def read(desired: Desired, client: LakeFormationClient) -> Present:
 
 
 def effective_permissions(principal: str, resource: Resource, client: LakeFormationClient) -> EffectivePermissions:
-    """Return the permissions of a principal on a resource, whether granted directly, by LF-Tags or otherwise.
+    """Return the permissions that a principal has on a resource, directly, by LF-Tags or otherwise.
 
-    The implicit permissions of data lake administrators are not included. Raises the same errors as `read`.
-    Source: ListPermissions with both a principal and a resource
+    Excludes the implicit permissions of data lake administrators. Raises the same errors as `read`. Sends a
+    ListPermissions request with both a principal and a resource
     (https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissions.html).
     """
     request = {"Principal": {"DataLakePrincipalIdentifier": principal}, "Resource": to_request(resource)}
@@ -143,7 +146,7 @@ def _definitions(keys: Iterable[str], client: LakeFormationClient) -> Iterator[t
 def _tags(resource: Resource, client: LakeFormationClient) -> Iterator[Tag]:
     """Yield the LF-Tags that are assigned directly to a database, or to a table and its columns.
 
-    LF-Tags that a resource inherits are omitted.
+    Omits LF-Tags that a resource inherits.
     """
     with _reading("the LF-Tags", resource):
         answer = client.get_resource_lf_tags(Resource=to_request(resource), ShowAssignedLFTags=True)
@@ -161,9 +164,9 @@ def _assigned(resource: Resource, pairs: Iterable[Any]) -> Iterator[Tag]:
 
 
 def _grants(resource: Resource, client: LakeFormationClient) -> Iterator[Grant]:
-    """Yield the grants on a resource. For a table, these include the grants on its columns (API: ListPermissions).
+    """Yield the grants on a resource. For a table, also yield the grants on its columns (API: ListPermissions).
 
-    Yields nothing if AWS answers EntityNotFoundException, as for data locations that are not registered.
+    Yields nothing if AWS answers EntityNotFoundException, for example for a data location that is not registered.
     """
     with _reading("the permissions", resource), suppress(client.exceptions.EntityNotFoundException):
         for page in _pages(client.list_permissions, {"Resource": to_request(resource)}):
@@ -184,7 +187,7 @@ def _opt_ins(resource: Resource, client: LakeFormationClient) -> Iterator[OptIn]
 
 
 def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
-    """Request and yield the pages of a list. Most of these operations have no paginator in botocore."""
+    """Request the pages of a list, and yield each page. botocore has no paginator for most of these operations."""
     token: dict[str, str] = {}
     while True:
         page = operation(**request, MaxResults=_MAX_PAGE_SIZE, **token)
@@ -196,7 +199,7 @@ def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
 
 @contextmanager
 def _reading(property_name: str, resource: Resource) -> Iterator[None]:
-    """Convert the errors with which AWS answers in the `with` block to ReadError."""
+    """Convert an error that AWS returns to a request in the `with` block to ReadError."""
     from botocore.exceptions import ClientError
 
     try:
@@ -212,9 +215,9 @@ _MAX_VALUES = 50
 
 
 class ChangeError(Exception):
-    """Lake Formation rejected a change. Changes that were applied before remain.
+    """Lake Formation rejected a change. All earlier changes remain applied.
 
-    The exception contains the operation, the error code and AWS's error text. Its `__cause__` is botocore's error.
+    The exception contains the operation, the error code and AWS's error text. Its `__cause__` is the error of botocore.
     """
 
     def __init__(self, operation: str, change: Change, code: str, text: str) -> None:
@@ -227,7 +230,10 @@ class ChangeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the Lake Formation API, and the change that it makes, or the first of several combined grants."""
+    """One call of the Lake Formation API.
+
+    `change` is the change that the call makes. If the call combines several grants, `change` is the first grant.
+    """
 
     operation: str
     request: Mapping[str, Any]
@@ -237,7 +243,7 @@ class Call:
 def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
     """Apply the changes in order.
 
-    Raises ChangeError if AWS rejects a change, and botocore's errors for requests without a response.
+    Raises ChangeError if AWS rejects a change, and botocore's errors if AWS does not respond.
     """
     for call in calls(changes):
         _send(call, client)
@@ -293,7 +299,7 @@ def _principal(identifier: str) -> dict[str, str]:
 
 
 def _send(call: Call, client: LakeFormationClient) -> None:
-    """Make one call. Raises ChangeError, also if the response reports `Failures`."""
+    """Send one call. Raises ChangeError if AWS rejects the call, or if the response contains `Failures`."""
     from botocore import xform_name
     from botocore.exceptions import ClientError
 

@@ -1,4 +1,4 @@
-"""Apply the Lake Formation options to the tables of a sync, and explain requests that Lake Formation denies."""
+"""Apply the Lake Formation options to a sync's tables, and explain the denial of requests by Lake Formation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 # User-facing messages about Lake Formation: warnings, errors that name the missing permission, and AWS CLI commands.
 
 ROLE_PLACEHOLDER = "<ROLE_ARN>"
-"""The placeholder in commands for the ARN of a role, which the user must choose."""
+"""The placeholder in commands for the ARN of a role that the user must choose."""
 
 _SERVICE_LINKED = ":role/aws-service-role/lakeformation.amazonaws.com/"
 
@@ -62,7 +62,7 @@ _SERVICE_LINKED = ":role/aws-service-role/lakeformation.amazonaws.com/"
 class CommandLines:
     """Returns AWS CLI commands for Lake Formation, for use in messages.
 
-    `catalog_id` is the account that owns the Data Catalog, or None for the caller's account.
+    `catalog_id` is the ID of the account that owns the Data Catalog, or None if this is the caller's account.
     """
 
     region: str
@@ -70,11 +70,11 @@ class CommandLines:
 
     @classmethod
     def for_access(cls, access: AwsAccess) -> Self:
-        """Return an instance for the Data Catalog that `access` uses."""
+        """Return an instance for the region and the Data Catalog that `access` uses."""
         return cls(access.glue_region or access.region, access.glue_catalog_id)
 
     def grant(self, principal: str, permissions: Iterable[str], resource: Resource, *, grantable: bool) -> str:
-        """Return the command that grants permissions on a resource. With `grantable`, it includes the grant option."""
+        """Return the command that grants permissions on a resource, with the grant option if `grantable` is true."""
         names = sorted(permissions)
         option = ["--permissions-with-grant-option", *names] if grantable else []
         words = [*_to(principal), "--permissions", *names, *option, *_on(resource)]
@@ -87,16 +87,16 @@ class CommandLines:
         return self._line("revoke-permissions", *words, *self._catalog)
 
     def opt_in(self, principal: str, resource: Resource) -> str:
-        """Return the command that makes Lake Formation permissions apply to a principal on a resource.
+        """Return the command that opts a principal in on a resource. Lake Formation's permissions then apply to it.
 
-        This command contains the catalog ID as part of the resource, not as a separate argument.
+        This command contains the catalog ID as a part of the resource, and not as a separate argument.
         """
         catalog = {} if self.catalog_id is None else {"CatalogId": self.catalog_id}
         named = {kind: {**catalog, **names} for kind, names in to_request(resource).items()}
         return self._line("create-lake-formation-opt-in", *_to(principal), "--resource", _json(named))
 
     def assign(self, tag: Tag) -> str:
-        """Return the command that assigns an LF-Tag to a resource and replaces its previous value, if any."""
+        """Return the command that assigns an LF-Tag to a resource. The command replaces the previous value, if any."""
         tags = [{"TagKey": tag.key, "TagValues": [tag.value]}]
         return self._line("add-lf-tags-to-resource", *_on(tag.resource), "--lf-tags", _json(tags), *self._catalog)
 
@@ -111,8 +111,8 @@ class CommandLines:
     def register_again(self, registration: Registration) -> str:
         """Return the command that deregisters a data location and registers it again.
 
-        This is necessary if the location is registered with a service-linked role, because AWS cannot change such a
-        registration.
+        Users need this command if the location is registered with a service-linked role, because AWS cannot change such
+        a registration.
         """
         deregister = self._line("deregister-resource", "--resource-arn", registration.arn)
         return f"{deregister} && {self.register(registration)}"
@@ -120,7 +120,7 @@ class CommandLines:
     def _of_location(self, command: str, registration: Registration) -> str:
         hybrid = "--hybrid-access-enabled" if registration.hybrid else "--no-hybrid-access-enabled"
         role = registration.role_arn or ROLE_PLACEHOLDER
-        # No catalog ID, because a location is always registered in the caller's account.
+        # Omit the catalog ID, because AWS always registers a location in the caller's account.
         return self._line(command, "--resource-arn", registration.arn, "--role-arn", role, hybrid)
 
     @property
@@ -144,7 +144,7 @@ def warning(deviation: Deviation, lines: CommandLines) -> str:
         case RegisteredDifferently(present, desired):
             changed = replace(desired, arn=present.arn, role_arn=desired.role_arn or present.role_arn)
             if present.arn != desired.arn:
-                # The role of a registered parent folder is kept, because it applies to other locations too.
+                # Keep the role of a registered parent folder, because this role also applies to other locations.
                 changed = replace(changed, role_arn=present.role_arn)
             # https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html
             is_fixed = _SERVICE_LINKED in (present.role_arn or "")
@@ -181,14 +181,14 @@ _DENIED = frozenset({"AccessDeniedException", "AccessDenied"})
 _INVALID = frozenset({"InvalidInputException", "EntityNotFoundException", "AlreadyExistsException"})
 _HYBRID = "https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html"
 
-# The permissions required to tag a resource, in addition to ASSOCIATE on the LF-Tag. The creator of the resource has
-# these permissions (https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html).
+# The permissions that a principal needs to tag a resource, in addition to ASSOCIATE on the LF-Tag. The creator of the
+# resource has these permissions (https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html).
 TO_TAG_DATABASE = frozenset({"DESCRIBE", "CREATE_TABLE", "ALTER", "DROP"})
 TO_TAG_TABLE = frozenset({"DESCRIBE", "ALTER", "DROP", "INSERT", "SELECT", "DELETE"})
 
 
 def user_error(error: ChangeError | ReadError, access: AwsAccess) -> ConnectorError:
-    """Return the user-facing error for a rejected change or read.
+    """Return the user-facing error for a change or a read that Lake Formation rejected.
 
     If AWS denied access, the message names the missing permission, the resource, the caller and the remedy.
     """
@@ -212,13 +212,13 @@ def user_error(error: ChangeError | ReadError, access: AwsAccess) -> ConnectorEr
 
 @contextmanager
 def explaining_denials(database: str, table: str, access: AwsAccess, location: str | None = None) -> Iterator[None]:
-    """Convert errors in the `with` block to ConnectorError if Lake Formation denied a request about the table.
+    """Convert an error in the `with` block to ConnectorError if Lake Formation denied a request about the table.
 
-    Services such as Glue return these denials. The message contains the command that grants the missing permission. All
-    other exceptions are raised unchanged.
+    Services such as Glue return the denials of Lake Formation. The message contains the command that grants the missing
+    permission. Raises all other exceptions unchanged.
 
-    `location` is the ARN of the folder that contains all tables, or None. If it is set, the command grants access to
-    this folder instead of the table's own folder.
+    `location` is the ARN of the folder that contains all tables, or None. If `location` is set, the command grants
+    access to this folder instead of the table's own folder.
     """
     try:
         yield
@@ -243,7 +243,7 @@ def explaining_denials(database: str, table: str, access: AwsAccess, location: s
 
 
 def _of_table(permission: str, named: str | None, database: str, table: str) -> Resource:
-    """Return the resource on which `permission` must be granted so that the table can be written.
+    """Return the resource on which the connector needs `permission` to write the table.
 
     `named` is the resource that AWS's error text names, or None.
     """
@@ -257,13 +257,13 @@ def _of_table(permission: str, named: str | None, database: str, table: str) -> 
         case _ if named == database:
             return Database(database)
         case "DESCRIBE":
-            # AWS does not reveal whether the table exists, and permissions on a missing table cannot be granted.
+            # AWS does not reveal whether the table exists, and nobody can grant permissions on a missing table.
             return AllTables(database)
     return Table(database, table)
 
 
 def expected_denial(change: Change, access: AwsAccess) -> ConnectorError:
-    """Return the error that a sync would raise for `change`, if the caller lacks the permission for it."""
+    """Return the error that a sync would raise if the caller lacked the permission for `change`."""
     return user_error(ChangeError(calls([change])[0].operation, change, "AccessDeniedException", ""), access)
 
 
@@ -276,7 +276,7 @@ def _correction(error: ChangeError | ReadError) -> str:
 
 
 def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[MissingPermission, str]:
-    """Return the permission that the caller lacks, and a sentence about how to grant it."""
+    """Return the permission that the caller lacks, and sentences that explain how to grant this permission."""
     caller = _caller(access)
     needed = None if "not authorized to perform" in error.text else _required_permissions(error, access)
     if needed is not None:
@@ -314,7 +314,7 @@ def _caller(access: AwsAccess) -> str:
 
 
 class RequiredPermissions(NamedTuple):
-    """The permissions that a call requires on a resource. If `grantable` is true, they include the grant option."""
+    """The permissions that a call requires on a resource. If `grantable` is true, it also requires the grant option."""
 
     permissions: frozenset[str]
     resource: Resource
@@ -325,7 +325,7 @@ def _required_permissions(error: ChangeError | ReadError, access: AwsAccess) -> 
     if isinstance(error, ReadError):
         about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
         return RequiredPermissions(frozenset({"DESCRIBE"}), error.resource, grantable=False) if about_tags else None
-    # An error without a text is from `expected_denial`; the connection check tests ASSOCIATE separately.
+    # An error without a text comes from `expected_denial`. The connection check tests ASSOCIATE separately.
     if isinstance(error.change, Tag) and error.text:
         tag = LfTag(error.change.key, (error.change.value,))
         if not _may_associate(tag, access):
@@ -336,7 +336,7 @@ def _required_permissions(error: ChangeError | ReadError, access: AwsAccess) -> 
 def required_permissions(change: Change) -> RequiredPermissions | None:
     """Return the Lake Formation permissions that a change requires, except ASSOCIATE on an LF-Tag.
 
-    Returns None for registrations and opt-ins, which require other permissions.
+    Returns None for registrations and opt-ins, which require other kinds of permissions.
     https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
     """
     match change:
@@ -353,7 +353,7 @@ def required_permissions(change: Change) -> RequiredPermissions | None:
 
 
 def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
-    """Return whether the caller has the permission ASSOCIATE on an LF-Tag. Return False if this is unknown.
+    """Return whether the caller has the permission ASSOCIATE on an LF-Tag. Return False if the request fails.
 
     Sends a request, because AWS's error text does not name the missing permission.
     """
@@ -374,15 +374,16 @@ def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
 _logger = logging.getLogger(__name__)
 
 _RETRIED = frozenset({"ConcurrentModificationException", "OperationTimeoutException"})
-"""The error codes of requests that may succeed on a retry."""
+"""The error codes of requests that may succeed if the connector sends them again."""
 
 
 class Governance:
     """Applies the governance options to the data location, databases and tables of one sync. Thread-safe.
 
-    Each method reads the present state from Lake Formation and applies the settings that are missing. Settings that
-    were applied once are not read again. Without governance options, the methods send no requests. They raise
-    ConnectorError if Lake Formation rejects a request, and otherwise botocore's errors.
+    Each method that applies options reads the present state from Lake Formation, and applies the missing settings. An
+    instance does not read settings again that it has applied once. Without governance options, the methods send no
+    requests. They raise ConnectorError if Lake Formation rejects a request, and botocore's errors if a request fails
+    otherwise.
     """
 
     def __init__(self, policy: Policy, access: AwsAccess) -> None:
@@ -416,8 +417,8 @@ class Governance:
     def govern_database(self, name: str, created_by_connector: Callable[[], bool]) -> None:
         """Apply the configured LF-Tags and grants to a database, once per sync.
 
-        `created_by_connector` returns whether the connector created the database. It is called only if an LF-Tag is
-        configured for such databases.
+        `created_by_connector` returns whether the connector created the database. This method calls it only if the
+        options contain an LF-Tag for such databases.
         """
         with self._database_lock:
             if name not in self._databases:
@@ -435,9 +436,10 @@ class Governance:
     ) -> None:
         """Apply the LF-Tags and grants for a table and its columns, unless this sync has already applied them.
 
-        `columns` are the names of all columns, spelled as in the table. `added` are those of columns that were just
-        added: they get their LF-Tags and grants again, because AWS deletes both when a column is dropped. `incarnation`
-        identifies the table among tables that had the same name, because dropping a table has the same effect.
+        `columns` contains the names of all columns, spelled as in the table. `added` contains the names of the columns
+        that the sync has just added. This method applies the LF-Tags and grants of these columns again, because AWS has
+        deleted them if a column of the same name was dropped before. `incarnation` identifies the table among tables
+        with the same name, because AWS also deletes the LF-Tags and grants of a dropped table.
         """
         missing = self._ungoverned(database, table, columns, added, incarnation)
         if missing:
@@ -465,10 +467,11 @@ class Governance:
         return self._policy.table(database, table, columns).without(applied.outside(database, table, added))
 
     def _converge(self, desired: Desired) -> None:
-        """Apply the desired settings that are missing. Log each change, and each setting that differs but is kept.
+        """Apply the desired settings that are missing. Log each change, and each deviation that the connector keeps.
 
-        After a rejected change, reads the present state again, and raises ConnectorError only if the change is still
-        missing. Another sync may have applied it, or the response to a successful request may have been lost.
+        If Lake Formation rejects a change, reads the present state again, and raises ConnectorError only if the setting
+        is still missing. Another sync may have applied the change, or the response to a successful request may have
+        been lost.
         """
         if not desired:
             return
@@ -508,7 +511,10 @@ class Governance:
 
 
 def _may_succeed_on_retry(failure: ChangeError, desired: Desired) -> bool:
-    """Return whether a rejected change may succeed on a retry, for example because its resource was just created."""
+    """Return whether a rejected change may succeed on a retry, for example because its resource is very new.
+
+    `desired` is the state that the connector applies.
+    """
     match failure.change:
         case Tag():
             just_made = failure.code == "EntityNotFoundException"

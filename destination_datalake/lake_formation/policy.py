@@ -40,17 +40,17 @@ ORIGINALS = frozenset({"rawdata", "column_value"})
 """The columns of the table of rejects that contain original, possibly sensitive values."""
 
 MIXED = "airbyte_mixed"
-"""The LF-Tag value for the columns ORIGINALS if the options assign different values of the LF-Tag to other tables and
-columns. No existing grant refers to this value."""
+"""The LF-Tag value that the columns ORIGINALS get if the options assign different values of the LF-Tag to other tables
+and columns. No existing grant refers to this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Determines the desired state of Lake Formation from the governance options.
 
-    `location_arn` is the ARN of the data location (bucket and prefix), without a trailing slash. `default_tag` is the
-    key and the values of the LF-Tag for databases that the connector creates. Methods expect the names of databases and
-    tables in lower case.
+    `location_arn` is the ARN of the data location (bucket and prefix), without a trailing slash. `default_tag` contains
+    the key and the values of the LF-Tag for databases that the connector creates. Callers must pass the names of
+    databases and tables in lower case.
     """
 
     location_arn: str
@@ -73,13 +73,17 @@ class Policy:
     def database_settings(self) -> Mapping[str, Any]:
         """The members of DatabaseInput (Glue API) with which the connector creates databases.
 
-        In mode managed, they override the account's default, so that the group IAM_ALLOWED_PRINCIPALS gets no
+        In mode managed, these members override the account's default, so that the group IAM_ALLOWED_PRINCIPALS gets no
         permissions on new tables (https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html).
         """
         return {"CreateTableDefaultPermissions": []} if self.options.mode == "managed" else {}
 
     def notes(self) -> Iterator[str]:
-        """Yield notes for the log: governed tables are retired, or only one of an LF-Tag's values is assigned."""
+        """Yield notes for the log about options that do not take full effect.
+
+        AWS has retired governed tables. If an option contains several values of an LF-Tag, the connector assigns only
+        one of them.
+        """
         if self.governed_tables:
             yield (
                 "lakeformation_governed_tables: AWS retired the table type GOVERNED on 2024-12-31. The connector "
@@ -95,7 +99,7 @@ class Policy:
                 )
 
     def location(self) -> Desired:
-        """Return the desired registration of the data location, its grants, and the definitions of all LF-Tags."""
+        """Return the desired registration and grants of the data location, and the definitions of all LF-Tags."""
         location = DataLocation(self.location_arn)
         registration = None
         if self.options.mode != "none":
@@ -109,7 +113,7 @@ class Policy:
         return Desired(registration, self._tag_values(), grants=frozenset(grants))
 
     def database(self, name: str, *, created_by_connector: bool) -> Desired:
-        """Return the desired LF-Tags, grants and opt-ins of a database, and the grants on all of its tables."""
+        """Return the desired LF-Tags, grants and opt-ins of a database, and the grants on all its tables."""
         tags: Values = self.options.tags
         if created_by_connector and self.default_tag is not None:
             tags = {**_lowered(dict([self.default_tag])), **_lowered(tags)}
@@ -124,7 +128,7 @@ class Policy:
     def table(self, database: str, table: str, columns: Collection[str]) -> Desired:
         """Return the desired LF-Tags, grants and opt-ins of a table and its columns.
 
-        `columns` are the names of all columns, spelled as in the table. The options may use another letter case.
+        `columns` contains the names of all columns, spelled as in the table. The options may use another letter case.
         """
         tags = [*self._of_originals(database, table, columns)]
         for tagged in self.options.table_tags:
@@ -145,7 +149,7 @@ class Policy:
     def _of_originals(self, database: str, table: str, columns: Collection[str]) -> Iterator[tuple[Resource, Values]]:
         """Yield the LF-Tags for the columns ORIGINALS of the table of rejects. Yield nothing for other tables.
 
-        These columns can contain values of any table and column, so they get the LF-Tags of all of them.
+        These columns can contain values of any table and column, so they get the LF-Tags of all tables and columns.
         """
         if table != REJECTS_TABLE:
             return
@@ -157,9 +161,9 @@ class Policy:
                 yield Column(database, table, column), tags
 
     def _record_tags(self) -> dict[str, str]:
-        """Return the LF-Tags that the options assign to individual tables and columns, as a mapping of keys to values.
+        """Return the keys and values of the LF-Tags that the options assign to individual tables and columns.
 
-        The value is MIXED if tables or columns have different values for the same key.
+        If the options assign different values for the same key, the value is MIXED.
         """
         record_tags: dict[str, str] = {}
         for tagged in self.options.table_tags:
@@ -175,7 +179,7 @@ class Policy:
             (resource, key): values[0] for resource, assigned in tags for key, values in _lowered(assigned).items()
         }
         granted = frozenset(grants)
-        # Principals are opted in on databases and tables (Lake Formation API: CreateLakeFormationOptIn).
+        # Opt-ins apply to databases and tables, not to columns (Lake Formation API: CreateLakeFormationOptIn).
         opt_ins = (
             frozenset(OptIn(grant.principal, containing_table(grant.resource)) for grant in granted)
             if self.options.mode == "hybrid"
@@ -194,7 +198,7 @@ class Policy:
             yield from _grants(option, AllTables(name), option.permissions)
 
     def _tag_values(self) -> dict[str, tuple[str, ...]]:
-        """Return the values that the definition of each LF-Tag must contain, by key."""
+        """Return the values that the definition of each LF-Tag must contain, by the key of the LF-Tag."""
         merged: dict[str, tuple[str, ...]] = {}
         for source in self._sources():
             for key, values in source.items():
@@ -204,7 +208,7 @@ class Policy:
         return merged
 
     def _sources(self) -> list[Values]:
-        """Return the LF-Tags of each option that contains LF-Tags, in lower case."""
+        """Return the LF-Tags of each option that can contain LF-Tags, in lower case."""
         default = [] if self.default_tag is None else [dict([self.default_tag])]
         sources: list[Values] = [self.options.tags, *(tagged.tags for tagged in self.options.table_tags), *default]
         return [_lowered(tags) for tags in sources]
@@ -220,9 +224,9 @@ def _is_about(option: Grant | TableTags, database: str, table: str) -> bool:
 
 
 def _resources(option: Grant | TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
-    """Return the resources that an option refers to: the named columns that exist or, if it names none, the table.
+    """Return the resources to which an option refers.
 
-    Columns are spelled as in the table.
+    These are the named columns that exist, spelled as in the table. If the option names no columns, returns the table.
     """
     if option.columns is None:
         return [Table(database, table)]
@@ -231,11 +235,11 @@ def _resources(option: Grant | TableTags, database: str, table: str, columns: Co
 
 
 def _redirected(option: TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
-    """Return the columns that receive the values of the named columns that do not fit their type."""
+    """Return the columns to which syncs redirect values of the option's columns if the values do not fit their type."""
     named = {name.lower() for name in option.columns or ()}
     return [Column(database, table, column) for column in columns if redirected_from(column.lower()) in named]
 
 
 def _lowered(tags: Values) -> dict[str, tuple[str, ...]]:
-    """Return the LF-Tags with keys and values in lower case, as Lake Formation stores them."""
+    """Return the LF-Tags with their keys and values in lower case, as Lake Formation stores keys and values."""
     return {key.lower(): tuple(dict.fromkeys(value.lower() for value in values)) for key, values in tags.items()}

@@ -1,4 +1,4 @@
-"""Model the desired and the present state of Lake Formation, and compute the changes between them, without I/O."""
+"""Model the desired and the present state of Lake Formation, and compute their difference, without I/O."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AllTables:
-    """All tables of a database, including future ones (Lake Formation API: TableWildcard)."""
+    """All tables of a database, including future tables (Lake Formation API: TableWildcard)."""
 
     database: str
 
@@ -50,7 +50,7 @@ class AllTables:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Table:
-    """A table with all of its columns."""
+    """A table with all its columns."""
 
     database: str
     name: str
@@ -73,9 +73,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ColumnsExcept:
-    """All columns of a table except the named ones (Lake Formation API: ColumnWildcard).
+    """All columns of a table except `excluded` (Lake Formation API: ColumnWildcard).
 
-    The connector makes no such grants, but reads those that users or other tools made.
+    The connector grants no permissions on such resources, but it reads the grants that users or other tools made.
     """
 
     database: str
@@ -86,14 +86,17 @@ class ColumnsExcept:
         return f"columns of table {self.database}.{self.table} except {', '.join(sorted(self.excluded))}"
 
     def includes(self, column: Column) -> bool:
-        """Return whether a column belongs to this table and is not excluded. Its name must be in lower case."""
+        """Return whether a column belongs to this table and is not excluded.
+
+        The column's name must be in lower case.
+        """
         same_table = (self.database, self.table) == (column.database, column.table)
         return same_table and column.name not in self.excluded
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LfTag:
-    """An LF-Tag: a key and some of its values. The value `*` stands for all values."""
+    """An LF-Tag: a key, and some of the values that its definition contains. The value `*` stands for all values."""
 
     key: str
     values: tuple[str, ...]
@@ -105,11 +108,11 @@ class LfTag:
 Resource = Catalog | DataLocation | Database | AllTables | Table | Column | ColumnsExcept | LfTag
 
 _ALL_TABLES = "ALL_TABLES"
-"""The table name that ListPermissions returns for all tables of a database."""
+"""The table name with which ListPermissions refers to all tables of a database."""
 
 
 def to_request(resource: Resource) -> Any:
-    """Return the resource as a member `Resource` of Lake Formation's API."""
+    """Return the resource in the form of the member `Resource` in requests to Lake Formation."""
     match resource:
         case Catalog():
             return {"Catalog": {}}
@@ -132,7 +135,10 @@ def to_request(resource: Resource) -> Any:
 
 
 def with_lowercase_column(resource: Resource) -> Resource:
-    """Return the resource with a column's name in lower case, because its letter case in Glue is not reliable."""
+    """Return a column with its name in lower case. Return any other resource unchanged.
+
+    The letter case of a column's name in Glue is not reliable.
+    """
     return replace(resource, name=resource.name.lower()) if isinstance(resource, Column) else resource
 
 
@@ -142,10 +148,11 @@ def containing_table(resource: Resource) -> Resource:
 
 
 def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
-    """Return the resources in a response. Each column is a separate resource, with its name in lower case.
+    """Return the resources to which the member `Resource` of a response refers.
 
-    Returns an empty list for kinds of resources that this module does not model. In responses, a column wildcard stands
-    for all columns of a table, and the table name ALL_TABLES for all tables of a database.
+    Returns a separate resource for each column, with the column's name in lower case. Returns an empty list for kinds
+    of resources that this module does not model. In responses, a column wildcard stands for all columns of a table, and
+    the table name ALL_TABLES for all tables of a database.
     """
     match answer:
         case {"DataLocation": {"ResourceArn": arn}}:
@@ -170,14 +177,15 @@ def _table(table: Mapping[str, Any]) -> Table | AllTables:
 
 
 ALL = "ALL"
-"""The permission that includes all others. The AWS console calls it Super."""
+"""The permission that includes all other permissions. The AWS console calls this permission Super."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A registered data location: its ARN, the role that Lake Formation assumes, and whether access is hybrid.
+    """The registration of a data location with Lake Formation.
 
-    With hybrid access, Lake Formation's permissions apply only to principals that have opted in.
+    `arn` is the ARN of the location, and `role_arn` is the role that Lake Formation assumes to access the location. If
+    `hybrid` is true, Lake Formation's permissions apply only to principals that have opted in.
     """
 
     arn: str
@@ -186,7 +194,7 @@ class Registration:
 
     @property
     def access(self) -> str:
-        """The kind of access as a phrase for messages."""
+        """A phrase for messages about the kind of access, according to `hybrid`."""
         return "hybrid access" if self.hybrid else "access by Lake Formation's permissions only"
 
     def covers(self, arn: str) -> bool:
@@ -201,7 +209,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tag:
-    """The assignment of an LF-Tag to a resource: key and value. A resource has at most one value for each key."""
+    """The assignment of an LF-Tag's key and value to a resource. A resource has at most one value for each key."""
 
     resource: Resource
     key: str
@@ -210,7 +218,10 @@ class Tag:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Grant:
-    """One permission of a principal on a resource. If `grantable` is true, the principal may grant it to others."""
+    """One permission of a principal on a resource.
+
+    If `grantable` is true, the principal may grant the permission to others.
+    """
 
     principal: str
     resource: Resource
@@ -220,7 +231,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OptIn:
-    """A principal's opt-in for a resource with hybrid access: Lake Formation's permissions apply to this principal."""
+    """A principal's opt-in for a resource with hybrid access.
+
+    With the opt-in, Lake Formation's permissions on the resource apply to the principal.
+    """
 
     principal: str
     resource: Resource
@@ -230,8 +244,9 @@ class OptIn:
 class Desired:
     """The desired state of some resources in Lake Formation.
 
-    `tag_values` maps the key of each LF-Tag to values that its definition must contain. `tags` are assignments of
-    LF-Tags. A registration without a role cannot be made; the connector only warns if it is missing.
+    `tag_values` maps the key of each LF-Tag to the values that the LF-Tag's definition must contain. `tags` contains
+    assignments of LF-Tags to resources. The connector cannot create a registration that has no role. If such a
+    registration is missing, the connector only logs a warning.
     """
 
     registration: Registration | None = None
@@ -250,7 +265,7 @@ class Desired:
         )
 
     def outside(self, database: str, table: str, columns: Collection[str]) -> Desired:
-        """Return this state without the tags and grants on `columns` of a table."""
+        """Return this state without the tags and grants on these columns of a table."""
         inside = {Column(database, table, column) for column in columns}
         tags = frozenset(tag for tag in self.tags if tag.resource not in inside)
         return replace(
@@ -258,7 +273,7 @@ class Desired:
         )
 
     def union(self, other: Desired) -> Desired:
-        """Return this state with the tags, grants and opt-ins of `other` added."""
+        """Return this state with the additional tags, grants and opt-ins of `other`."""
         return replace(
             self, tags=self.tags | other.tags, grants=self.grants | other.grants, opt_ins=self.opt_ins | other.opt_ins
         )
@@ -268,8 +283,9 @@ class Desired:
 class Present:
     """The present state of the resources and LF-Tags that a desired state contains.
 
-    `tag_values` maps the key of each LF-Tag to the values in its definition. `tags` contains LF-Tags that are assigned
-    to a resource directly, but not inherited ones. Names of columns are in lower case.
+    `tag_values` maps the key of each LF-Tag to the values in the LF-Tag's definition. `tags` contains only the LF-Tags
+    that are assigned to a resource directly, and not the LF-Tags that a resource inherits. Names of columns are in
+    lower case.
     """
 
     registrations: frozenset[Registration] = frozenset()
@@ -279,7 +295,10 @@ class Present:
     opt_ins: frozenset[OptIn] = frozenset()
 
     def covering_registration(self, arn: str) -> Registration | None:
-        """Return the registration that applies to the location at `arn`, or None. The longest path wins."""
+        """Return the registration that applies to the location at `arn`, or None if the location is not registered.
+
+        If several registrations cover the location, the one with the longest path applies.
+        """
         covering = [registration for registration in self.registrations if registration.covers(arn)]
         return max(covering, key=lambda registration: len(registration.arn), default=None)
 
@@ -287,20 +306,21 @@ class Present:
     # (https://docs.aws.amazon.com/lake-formation/latest/dg/lf-tag-considerations.html).
 
     def values_of(self, key: str) -> frozenset[str] | None:
-        """Return the values that an LF-Tag's definition contains, in lower case, or None if it is not defined."""
+        """Return the values in an LF-Tag's definition, in lower case, or None if the LF-Tag is not defined."""
         definitions = [values for name, values in self.tag_values.items() if name.lower() == key.lower()]
         return frozenset(value.lower() for values in definitions for value in values) if definitions else None
 
     def assigned_value(self, resource: Resource, key: str) -> str | None:
-        """Return the LF-Tag's value on a resource, or None if it is not assigned directly."""
+        """Return the value of an LF-Tag that is assigned to a resource directly, or None if there is no such value."""
         resource = with_lowercase_column(resource)
         values = (tag.value for tag in self.tags if tag.resource == resource and tag.key.lower() == key.lower())
         return next(values, None)
 
     def is_granted(self, grant: Grant) -> bool:
-        """Return whether a permission is granted directly or as part of ALL.
+        """Return whether a principal has a permission, directly or as part of ALL.
 
-        A permission on a column is also granted by one on its table, or on all columns except others.
+        A principal also has a permission on a column if it has the permission on the table, or on all columns except
+        other ones.
         """
         column = with_lowercase_column(grant.resource)
         resources = [column]
@@ -321,13 +341,13 @@ class Present:
 # --- Difference -------------------------------------------------------------------------------------------------------
 # The difference between the desired and the present state of Lake Formation. Performs no I/O.
 #
-# The difference consists of changes and of deviations. Changes only add settings; they never revoke, remove or replace
-# a setting. Deviations are differences that the connector only reports.
+# The difference consists of changes and deviations. A change only adds a setting. It never revokes, removes or replaces
+# one. Deviations are differences that the connector only reports.
 
 
 @dataclass(frozen=True, slots=True)
 class CreateLfTag:
-    """A change that creates the definition of an LF-Tag, with its values."""
+    """A change that creates the definition of an LF-Tag with these values."""
 
     key: str
     values: tuple[str, ...]
@@ -342,12 +362,12 @@ class AddLfTagValues:
 
 
 Change = Registration | CreateLfTag | AddLfTagValues | Tag | Grant | OptIn
-"""A setting to add: a registration, the definition of an LF-Tag, values in a definition, an assignment of an LF-Tag, a
-grant, or an opt-in."""
+"""A setting to add: a registration, the definition of an LF-Tag, values in the definition of an LF-Tag, the assignment
+of an LF-Tag to a resource, a grant, or an opt-in."""
 
 
 class ChangeDescription(NamedTuple):
-    """Texts about a change for logs and error messages.
+    """The descriptions of a change for logs and error messages.
 
     `outcome` is a clause about the state after the change. `doing` and `resource` complete the message "Cannot …".
     """
@@ -358,7 +378,7 @@ class ChangeDescription(NamedTuple):
 
 
 def describe_change(change: Change) -> ChangeDescription:
-    """Return the texts about a change for logs and error messages."""
+    """Return the descriptions of a change for logs and error messages."""
     match change:
         case Registration(arn, role):
             location = f"data location {arn}"
@@ -388,14 +408,17 @@ def describe_change(change: Change) -> ChangeDescription:
 
 @dataclass(frozen=True, slots=True)
 class LocationNotRegistered:
-    """A deviation: the location is not registered, and the options contain no role to register it with."""
+    """A deviation: the location is not registered, and the options contain no role for the registration."""
 
     desired: Registration
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredDifferently:
-    """A deviation: the location is registered with another role or kind of access. The registration is kept."""
+    """A deviation: the location is registered with another role or another kind of access.
+
+    The connector keeps the present registration.
+    """
 
     present: Registration
     desired: Registration
@@ -403,7 +426,7 @@ class RegisteredDifferently:
 
 @dataclass(frozen=True, slots=True)
 class OtherValueAssigned:
-    """A deviation: the LF-Tag has another value on the resource. The value is kept."""
+    """A deviation: the resource has another value of the LF-Tag. The connector keeps the present value."""
 
     tag: Tag
     present: str
@@ -414,9 +437,10 @@ Deviation = LocationNotRegistered | RegisteredDifferently | OtherValueAssigned
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The changes, in an order in which they can be applied, and the deviations.
+    """The difference between the desired and the present state of Lake Formation.
 
-    Deviations are settings that differ from the desired state. The connector only reports them.
+    `changes` contains the settings to add, in an order in which the connector can apply them. `deviations` contains the
+    settings that differ from the desired state, and that the connector only reports.
     """
 
     changes: tuple[Change, ...]
@@ -442,7 +466,7 @@ def _registration(desired: Desired, present: Present) -> Iterator[Change | Devia
     if existing is None:
         yield LocationNotRegistered(required) if required.role_arn is None else required
         return
-    # The role of a registered parent folder is not compared, because it applies to other locations too.
+    # Do not compare the role of a registered parent folder, because this role also applies to other locations.
     has_other_role = existing.arn.rstrip("/") == required.arn and required.role_arn not in (None, existing.role_arn)
     if has_other_role or existing.hybrid != required.hybrid:
         yield RegisteredDifferently(existing, required)
