@@ -1,1 +1,1 @@
-"""Determines the minimal IAM policy and Lake Formation grants that a configuration requires."""
+"""The minimal IAM policy and the minimal Lake Formation grants that a configuration requires."""

@@ -1,4 +1,4 @@
-"""`destination-datalake iam-policy`: print the permissions that a configuration requires. It calls no services."""
+"""`destination-datalake iam-policy`: print the permissions that a configuration requires, without calling AWS."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ The exit code is 0, 1 if the configuration is not valid, and 2 for an invalid co
 def run_iam_policy(arguments: Sequence[str]) -> int:
     """Run the command `iam-policy` with the given command-line arguments. Return the exit code, 0 or 1.
 
-    Raises SystemExit with code 2 for an invalid command line, and with code 0 for `--help`.
+    Raises SystemExit with code 2 if the command line is invalid, and with code 0 for `--help`.
     """
     options = _parser().parse_args(arguments)
     return terminal.run(options, "print the policy of", "the configuration", lambda config: _print(config, options))
@@ -84,10 +84,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print(config: Config, options: argparse.Namespace) -> int:
-    """Print the policy or, with --grants, the Lake Formation grants on stdout. Print notes on stderr.
+    """Print the policy or, with --grants, the Lake Formation grants to stdout. Print notes to stderr.
 
-    If the options govern tables by Lake Formation, the grants are printed on stderr in addition to the policy. Raises
-    ConfigError if the options of the command contradict the configuration.
+    If the configuration enables Lake Formation, also prints the grants to stderr after the policy. Raises ConfigError
+    if the command's options are invalid or contradict the configuration.
     """
     scope, principal = _scope(config, options), _principal(config, options)
     policy = statements(config, scope, (*CAPABILITIES, *ERASURE) if options.delete_rows else CAPABILITIES)

@@ -11,7 +11,7 @@ from destination_datalake.config.services import LOCATION_PERMISSIONS, GlueRestC
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A condition on the options of a configuration. `options` describes it in Markdown for the documentation."""
+    """A condition on the options of a configuration. `options` describes the condition in Markdown, for the docs."""
 
     options: str
     holds: Callable[[Config], bool]
@@ -23,13 +23,16 @@ def _tags(config: Config) -> bool:
 
 
 def _opts_in(config: Config) -> bool:
-    """Return whether syncs opt principals in to Lake Formation: mode hybrid, with grants on databases or tables."""
+    """Return whether syncs opt principals in to Lake Formation.
+
+    They do so in mode hybrid, if the options contain grants on databases or tables.
+    """
     granted = {permission for grant in config.lake_formation.grants for permission in grant.permissions}
     return config.lake_formation.mode == "hybrid" and bool(granted - LOCATION_PERMISSIONS)
 
 
 def registers_partitions(config: Config) -> bool:
-    """Return whether syncs create Hive tables whose partitions are registered in the catalog."""
+    """Return whether syncs create Hive tables, and register their partitions in the catalog."""
     partitioned = (
         config.partitioning != "NO PARTITIONING"
         or config.path_layout != "hive"

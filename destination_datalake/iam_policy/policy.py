@@ -1,4 +1,4 @@
-"""Generate the IAM policy statements, within IAM's size limits, and the Lake Formation grants for a configuration."""
+"""Generate the IAM policy statements and the Lake Formation grants for a configuration, within IAM's size limits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Statement:
 
 
 def statements(config: Config, scope: Scope, capabilities: Sequence[Capability] = CAPABILITIES) -> Sequence[Statement]:
-    """Return the policy statements for these capabilities, without actions that the configuration does not require."""
+    """Return the policy statements for these capabilities. Omit actions that the configuration does not require."""
     policy = []
     for capability in capabilities:
         actions = tuple(permission.action for permission in capability.permissions if permission.when.holds(config))
@@ -58,21 +58,22 @@ def statements(config: Config, scope: Scope, capabilities: Sequence[Capability] 
 
 
 def document(policy: Sequence[Statement]) -> dict[str, Any]:
-    """Return the policy document that consists of these statements, ready for JSON."""
+    """Return the policy document that consists of these statements. `json.dumps` can serialize the result."""
     return {"Version": "2012-10-17", "Statement": [statement.document() for statement in policy]}
 
 
 def characters(policy: Sequence[Statement]) -> int:
-    """Return the length of the policy document as IAM counts it: in characters, without white space."""
+    """Return the length of the policy document. Like IAM, count characters, but no white space."""
     text = json.dumps(document(policy), ensure_ascii=False, separators=(",", ":"))
     return len("".join(text.split()))
 
 
 def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
-    """Divide a policy into documents, usually one, that do not exceed the size limit of managed policies.
+    """Divide a policy into documents that do not exceed the size limit of managed policies. Usually, return one.
 
-    A statement that exceeds the limit is divided by resources. This does not affect requests for several resources,
-    because IAM authorizes each resource separately. Raises ValueError if a statement with one resource is too long.
+    If a statement exceeds the limit, divides its resources among several statements. This does not affect requests for
+    several resources, because IAM authorizes each resource separately. Raises ValueError if a statement with a single
+    resource is too long.
     """
     documents: list[list[Statement]] = [[]]
     for statement in (piece for whole in policy for piece in _numbered(whole)):
@@ -83,7 +84,7 @@ def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
 
 
 def _numbered(statement: Statement) -> Sequence[Statement]:
-    """Return the statement or, if it is too long, its pieces. Each piece gets its own Sid, because Sids are unique."""
+    """Return the statement or, if it is too long, several pieces. Each piece gets its own Sid, as IAM requires."""
     pieces = [*_pieces(replace(statement, sid=f"{statement.sid}{_SID_ROOM}"))]
     if len(pieces) == 1:
         return [statement]
@@ -104,9 +105,9 @@ def _pieces(statement: Statement) -> Iterator[Statement]:
 
 @dataclass(frozen=True, slots=True)
 class LakeFormationGrant:
-    """Lake Formation permissions on a resource, and the reason why the connector needs them.
+    """Lake Formation permissions on a resource, and the reason why the connector needs these permissions.
 
-    If `grantable` is true, they include the grant option, so that the connector can grant them to others.
+    If `grantable` is true, the connector also needs the grant option, to grant the permissions to others.
     """
 
     permissions: tuple[str, ...]
@@ -126,9 +127,9 @@ _TAGGED = "assign LF-Tags to databases and tables that other principals created"
 def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
     """Yield the grants that the connector needs if Lake Formation governs its catalog and data location.
 
-    Resources that the connector creates need no grants, because the creator has all permissions on them
-    (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). This is why DROP is only required
-    with LF-Tags: the connector drops only its own tables, which `check` creates.
+    The connector needs no grants on resources that it creates, because a creator has all permissions on a resource
+    (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). The connector drops only tables
+    that it has created itself. It therefore needs DROP only to assign LF-Tags.
     """
     tags = Policy.from_config(config).location().tag_values.keys()
     yield LakeFormationGrant(("CREATE_DATABASE",), Catalog(), "create missing databases")
@@ -136,7 +137,7 @@ def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormatio
         yield LakeFormationGrant(("CREATE_LF_TAG",), Catalog(), "create missing LF-Tags")
     granted = _granted_to_others(config, None, on_tables=False) & LOCATION_PERMISSIONS
     for folder in scope.folders:
-        # Use `folder.arn` instead of `scope.s3`, because a grant applies to one location, without wildcards.
+        # Use `folder.arn` instead of `scope.s3`, because a grant applies to one location, and cannot contain wildcards.
         location = DataLocation(folder.arn(scope.partition))
         yield LakeFormationGrant(
             ("DATA_LOCATION_ACCESS",), location, "create tables at this location", grantable=bool(granted)
@@ -173,8 +174,8 @@ def _grantable(permissions: Collection[str], resource: Resource) -> Iterator[Lak
 def _granted_to_others(config: Config, database: str | None, *, on_tables: bool) -> frozenset[str]:
     """Return the permissions that `lake_formation.grants` grants to other principals.
 
-    With `on_tables`, these are permissions on tables, otherwise on the database or the data location. `database` is the
-    database to which they apply, or None for any database.
+    With `on_tables`, returns the permissions on tables, otherwise those on databases and the data location. If
+    `database` is not None, returns only permissions that apply to this database.
     """
     return frozenset(
         permission

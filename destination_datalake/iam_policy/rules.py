@@ -1,7 +1,7 @@
-"""Load the rules from which policies are generated: capabilities with actions, resources, reasons and conditions.
+"""Load the rules for policies from permissions.toml. A rule contains actions, resources, reasons and conditions.
 
-The rules are in permissions.toml. This module defines the types and terms that they use. The page docs/permissions.md
-is generated from the rules. Tests compare the rules with the requests that syncs and checks send.
+This module defines the types and the terms that the rules use. The docs generator creates the page docs/permissions.md
+from the rules. Tests compare the rules with the requests that syncs and checks send.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from destination_datalake.tables.naming import REBUILD_SUFFIX, TableNaming
 
 _ROLE_ACCOUNT = re.compile(r"^arn:[^:]+:iam::(\d{12}):role/")
 
-# Characters that a policy document does not support (IAM API: policyDocumentType). Such characters are replaced by `*`.
+# Characters that a policy document does not support (IAM API: policyDocumentType). `_in_policy` replaces them by `*`.
 _NOT_IN_POLICIES = re.compile(r"[^\x20-\xff]+")
 
 
@@ -41,9 +41,9 @@ _NOT_IN_POLICIES = re.compile(r"[^\x20-\xff]+")
 class Scope:
     """The resources to which a configuration's policy applies.
 
-    `account` is the account that owns the Data Catalog, or ANY_ACCOUNT if the owner is unknown. The first database is
-    lakeformation_database_name. `outside` contains the folders of tables outside bucket_prefix, which only
-    configurations with follow_table_location use.
+    `account` is the ID of the account that owns the Data Catalog, or ANY_ACCOUNT if the owner is unknown. The first
+    member of `databases` is lakeformation_database_name. `outside` contains the folders of tables outside
+    bucket_prefix. Only configurations with follow_table_location use such tables.
     """
 
     config: Config
@@ -53,7 +53,7 @@ class Scope:
 
     @classmethod
     def for_config(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
-        """Return the scope of a configuration. `streams` adds the databases for their namespaces."""
+        """Return the scope of a configuration, including the databases to which syncs write `streams`."""
         return cls(config, _catalog_account(config), _databases(config, streams), tuple(outside))
 
     @property
@@ -63,37 +63,38 @@ class Scope:
 
     @property
     def warehouse(self) -> S3Address:
-        """The folder bucket_prefix in the bucket bucket_name, without a trailing slash."""
+        """The address of the folder bucket_prefix in the bucket bucket_name, without a trailing slash."""
         return S3Address(self.config.bucket_name, self.config.key().rstrip("/"))
 
     @property
     def folders(self) -> tuple[S3Address, ...]:
-        """The warehouse, and the folders of tables outside it, without slashes at their ends."""
+        """The warehouse, and the folders of tables outside the warehouse, without leading and trailing slashes."""
         return (self.warehouse, *(S3Address(folder.bucket, folder.key.strip("/")) for folder in self.outside))
 
     def replaced(self) -> tuple[str, ...]:
-        """Return the folders and databases whose names contain characters that the policy replaces by wildcards."""
+        """Return the names of folders and databases in which the policy replaces characters by wildcards."""
         names = (*(folder.key for folder in self.folders), *self.databases)
         return tuple(name for name in names if _in_policy(name) != name)
 
     @property
     def database(self) -> str:
-        """The database for streams without a namespace, for rejects, and for `check`."""
+        """The database for streams without a namespace, for the tables of rejects and reports, and for `check`."""
         return self.databases[0]
 
     def objects(self) -> tuple[str, ...]:
-        """Return ARN patterns for all objects in the folders of the scope."""
+        """Return ARN patterns that match all objects in the folders of the scope."""
         return tuple(self.s3(f"{address.bucket}/{_under(address)}") for address in self.folders)
 
     def s3(self, name: str) -> str:
-        """Return an S3 ARN. `name` is a bucket, or a bucket followed by a key or a pattern, such as `lake/raw/*`."""
+        """Return an S3 ARN. `name` is a bucket, or a bucket with a key or a key pattern, such as `lake/raw/*`."""
         return _in_policy(f"arn:{self.partition}:s3:::{name}")
 
     def catalog(self, *names: str) -> tuple[str, ...]:
-        """Return the ARNs of the Data Catalog and of resources in it. `names` have the form `database/landing`.
+        """Return the ARNs of the Data Catalog, and of resources in the Data Catalog.
 
-        The result includes the Data Catalog, because Glue authorizes a request for a resource only if the request is
-        also allowed for all resources that contain it:
+        `names` contains the kinds and names of the resources, such as `database/landing`. The result includes the Data
+        Catalog, because Glue authorizes a request for a resource only if the policy also allows the request for all
+        resources that contain this resource:
         https://docs.aws.amazon.com/glue/latest/dg/glue-specifying-resource-arns.html
         """
         region = self.config.glue_region or self.config.region
@@ -104,13 +105,16 @@ class Scope:
         return tuple(_in_policy(f"{root}:{name}") for name in (*catalogs, *inside))
 
     def _federated(self) -> Sequence[str]:
-        """Return the names of the federated catalog in the Data Catalog, outermost first, such as `s3tablescatalog`."""
+        """Return the names on the path of the federated catalog in the Data Catalog, such as `s3tablescatalog`.
+
+        The outermost name comes first. Returns an empty sequence if the tables are not in a federated catalog.
+        """
         catalog = self.config.catalog
         warehouse = catalog.warehouse if isinstance(catalog, GlueRestCatalogOptions) else None
         return warehouse.partition(":")[2].split("/") if warehouse is not None and ":" in warehouse else ()
 
     def table_bucket(self) -> str | None:
-        """Return the ARN of the table bucket that contains the tables, or None if they are not in a table bucket."""
+        """Return the ARN of the table bucket that contains the tables, or None if no table bucket contains them."""
         catalog = self.config.catalog
         if isinstance(catalog, S3TablesCatalogOptions):
             return catalog.table_bucket_arn
@@ -120,13 +124,16 @@ class Scope:
         return f"arn:{self.partition}:s3tables:{region}:{self.account}:bucket/{self._federated()[-1]}"
 
     def tables(self, databases: Sequence[str], *names: str) -> tuple[str, ...]:
-        """Return the ARNs of tables with these names or patterns in each database, and of the resources above them."""
+        """Return the ARNs of the tables with these names in each database, and of the resources that contain them.
+
+        `names` can contain patterns.
+        """
         in_databases = [f"database/{database}" for database in databases]
         return self.catalog(*in_databases, *(f"table/{database}/{name}" for database in databases for name in names))
 
 
 def _in_policy(text: str) -> str:
-    """Return the text with each sequence of unsupported characters replaced by the wildcard `*`."""
+    """Replace each sequence of characters that a policy does not support by the wildcard `*`."""
     return _NOT_IN_POLICIES.sub("*", text)
 
 
@@ -153,14 +160,14 @@ def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:
 
 
 ANY_ACCOUNT = "*"
-"""The wildcard for an unknown account in ARNs. The policy then covers the Data Catalogs of all accounts that grant
-access."""
+"""The wildcard for an unknown account in ARNs. A policy with this wildcard covers the Data Catalogs of all accounts
+that grant access."""
 
 CHECKED_TABLES = "airbyte_check_*"
-"""The pattern for the names of tables that `check` creates and drops."""
+"""The pattern that matches the names of the tables that `check` creates and drops."""
 
 Condition: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
-"""A condition as in a policy document: it maps operators to condition keys, and condition keys to values."""
+"""The member `Condition` of a policy statement. It maps operators to condition keys, and condition keys to values."""
 
 
 class Need(Enum):
@@ -177,7 +184,7 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An IAM action, the commands that need it, the reason, and the condition under which it is needed."""
+    """An IAM action, the commands that need the action, the reason, and the condition under which they need it."""
 
     action: str
     need: Need
@@ -187,7 +194,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """IAM actions on the same resources. Each capability becomes one statement of the policy."""
+    """IAM actions on the same resources, under the same condition. A policy contains one statement per capability."""
 
     sid: str
     permissions: tuple[Permission, ...]
@@ -259,7 +266,7 @@ def _capabilities() -> Iterator[Capability]:
 
 _DECLARED = tuple(_capabilities())
 CAPABILITIES = tuple(capability for capability in _DECLARED if capability.permissions[0].need is not Need.ERASURE)
-"""The capabilities of syncs, `check`, `maintain` and `replay`, in the order of the policy's statements."""
+"""The capabilities that syncs, `check`, `maintain` and `replay` need, in the order of the policy's statements."""
 ERASURE = tuple(capability for capability in _DECLARED if capability not in CAPABILITIES)
-"""The additional capabilities that `delete-rows` needs. They are separate, because they include the permanent deletion
-of object versions."""
+"""The additional capabilities that `delete-rows` needs. A policy contains them only on request, because they include
+the permanent deletion of object versions."""
