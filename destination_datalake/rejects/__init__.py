@@ -1,1 +1,1 @@
-"""Rejects: records and values that the destination table cannot store as sent, written to S3 with a reason each."""
+"""Rejects: records and values that the table cannot store as the source sent them. Syncs write them to S3."""

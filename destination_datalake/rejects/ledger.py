@@ -1,4 +1,4 @@
-"""Count the rejects of a sync, enforce the reject limits, and publish and register the files with rejects."""
+"""Count the rejects of a sync, enforce the reject limits, and publish and register the files that contain rejects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ REJECTS_TABLE = "airbyte_rejects"
 
 
 class Partition(NamedTuple):
-    """A partition of the table of rejects: the values of its partition keys, which determine the folder in S3."""
+    """A partition of the table of rejects.
+
+    The members are the values of the partition keys. They determine the partition's folder in S3.
+    """
 
     reason: str
     stream: str
@@ -35,7 +38,7 @@ class RejectLocation:
 
     `root` is the S3 URI of the folder for all rejects, without a trailing slash. `run` is the ID of the sync. `day` is
     the day on which the sync started, as YYYY-MM-DD in UTC. S3 keys contain the name of the stream's table instead of
-    the stream's name, because only table names are safe in keys.
+    the stream's name, because stream names can contain characters that are not safe in keys.
     """
 
     root: str
@@ -45,18 +48,21 @@ class RejectLocation:
     table: str
 
     def partition(self, reason: str) -> Partition:
-        """Return the partition of the rejects with this reason."""
+        """Return the partition that contains the rejects with this reason."""
         return Partition(reason, f"{self.database}.{self.table}", self.day)
 
     def uri(self, reason: str, attempt: str) -> str:
-        """Return the S3 URI of the object with the rejects for this reason that one attempt at a task writes."""
+        """Return the S3 URI of the object to which one attempt of a task writes the rejects with this reason."""
         partition = self.partition(reason)
         return f"{self.root}/{reason}/{partition.stream}/dt={partition.dt}/{attempt}.jsonl.gz"
 
 
 @dataclass(frozen=True, slots=True)
 class RejectFile:
-    """A file of rejects: gzipped JSON lines in the order of the records. Invisible until its upload is published."""
+    """A gzipped JSON Lines file of rejects, in the order of the records.
+
+    Readers do not see the file until `pending_upload` is published.
+    """
 
     partition: Partition
     uri: str
@@ -72,11 +78,11 @@ class RejectFile:
 class RejectCounts:
     """Numbers of records and rejects, for a stream, a batch, or the part of a batch that one task encodes.
 
-    - `records`: received records.
-    - `refused`: records that were not written as rows.
-    - `affected`: records with at least one reject, including refused records.
-    - `reasons`: rejects by column (its name in the source, or None for whole records) and reason. They include rejected
-      values that have no line of their own.
+    - `records`: the number of received records.
+    - `refused`: the number of records that the sync did not write as rows.
+    - `affected`: the number of records with at least one reject, including refused records.
+    - `reasons`: the number of rejects for each pair of column and reason, including rejected values without a line of
+      their own. The column is the column's name in the source, or None for whole records.
     """
 
     records: int = 0
@@ -86,7 +92,7 @@ class RejectCounts:
 
     @property
     def values(self) -> int:
-        """Return the number of rejected values in records that were written."""
+        """Return the number of rejected values in records that the sync wrote as rows."""
         return sum(count for (column, _), count in self.reasons.items() if column is not None)
 
     def most_frequent(self) -> list[tuple[tuple[str | None, str], int]]:
@@ -95,7 +101,7 @@ class RejectCounts:
 
     @classmethod
     def refusing(cls, reason: str, records: int) -> Self:
-        """Return the counts for records that a rule refuses. They are exempt from the reject limits."""
+        """Return the counts for records that a rule refuses. These records do not count towards the reject limits."""
         return cls(records, records, 0, {(None, reason): records} if records else {})
 
     @classmethod
@@ -116,13 +122,16 @@ _MAX_REASONS = 10
 
 @dataclass(frozen=True, slots=True)
 class RejectLimit:
-    """The limits for a stream: the maximum ratio and, optionally, the maximum number of records with rejects."""
+    """The limits for a stream: the maximum ratio and the maximum number of records with rejects.
+
+    `max_count` is None if there is no maximum number.
+    """
 
     max_ratio: float = 1.0
     max_count: int | None = None
 
     def exceeded(self, counts: RejectCounts) -> str | None:
-        """Return None if no limit is exceeded, or else a clause with the limit and the most frequent reasons."""
+        """Return a clause with the limit that the counts exceed and the most frequent reasons, or None."""
         if self.max_count is not None and counts.affected > self.max_count:
             limit = f"rejects.max_count {self.max_count}"
         elif counts.records and counts.affected / counts.records > self.max_ratio:
@@ -149,7 +158,7 @@ _logger = logging.getLogger(__name__)
 
 
 class RejectCatalog(Protocol):
-    """The part of a catalog that `RejectLedger` uses: it registers files in the table of rejects."""
+    """The interface of a catalog that `RejectLedger` uses to register files in the table of rejects."""
 
     def register(self, files: Sequence[RejectFile]) -> None:
         """Register files in the table of rejects. Not thread-safe. Raises the errors of the catalog's client."""
@@ -158,12 +167,13 @@ class RejectCatalog(Protocol):
 class RejectLedger:
     """Counts the rejects of one sync, enforces the limits, and publishes the files with rejects. Thread-safe.
 
-    Before the sync commits a batch, it calls `publish` with the batch's reject files, and then `add` with the counts.
-    If `add` returns a message, a limit is exceeded: the sync does not commit the batch, but keeps the published
-    rejects, because they show the cause. If the batch fails for another reason, the sync calls `delete_uncommitted`.
+    Before the sync commits a batch, it calls `publish` with the batch's reject files, and then `add` with the batch's
+    counts. If `add` returns a message, the stream exceeds a limit. The sync then does not commit the batch, but keeps
+    the published rejects, because they show the cause. If the batch fails for another reason, the sync calls
+    `delete_uncommitted`.
 
-    `root`, `run` and `day` have the same meaning as in RejectLocation. If `catalog` is None, rejects are stored in S3,
-    but not registered in a table.
+    `root`, `run` and `day` have the same meaning as in RejectLocation. If `catalog` is None, the ledger stores rejects
+    in S3, but does not register them in a table.
     """
 
     def __init__(
@@ -179,14 +189,14 @@ class RejectLedger:
         self._counts: dict[StreamId, RejectCounts] = {}
 
     def location(self, database: str, table: str) -> RejectLocation:
-        """Return the location in S3 for the rejects of the stream whose records are written to this table."""
+        """Return the location in S3 for the rejects of the stream whose records the sync writes to this table."""
         return RejectLocation(self._root, self._run, self._day, database, table)
 
     def add(self, stream: StreamId, counts: RejectCounts) -> str | None:
-        """Add the counts of a batch to those of the stream, before the batch is committed.
+        """Add the counts of a batch to the counts of the stream. Call this method before you commit the batch.
 
-        Returns a user-facing message if the stream now exceeds a limit, or else None. If a message is returned, do not
-        commit the batch.
+        If the stream now exceeds a limit, returns a user-facing message, otherwise None. If this method returns a
+        message, do not commit the batch.
         """
         with self._lock:
             total = self._counts[stream] = RejectCounts.total([self._counts.get(stream, RejectCounts()), counts])
@@ -198,10 +208,10 @@ class RejectLedger:
         )
 
     def publish(self, files: Sequence[RejectFile]) -> None:
-        """Make the rejects of a batch visible, and register them in the catalog, before the batch is committed.
+        """Make the rejects of a batch visible to readers, and register them in the catalog.
 
-        Raises S3's errors. The catalog's errors are only logged as warnings, because the objects can be read without a
-        catalog.
+        Call this method before you commit the batch. Raises S3's errors. Logs errors of the catalog as warnings,
+        because users can read the objects without the catalog.
         """
         if not files:
             return
@@ -220,5 +230,5 @@ class RejectLedger:
                 )
 
     def delete_uncommitted(self, files: Sequence[RejectFile]) -> None:
-        """Delete the rejects of a batch that was not committed, whether or not they were published."""
+        """Delete the rejects of a batch that the sync did not commit, even if `publish` has published them."""
         delete_uncommitted(files, self._access.client("s3"))

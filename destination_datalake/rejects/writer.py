@@ -1,4 +1,4 @@
-"""Write the rejects of one unit (the part of a batch that one Spark task encodes) as JSON lines to S3."""
+"""Write the rejects of one unit (the part of a batch that one Spark task encodes) as JSON Lines files to S3."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 # --- Lines ------------------------------------------------------------------------------------------------------------
-# Format a reject as a line of JSON. The fields are those of Firehose's error objects and RudderStack's discards table.
+# Format a reject as a line of JSON. The line has the fields of Firehose's error objects and of RudderStack's discards
+# table.
 #
 # docs/rejects.md describes the fields. `tables/glue/catalog.py` defines the columns for them.
 
@@ -42,11 +43,11 @@ _EPOCH = datetime(1970, 1, 1)
 _CACHED_PATHS = 4096
 
 MAX_VALUES = 100
-"""The maximum number of rejected values per record that get a line of their own. Further values are only counted; their
-originals are in `rawData`."""
+"""The maximum number of rejected values per record that get a line of their own. The counts include further values, and
+`rawData` contains their originals."""
 
 MAX_VALUE_BYTES = 64 * 1024
-"""The maximum length of `column_value` in bytes. Longer values are only in `rawData`."""
+"""The maximum length of `column_value` in bytes. Only `rawData` contains longer values."""
 
 
 class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -57,8 +58,9 @@ class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
 class RejectLine(msgspec.Struct, frozen=True, gc=False):
     """A line about one reject. Numeric times are in milliseconds since 1970-01-01 UTC.
 
-    A record with several rejected values has several lines. Only the first of them contains `raw_data` and
-    `values_not_listed`, the number of rejected values without a line of their own.
+    If a record has several rejected values, there is a line for each of them. Only the first of these lines contains
+    the original record (`raw_data`) and the number of rejected values without a line of their own
+    (`values_not_listed`).
     """
 
     attempts_made: int = msgspec.field(name="attemptsMade")
@@ -85,14 +87,22 @@ class RejectLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class RowKey(NamedTuple):
-    """Identifies the row with a rejected value by its `_airbyte_raw_id` and `_airbyte_extracted_at` (µs since 1970)."""
+    """Identifies the row that contains a rejected value.
+
+    `id` is the row's `_airbyte_raw_id`. `extracted_at` is its `_airbyte_extracted_at`, in microseconds since 1970-01-01
+    UTC.
+    """
 
     id: str
     extracted_at: int
 
 
 class RejectFormatter:
-    """Creates the lines for the rejects of one unit. `now` is the current time in milliseconds since 1970-01-01 UTC."""
+    """Creates the lines for the rejects of one unit, which is the part of a batch that one task encodes.
+
+    `columns` contains the columns of the stream. `unit` identifies the unit in the lines. `now` is the current time in
+    milliseconds since 1970-01-01 UTC.
+    """
 
     def __init__(
         self, location: RejectLocation, stream: StreamId, columns: Sequence[Field], unit: str, now: int
@@ -109,9 +119,9 @@ class RejectFormatter:
         self._records = 0
 
     def value_lines(self, line: bytes, changes: Sequence[ValueChange], row: RowKey) -> Iterator[RejectLine]:
-        """Yield a line for each rejected value of a record that was written as `row`, up to MAX_VALUES lines.
+        """Yield a line for each rejected value of a record that the task wrote as `row`, up to MAX_VALUES lines.
 
-        `line` is the original record. `changes` are the values that were changed because they were rejected.
+        `line` is the original record. `changes` contains the values that the task changed because it rejected them.
         """
         self._records += 1
         for number, change in enumerate(changes[:MAX_VALUES]):
@@ -120,12 +130,12 @@ class RejectFormatter:
             yield self._line(raw_data, change.reason or "", _message(change, type_), number, row, change, unlisted)
 
     def record_line(self, line: bytes, reason: str, message: str) -> RejectLine:
-        """Return the line for a record that was not written. `message` explains the reason."""
+        """Return the line for a record that the task did not write as a row. `message` explains the reason."""
         self._records += 1
         return self._line(line, reason, message, 0, None, None, 0)
 
     def column_of(self, change: ValueChange) -> str:
-        """Return the name in the source of the column that contains a changed value."""
+        """Return the source's name for the column that contains a changed value."""
         return self._describe(change.field or "")[0]
 
     def _line(
@@ -164,9 +174,9 @@ class RejectFormatter:
 
 
 def _text(original: bytes | None) -> str | None:
-    """Return the JSON text of a value, or None if it exceeds MAX_VALUE_BYTES.
+    """Return the JSON text of a value, or None if the text exceeds MAX_VALUE_BYTES.
 
-    Bytes that are not valid UTF-8 are lost, but remain in `rawData`.
+    Replaces bytes that are not valid UTF-8. Only `rawData` contains these bytes.
     """
     if original is None or len(original) > MAX_VALUE_BYTES:
         return None
@@ -174,10 +184,10 @@ def _text(original: bytes | None) -> str | None:
 
 
 def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
-    """Return the name in the source of the column at a path, and the type of the value there. None if none matches.
+    """Return the source's name for the column at a path, and the type of the value at the path, or None.
 
-    The path consists of source keys and list indexes, joined by dots. Keys may contain dots, so several columns can
-    match; the first match is used.
+    The path consists of source keys and list indexes, joined by dots. Keys can contain dots, so several columns can
+    match the path. Uses the first column that matches, and returns None if no column matches.
     """
     for column in columns:
         name = path_step(column.source)
@@ -213,7 +223,7 @@ _MESSAGES = {
 
 
 def _describe(path: str, columns: Sequence[Field]) -> tuple[str, str]:
-    """Return the name in the source of the column at a path, and the name of the type that is expected there."""
+    """Return the source's name for the column at a path, and the name of the expected type of the value."""
     column = column_at(path, columns)
     assert column is not None, "the path of a change is in a column"
     return column[0], glue_type(widest(column[1])).partition("<")[0]
@@ -225,7 +235,7 @@ def _message(change: ValueChange, type_: str) -> str:
 
 
 def _hive_timestamp(microseconds: int) -> str | None:
-    """Return a UTC timestamp in the format of Hive's JSON SerDes, or None for years that Python does not support."""
+    """Return a UTC timestamp in the format of Hive's JSON SerDes, or None if Python does not support the year."""
     try:
         return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(" ", "milliseconds")
     except OverflowError:
@@ -233,25 +243,25 @@ def _hive_timestamp(microseconds: int) -> str | None:
 
 
 # --- Writer -----------------------------------------------------------------------------------------------------------
-# Write the rejects of one unit to S3 on the executor, before the task returns its result.
+# The executor writes the rejects of a unit to S3 before the task returns its result.
 #
 # Spark may run a task several times. The driver publishes only the uploads of the attempt whose result it commits.
 
 
 BUFFER_BYTES = 1024 * 1024
-"""The number of bytes of text that are buffered before they are compressed, so that memory is bounded."""
+"""The number of bytes of JSON that a writer buffers before it compresses them. This limit bounds the memory."""
 
 
 class RejectWriter:
     """Writes the rejects of one unit (the part of a batch that one task encodes) to S3, in one object per reason.
 
-    Call `write` for each group of decoded records, and then `close` or, after an error, `abort`.
+    Call `write` for each group of decoded records, and finally `close` or, after an error, `abort`.
     """
 
     def __init__(self, formatter: RejectFormatter, location: RejectLocation, attempt: str, s3: S3Client) -> None:
         """Create a writer without sending requests.
 
-        `attempt` is a unique name for this attempt at the unit. It becomes part of the objects' names.
+        `attempt` is a unique name for this attempt to encode the unit. The names of the objects contain it.
         """
         self._formatter = formatter
         self._location = location
@@ -265,7 +275,7 @@ class RejectWriter:
         self._reasons: Counter[tuple[str | None, str]] = Counter()
 
     def write(self, decoded: Decoded, row_ids: Any) -> None:
-        """Write the rejects in `decoded`. `row_ids` contains the raw ID of each row. Raises ObjectFailed."""
+        """Write the rejects among the decoded records. `row_ids` contains each row's raw ID. Raises ObjectFailed."""
         self._rows += decoded.rows
         self._refused += len(decoded.rejected)
         self._affected += len(decoded.rejected)
@@ -283,7 +293,7 @@ class RejectWriter:
                 self._append(line)
 
     def close(self) -> list[RejectFile]:
-        """Upload the rest, and return the files. They are invisible until published. Raises ObjectFailed."""
+        """Upload the remaining rejects, and return the files, which readers do not see yet. Raises ObjectFailed."""
         for reason in [*self._open]:
             upload = self._open[reason].close()
             del self._open[reason]
@@ -299,7 +309,7 @@ class RejectWriter:
                 steps.callback(file.abort)
 
     def counts(self) -> RejectCounts:
-        """Return the counts of the records and rejects passed to `write` so far."""
+        """Return the counts of the records and rejects that the caller has passed to `write` so far."""
         return RejectCounts(self._rows + self._refused, self._refused, self._affected, dict(self._reasons))
 
     def _append(self, line: RejectLine) -> None:
@@ -310,7 +320,7 @@ class RejectWriter:
 
 
 class _File:
-    """One object of gzipped JSON lines, which is not visible until its upload is published."""
+    """A gzipped JSON Lines object, which readers do not see until the driver publishes its upload."""
 
     def __init__(self, s3: S3Client, uri: str) -> None:
         self._upload = Upload(s3, uri, deferred=True)
@@ -326,7 +336,7 @@ class _File:
             self._compress()
 
     def close(self) -> PendingUpload:
-        """Complete the upload of the object, but do not publish it."""
+        """Send the rest of the object. Return its upload, which the driver can publish. Raises ObjectFailed."""
         self._compress()
         with self._naming_object():
             self._gzip.close()
