@@ -1,1 +1,1 @@
-"""The connector's options: models, validation, normalisation, and messages about invalid options."""
+"""The connector's options: their models, validation and normalisation, and messages about invalid options."""

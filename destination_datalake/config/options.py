@@ -1,6 +1,6 @@
 """The connector's configuration: all options as one immutable, validated object.
 
-`spec.json`, the source of Airbyte's form, is generated from these models (`python -m docs.generator`).
+The docs generator (`python -m docs.generator`) creates `spec.json`, the source of Airbyte's form, from these models.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Config(Options):
     bucket_name: Annotated[str, Field(pattern=r"^(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     bucket_prefix: Annotated[
         str | None,
-        # `.` and `..` are rejected: boto3 uses them literally, but Arrow, Hadoop and other libraries resolve them.
+        # The pattern rejects `.` and `..`: boto3 uses them literally, but Arrow, Hadoop and other libraries resolve
+        # them.
         Field(pattern=r"^(?!s3[an]?:)(?!(.*/)?\.\.?(/|$))[^\x00-\x1f\x7f\\{}^%`\[\]\"<>#|?*]*$", max_length=512),
     ] = None
     lakeformation_database_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,255}$")]
@@ -136,7 +137,7 @@ class Config(Options):
         """Validate options, add defaults, and return the configuration.
 
         Raises ConfigError if options are invalid, contradictory or misspelt. The message contains one line per problem,
-        with the option, the problem and the expected value. The message never quotes secrets.
+        with the option, the problem and the expected value. It never contains secrets.
         """
         try:
             normalised_options = normalised(options, cls)
@@ -164,13 +165,13 @@ class Config(Options):
         return not _TABLE_OPTIONS.isdisjoint(self._set_options)
 
     def unknown_options(self) -> tuple[UnknownOption, ...]:
-        """Return the unknown options in the configuration. They are ignored; `parse` rejects misspelt ones."""
+        """Return the unknown options in the configuration. The connector ignores them, but rejects misspelt options."""
         return self._unknown
 
     def of_stream(self, namespace: str | None, name: str) -> StreamOptions:
-        """Return the options that the entries in `streams` set for one stream. Other options are None.
+        """Return the options that the entries in `streams` set for one stream. All other options are None.
 
-        An entry without a namespace applies to the streams with this name in all namespaces. Options of an entry with
+        An entry without a namespace applies to the streams of its name in all namespaces. The options of an entry with
         the stream's namespace take precedence.
         """
         options = StreamOptions(stream=name)
@@ -180,19 +181,22 @@ class Config(Options):
         return options
 
     def nested_of(self, namespace: str | None, name: str) -> tuple[Nested, int]:
-        """Return `nested` and `flatten_max_depth` for one stream: the stream's own values, or else the global ones."""
+        """Return `nested` and `flatten_max_depth` for a stream: the stream's own values, or else the global values."""
         own = self.of_stream(namespace, name)
         return own.nested or self.nested, own.flatten_max_depth or self.flatten_max_depth
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the secret values in the configuration, which must be masked in all output.
+        """Return the secret values in the configuration, which the connector must mask in all output.
 
-        They include the Spark properties whose names suggest a secret, such as `fs.s3a.secret.key`.
+        They include the values of Spark properties whose names suggest a secret, such as `fs.s3a.secret.key`.
         """
         return (*secrets(self), *(value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)))
 
     def database_default_tag(self) -> tuple[str, tuple[str, ...]] | None:
-        """Return the key and values of the LF-Tag for databases that the connector creates, or None if not set."""
+        """Return the key and the values of the LF-Tag for databases that the connector creates, or None.
+
+        Returns None if the configuration contains no such LF-Tag.
+        """
         values = [value.strip() for value in (self.lakeformation_database_default_tag_values or "").split(",")]
         key = self.lakeformation_database_default_tag_key
         return None if key is None else (key, tuple(dict.fromkeys(filter(None, values))))
@@ -266,7 +270,7 @@ def _unsupported_by_catalog(config: Config) -> Iterator[str]:
 def _misspelt_regions(config: Config) -> Iterator[str]:
     """Yield a message for each misspelt AWS region.
 
-    With S3-compatible stores, regions are not checked, because such stores can define their own.
+    Does not check the regions of S3-compatible stores, because such stores can define their own regions.
     """
     if config.endpoint_url is not None:
         return

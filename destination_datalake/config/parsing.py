@@ -1,6 +1,7 @@
 """Read a configuration file, normalise options, set defaults that depend on other options, and report invalid options.
 
-A message about an invalid option names the option, its value and the expected value. Messages never quote secrets.
+A message about an invalid option names the option, the option's value and the expected value. Messages never contain
+secrets.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from destination_datalake.errors import ConfigError
 def read_object(path: str, label: str) -> dict[str, Any]:
     """Return the JSON object in the file at `path`.
 
-    Raises ConfigError if the file cannot be read or does not contain a JSON object. The message calls the file `label`.
-    It never quotes the file's content, which may contain secrets.
+    Raises ConfigError if the file is unreadable, or does not contain a JSON object. The message calls the file `label`.
+    It does not contain values from the file, because they may be secrets.
     """
     try:
         text = Path(path).read_bytes()
@@ -56,7 +57,7 @@ def read_object(path: str, label: str) -> dict[str, Any]:
 def _object(pairs: Sequence[tuple[str, Any]], label: str) -> dict[str, Any]:
     """Return a JSON object with these keys and values.
 
-    Raises ConfigError for a duplicate key, which Python's parser would accept, keeping only the last value.
+    Raises ConfigError if a key occurs twice. Python's parser would accept such a key, and keep only the last value.
     """
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -68,18 +69,18 @@ def _object(pairs: Sequence[tuple[str, Any]], label: str) -> dict[str, Any]:
 
 
 def nesting_error(label: str) -> ConfigError:
-    """Return the ConfigError for JSON that is nested more deeply than Python's parser supports."""
+    """Return the error for JSON that is nested more deeply than Python's parser supports."""
     return ConfigError(f"The {label} is nested too deeply. Reduce the nesting of objects and arrays.")
 
 
 def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:
     """Return a copy of the options in the canonical form that `spec.json` describes. `model` is the options' model.
 
-    - Options that are null or an empty string are removed, because forms send these values for blank optional fields.
-    - Spaces around values are removed. In `spark.conf`, only nulls are removed.
-    - Enumeration values are accepted in any letter case. Names that Glue stores in lower case are lowered.
-    - Mappings become lists of entries.
-    - A missing `spark.mode` is inferred.
+    - Removes options that are null or an empty string, because forms send these values for blank optional fields.
+    - Removes spaces around values. In `spark.conf`, only removes properties that are null.
+    - Corrects the letter case of enumeration values. Converts names that Glue stores in lower case to lower case.
+    - Converts mappings to lists of entries.
+    - Infers `spark.mode` if it is missing.
     """
     result: dict[str, Any] = {}
     for key, raw in options.items():
@@ -105,7 +106,7 @@ def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, An
 
 
 def _settings(conf: Any) -> Any:
-    """Return Spark's properties without those that are null. All other values, including spaces, are unchanged."""
+    """Return Spark's properties without the properties that are null. Keep all other values, including spaces."""
     match conf:
         case dict():
             return {name: text for name, text in conf.items() if text is not None}
@@ -121,7 +122,7 @@ def _canonical_object(options: dict[str, Any], model: type[Options]) -> dict[str
 
 
 def _canonical(value: Any, field: FieldInfo) -> Any:
-    """Return a value in the canonical form for the option's type. Return invalid values unchanged."""
+    """Return a value in the canonical form for the type of the option `field`. Return invalid values unchanged."""
     for item in field.metadata:
         if isinstance(item, Entries):
             return item.as_list(value)
@@ -156,9 +157,9 @@ def _choice(value: str, choices: Sequence[str]) -> str:
 
 
 def matching_model(options: dict[str, Any], candidates: list[type[Options]]) -> type[Options] | None:
-    """Return the model whose discriminator value the object contains, or None if no model matches.
+    """Return the model in `candidates` whose discriminator value the object contains, or None if no model matches.
 
-    A single candidate always matches.
+    If there is only one candidate, it always matches.
     """
     if len(candidates) == 1:
         return candidates[0]
@@ -171,7 +172,7 @@ def matching_model(options: dict[str, Any], candidates: list[type[Options]]) -> 
 
 
 def _in_lower_case(entry: Any) -> Any:
-    """Return a copy of the entry with `database` and `table` in lower case, as Glue stores names."""
+    """Return a copy of the entry with `database` and `table` in lower case, because Glue stores names in lower case."""
     if not isinstance(entry, dict):
         return entry
     lowered = {name: entry[name].lower() for name in ("database", "table") if isinstance(entry.get(name), str)}
@@ -195,7 +196,7 @@ def with_dependent_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of the options with the defaults that depend on other options.
 
     These are the defaults of `format`, `table_type`, `numeric_types`, `partitioning`, `partition_source`,
-    `lake_formation.mode` and `format.compression_codec`.
+    `lake_formation.mode` and `format.compression_codec`. Does not change options that the configuration sets.
     """
     options = {**options}
     format_ = options.setdefault("format", {"format_type": "Parquet"})
@@ -255,7 +256,7 @@ def contradictions(options: Mapping[str, Any]) -> Iterator[str]:
 def _has_tag_values(options: Mapping[str, Any]) -> bool:
     """Return whether the option lakeformation_database_default_tag_values contains a value.
 
-    Returns True for a value that is not a string, because the model rejects such a value later.
+    Also returns True if the option is set, but is not a string, because the model rejects such an option later.
     """
     values = options.get("lakeformation_database_default_tag_values")
     return any(value.strip() for value in values.split(",")) if isinstance(values, str) else values is not None
@@ -263,15 +264,16 @@ def _has_tag_values(options: Mapping[str, Any]) -> bool:
 
 _SIMILAR = 0.7
 _MISSPELT = 0.8
-"""Minimum similarities (`difflib`, 0 to 1) between an unknown and a known option. From `_SIMILAR`, the known option is
-suggested. From `_MISSPELT`, the unknown option counts as misspelt."""
+"""Minimum similarities (`difflib`, 0 to 1) between an unknown and a known option. With at least `_SIMILAR`, a message
+suggests the known option. With at least `_MISSPELT`, the unknown option counts as misspelt."""
 
 
 class UnknownOption(NamedTuple):
-    """An unknown option: its dotted name, and the known option with a similar name, or None.
+    """An option that no model defines.
 
-    `is_misspelt` is true if the name is very similar to a known option that is not set. Misspelt options are rejected,
-    because ignoring them would silently change the outcome of syncs.
+    `name` is its dotted name, and `suggestion` is a known option with a similar name, or None. `is_misspelt` is true if
+    the name is very similar to a known option that is not set. `Config.parse` rejects misspelt options, because
+    ignoring them would silently change the outcome of syncs.
     """
 
     name: str
@@ -286,7 +288,7 @@ class UnknownOption(NamedTuple):
 def unknown_options(options: Mapping[str, Any], model: type[Options], path: str = "") -> Iterator[UnknownOption]:
     """Yield the options that `model` does not define, including options in nested objects.
 
-    `options` must be in canonical form, as returned by `normalised`. `path` is the prefix of the dotted names.
+    `options` must be in the canonical form that `normalised` returns. `path` is the prefix of the dotted names.
     """
     fields = model.model_fields
     for name, value in options.items():
@@ -305,7 +307,10 @@ def _unknown(path: str, name: str, known: Sequence[str], options: Mapping[str, A
 
 
 def _objects(value: Any, field: FieldInfo, path: str) -> Iterator[tuple[str, dict[str, Any], type[Options]]]:
-    """Yield the dotted path, the object and its model for each object in the value of an option."""
+    """Yield each object in the value of an option: its dotted path, the object itself, and its model.
+
+    `path` is the dotted path of the option.
+    """
     entries = [item.model for item in field.metadata if isinstance(item, Entries)]
     candidates = entries or list(models(field.annotation))
     items = enumerate(value) if isinstance(value, list) else ()
@@ -345,10 +350,10 @@ _S3_DATA_LAKE_OPTIONS: Mapping[str, str] = {
 
 
 def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
-    """Return a message that lists this connector's equivalents of S3 Data Lake options.
+    """Return a message that lists this connector's equivalents of the options of Airbyte's S3 Data Lake destination.
 
-    Returns None if no option is specific to Airbyte's S3 Data Lake destination. The message quotes the catalog type,
-    but no other values.
+    Returns None if no option is specific to that destination. The message contains the catalog type, but no other
+    values of options.
     """
     if not {"warehouse_location", "catalog_type", "s3_bucket_name"} & options.keys():
         return None
@@ -370,13 +375,13 @@ def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
 
 
 _UNQUOTED = ("credentials", "spark", "endpoint_url", "catalog.", "lineage.", "notify.")
-"""Prefixes of options whose values are never quoted, because they may contain a secret or an account ID."""
+"""Prefixes of options whose values messages never contain, because the value may be a secret or an account ID."""
 
 
 def quoted(name: str, value: object) -> str:
-    """Return a space and the option's value as JSON, shortened to 80 characters, for use in a message.
+    """Return a space and the option's value as JSON, for use in a message. Shorten the JSON to 80 characters.
 
-    Returns an empty string if the value may contain a secret, or is an object or a list.
+    If the value may contain a secret, or is an object or a list, returns an empty string.
     """
     if name.startswith(_UNQUOTED) or isinstance(value, dict | list):
         return ""
@@ -392,7 +397,7 @@ def _message(
     model: type[Options],
     variants: Mapping[str, type[Options]],
 ) -> str:
-    # For a value inside a union, pydantic's location also contains the discriminator value. The message omits it.
+    # For a value inside a union, pydantic's location also contains the discriminator value. Omit this value.
     name = ".".join(str(step) for step in location if step not in variants)
     expected = _expectation(location, model, variants)
     must_be = f"It must be {expected}." if expected else "Correct it."
@@ -406,9 +411,9 @@ def _message(
 def _expectation(
     location: tuple[int | str, ...], model: type[Options], variants: Mapping[str, type[Options]]
 ) -> str | None:
-    """Return a description of the value that the option at `location` must have, or None.
+    """Return a description of the values that the option at `location` accepts, or None if there is no description.
 
-    If the option has no description, returns the one of the closest enclosing option that has a description.
+    If the option has no description, returns the description of the closest enclosing option that has one.
     """
     expected: str | None = None
     for step in location:
@@ -430,6 +435,6 @@ def _expectation(
 
 
 def _choices_in_words(field: FieldInfo) -> str | None:
-    """Return the values of an enumeration or a boolean, such as "a, b or c", or None for other types."""
+    """Return the values of an enumeration or a boolean as a phrase, such as "a, b or c", or None for other types."""
     values = ["true", "false"] if field.annotation is bool else choices(field.annotation)
     return " or ".join(filter(None, [", ".join(values[:-1]), *values[-1:]])) or None

@@ -57,8 +57,8 @@ class SseKms(Options, title="SSE-KMS: Your Key in KMS"):
     """Encryption with your own key in KMS (SSE-KMS)."""
 
     encryption_type: Literal["SSE-KMS"]
-    # Aliases are not accepted: an IAM policy cannot allow the use of a key by the ARN of its alias (KMS: aliases and
-    # IAM policies).
+    # The pattern rejects aliases, because an IAM policy cannot allow the use of a key by the ARN of the key's alias
+    # (KMS: aliases and IAM policies).
     kms_key_arn: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$")]
     bucket_key: bool = True
 
@@ -66,18 +66,19 @@ class SseKms(Options, title="SSE-KMS: Your Key in KMS"):
 # --- Catalog ----------------------------------------------------------------------------------------------------------
 # Options for the catalog of the tables: Glue, or a catalog with Iceberg's REST protocol.
 #
-# Glue's REST endpoint and Amazon S3 Tables are REST catalogs with limits. The limits are checked before a sync begins.
+# Glue's REST endpoint and Amazon S3 Tables are REST catalogs with limits. The connector checks these limits before a
+# sync begins.
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogLimits:
-    """The limits of a catalog: valid names, the size of metadata files, and who assigns the locations of tables."""
+    """The limits of a catalog: the valid names, the size of metadata files, and the choice of table locations."""
 
     name: str = ".+"
     """The regular expression for valid database and table names. `name_in_words` describes the rule to users."""
     name_in_words: str = "any characters"
     assigns_locations: bool = False
-    """Whether the catalog assigns the locations of tables. Catalogs that do so also maintain the tables."""
+    """Whether the catalog assigns the locations of tables. Such a catalog also maintains the tables."""
     metadata_bytes: int | None = None
     """The maximum size of a metadata file in bytes, or None if there is no limit."""
 
@@ -87,7 +88,7 @@ class CatalogLimits:
 
 
 NO_LIMITS = CatalogLimits()
-"""The limits of a catalog that has no limits, or whose limits are unknown."""
+"""The value for a catalog that has no limits, or whose limits are unknown."""
 
 _S3_TABLES = CatalogLimits(
     # https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-buckets-naming.html
@@ -170,7 +171,7 @@ def contradictory_catalog(
     """Yield a message for each option that contradicts the options of the catalog.
 
     `glue_only` contains the options that only Glue supports. `storage` contains the options for file storage, which do
-    not apply to S3 Tables. Both map the name of an option to whether it is set.
+    not apply to S3 Tables. Both map the name of each option to whether the option is set.
     """
     if isinstance(catalog, GlueCatalogOptions):
         return
@@ -234,8 +235,8 @@ LOCATION_PERMISSIONS: frozenset[Permission] = frozenset({"DATA_LOCATION_ACCESS"}
 DATABASE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "CREATE_TABLE", "DESCRIBE", "DROP"})
 TABLE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "DELETE", "DESCRIBE", "DROP", "INSERT", "SELECT"})
 COLUMN_PERMISSIONS: frozenset[Permission] = frozenset({"SELECT"})
-"""The permissions that can be granted on data locations, databases, tables and columns (Lake Formation API:
-GrantPermissions)."""
+"""The permissions that users can grant on data locations, databases, tables and columns, respectively (Lake Formation
+API: GrantPermissions)."""
 
 ALL_TABLES = "*"
 
@@ -243,8 +244,8 @@ ALL_TABLES = "*"
 _TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w\s.:/=+\-@%]+$")]
 _TagValue = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w\s.:/=+\-@%]+$")]
 Tags = dict[_TagKey, Annotated[list[_TagValue], Field(min_length=1, max_length=1000)]]
-"""Maps the key of each LF-Tag to its values. All values are added to the LF-Tag's definition. Only the first value is
-assigned to the resource."""
+"""Maps the key of each LF-Tag to its values. The connector adds all values to the LF-Tag's definition, and assigns only
+the first value to the resource."""
 
 _Database = Annotated[str | None, Field(pattern=r"^[a-z0-9_-]{1,255}$")]
 _Columns = Annotated[list[Annotated[str, Field(min_length=1, max_length=255)]] | None, Field(min_length=1)]
@@ -348,7 +349,7 @@ class Setting(Options):
 
 
 class SparkOptions(Options):
-    """Where Spark runs, and its properties. Subclasses restrict the values of `master` and `remote`."""
+    """Where Spark runs, and the properties of Spark. Subclasses restrict the values of `master` and `remote`."""
 
     master: str = "local[*]"
     remote: str | None = None
@@ -369,19 +370,19 @@ class SparkOptions(Options):
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether Spark's processes authenticate with a shared secret.
+        """Whether Spark's processes authenticate each other with a shared secret.
 
-        They do so by default, except on a standalone cluster, where the secret must be configured:
+        They do so by default, except on a standalone cluster, where users must configure the secret:
         https://spark.apache.org/docs/latest/security.html#spark-rpc-communication-protocol-between-spark-processes
         """
         return self.conf.get(_AUTHENTICATES, str(not self.master.startswith("spark://"))).lower() == "true"
 
     @property
     def is_unencrypted(self) -> bool:
-        """Whether tasks are sent to other machines without encryption, as far as the connector's options show.
+        """Whether Spark sends tasks to other machines without encryption, judging by the connector's options.
 
-        AES and SASL encrypt only authenticated connections. If a token is set, PySpark uses TLS, except for connections
-        to localhost. https://spark.apache.org/docs/latest/security.html#network-encryption
+        AES and SASL encrypt only authenticated connections. If a token is set, PySpark uses TLS for all connections
+        except those to localhost. https://spark.apache.org/docs/latest/security.html#network-encryption
         """
         if self.remote is not None:
             uses_tls = self.token is not None and not _TO_LOCALHOST.match(self.remote)
@@ -394,7 +395,7 @@ class SparkOptions(Options):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about Spark's network connections that lack encryption or authentication."""
+        """Warnings about network connections of Spark that lack encryption or authentication."""
         warnings = []
         if self.is_connect and self.is_unencrypted:
             warnings.append(
@@ -457,7 +458,7 @@ Spark = LocalSpark | ClusterSpark | ConnectSpark
 
 
 def inferred_mode(spark: Mapping[str, Any]) -> str:
-    """Return the value of `mode` for Spark options without it, as in configurations from before the option existed."""
+    """Return the value of `mode` for Spark options that do not contain `mode`, as in older configurations."""
     if spark.get("remote") is not None:
         return "connect"
     return "local" if str(spark.get("master", "local")).lower().startswith("local") else "cluster"
@@ -471,7 +472,7 @@ _TOKEN_IN_ADDRESS = re.compile(r";token=", re.IGNORECASE)
 
 
 def contradictory_spark(spark: Spark) -> Iterator[str]:
-    """Yield a message for each pair of contradictory options."""
+    """Yield a message for each contradiction among Spark options that are valid individually."""
     if {"master", "remote"} <= spark.model_fields_set:
         yield "spark.master and spark.remote exclude each other. Remove one of them."
     elif spark.remote is not None and not isinstance(spark, ConnectSpark):

@@ -1,7 +1,7 @@
 """Options for tables: files, names, partitions, paths, sort order, deduplication and maintenance.
 
 For the retention of snapshots, the most specific rule applies: the rule of a branch or tag, then the table's properties
-`history.expire.*`, then these options. Their defaults are the same as in Iceberg and in Glue's optimizers.
+`history.expire.*`, then these options. The options have the same defaults as Iceberg and Glue's optimizers.
 """
 
 from __future__ import annotations
@@ -120,25 +120,25 @@ class StreamOptions(Options):
     flatten_max_depth: Annotated[int | None, Field(ge=1, le=100)] = None
 
     def is_for(self, namespace: str | None, name: str) -> bool:
-        """Return whether these options apply to a stream. Options without a namespace apply to all namespaces."""
+        """Return whether these options apply to a stream. Options without a namespace apply in all namespaces."""
         return self.stream == name and (self.namespace or None) in (namespace or None, None)
 
     def overridden_by(self, other: Self) -> Self:
-        """Return a copy of these options, overridden by the options that are not None in `other`."""
+        """Return a copy of these options in which the options of `other` that are not None replace the own ones."""
         return self.model_copy(update={name: value for name, value in other if value is not None})
 
 
 def default_partitioning(path_layout: str) -> str:
     """Return the default of the option `partitioning` for a path layout.
 
-    With a preset (a layout of another data lake), tables get one partition per hour by default. With other layouts,
-    tables are not partitioned by default.
+    For a preset, which is the layout of another data lake, the default results in one partition per hour. For any other
+    layout, the default is not to partition tables.
     """
     return PRESETS[path_layout].default if path_layout in PRESETS else "NO PARTITIONING"
 
 
 def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) -> Iterator[str]:
-    """Yield a message for each combination of these options that would result in unsupported folders."""
+    """Yield a message for each contradiction among these options, and for an invalid path template."""
     try:
         template = path_template(path_layout, partitioning)
     except InvalidTemplate as problem:
@@ -163,8 +163,8 @@ def contradictory_layout(
 ) -> Iterator[str]:
     """Yield a message for each contradiction among partitioning options, and for each duplicate entry in `streams`.
 
-    `hive_only` contains the options that only Hive tables support. It maps the name of an option to whether its value
-    differs from the default.
+    `hive_only` contains the options that only Hive tables support. It maps the name of each option to whether the
+    option's value differs from its default.
     """
     names = [name for name, is_set in hive_only.items() if is_set]
     if table_type == "ICEBERG" and names:
@@ -188,17 +188,19 @@ def contradictory_layout(
 
 REPORTS_FOLDER = "_reports"
 REPORTS_TABLE = "airbyte_sync_reports"
-"""The Glue table over the sync reports in REPORTS_FOLDER. It is in the database lakeformation_database_name."""
+"""The name of the Glue table over the sync reports in REPORTS_FOLDER. The database lakeformation_database_name contains
+this table."""
 
 TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_schema", "_errors", "_deletions", REPORTS_FOLDER}) | RESERVED_FOLDERS
-"""The folders under bucket_prefix that are reserved, so that no database may use them for its tables. They contain the
-connector's own files or tables in another path layout. Lifecycle rules delete objects in some of them."""
+"""The reserved folders under bucket_prefix, in which no database may store its tables. They contain the connector's own
+files, or tables in another path layout. Lifecycle rules delete objects in some of these folders."""
 
 
 def database_folder(database: str) -> str:
-    """Return the first folder under bucket_prefix for a database, or for another variable of a path template.
+    """Return the name of the first folder under bucket_prefix for a database, or another variable of a path template.
 
-    Appends `.db` to the names of reserved folders (TAKEN_FOLDERS). Database names cannot contain a dot.
+    If the name is reserved (TAKEN_FOLDERS), appends `.db`. The result is unique, because the name of a database cannot
+    contain a dot.
     """
     return f"{database}.db" if database in TAKEN_FOLDERS else database
 
@@ -212,8 +214,8 @@ CdcDeletion = Literal["hard", "soft"]
 class DedupOptions(Options):
     """Options of deduplication: how replaced rows are deleted, and how a source's deletions are applied.
 
-    For `cdc_deletion` `hard`, a record with a value in `_ab_cdc_deleted_at` deletes the row with its key. For `soft`,
-    the record becomes a row.
+    If `cdc_deletion` is `hard`, a record with a value in `_ab_cdc_deleted_at` deletes the row with the same key. If it
+    is `soft`, the connector writes the record as a row.
     """
 
     deletes: Deletes = "copy_on_write"
@@ -221,9 +223,9 @@ class DedupOptions(Options):
 
 
 def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) -> Iterator[str]:
-    """Yield a message if a deduplication option is set that the table type does not support.
+    """Yield a message if the table type does not support a deduplication option that is set.
 
-    Default values are always accepted, because forms send them.
+    Accepts default values for every table type, because forms send these values.
     """
     changed = [
         f"dedup.{name}" for name, field in DedupOptions.model_fields.items() if getattr(dedup, name) != field.default
@@ -235,9 +237,9 @@ def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) 
 
 
 def streams_without_dedup(streams: Sequence[StreamId], table_type: str, format_type: str) -> str | None:
-    """Return a message if the table type does not support deduplication, or None if it does.
+    """Return a message if the table type does not support the deduplication of these streams, otherwise None.
 
-    `streams` are the streams with the sync mode append_dedup. Returns None if there are none.
+    `streams` contains the streams with the sync mode append_dedup.
     """
     if table_type != "HIVE" or not streams:
         return None
@@ -265,8 +267,9 @@ class NoMaintenance(Options, title="None"):
 class Retention(Options):
     """The number of days for which snapshots and orphan files are kept.
 
-    An orphan is a file in a table's folder that no snapshot references. The minimum for orphans is one day, because
-    writers upload files before they commit them (Iceberg rejects a shorter interval in `remove_orphan_files`).
+    An orphan file is a file in a table's folder that no snapshot references. Its minimum age is one day, because
+    writers upload files before they commit them. Iceberg's procedure `remove_orphan_files` rejects shorter intervals,
+    too.
     """
 
     snapshot_retention_days: Annotated[int, Field(ge=1, le=3650)] = 5
