@@ -60,7 +60,7 @@ ARCHIVED_RECORDS = 1_000_000
 RESULTS = Path(__file__).with_name("results")
 
 NO_ARCHIVE = Connector("ours, no archive", env=WITHOUT_ARCHIVE)
-JSON_LINES = Connector("ours, JSON lines", {"table_type": "HIVE", "format": {"format_type": "JSONL"}})
+JSON_LINES = Connector("ours, JSON Lines", {"table_type": "HIVE", "format": {"format_type": "JSONL"}})
 
 
 @dataclass(frozen=True)

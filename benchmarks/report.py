@@ -156,7 +156,7 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
     yield _target("300 columns: share of the limit's bytes/s", value, ">=", 0.40)
     for label, result, share in (
         ("open-JSON columns", result_of(ours, "open", five_million), 0.50),
-        ("JSON lines output", result_of("ours, JSON lines", "flat", five_million), 0.50),
+        ("JSON Lines output", result_of("ours, JSON Lines", "flat", five_million), 0.50),
         ("one bad record in 1,000", result_of(ours, FLAWED[1000].name, five_million), 0.70),
         ("one bad record in 10", result_of(ours, FLAWED[10].name, five_million), 0.30),
         ("numbers as strings", result_of(ours, QUOTED.name, five_million), 0.50),

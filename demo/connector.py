@@ -1,4 +1,4 @@
-"""Running the connector's command line as Airbyte does: a process, a file on its stdin, JSON lines on its stdout."""
+"""Running the connector's command line as Airbyte does: a process, a file on its stdin, JSON Lines on its stdout."""
 
 import json
 import os

@@ -389,7 +389,7 @@ class _RowSearch:
     def match_lines(self, lines: bytes) -> NDArray[np.bool_]:
         """Return a mask of the matching lines. Raises UnsupportedFile if the text is not in the JSON Lines format."""
         if lines.lstrip()[:1] != b"{":
-            raise UnsupportedFile("is neither Parquet nor JSON lines")
+            raise UnsupportedFile("is neither Parquet nor JSON Lines")
         keys = {step.decode() for step in set(self._steps.findall(lines))}
         columns = dict.fromkeys(spelling for column in self._columns for spelling in _spellings(column, keys))
         if not columns.keys() <= set(self._columns):

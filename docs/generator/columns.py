@@ -83,7 +83,7 @@ def airbyte_types() -> str:
         return [name, " → ".join(map(_in_iceberg, types)), " → ".join(code(glue_type(type_)) for type_ in types), note]
 
     rows = itertools.starmap(row, _AIRBYTE_TYPES)
-    return table(["Airbyte type", "Iceberg", "Hive (Parquet, JSON lines)", ""], rows)
+    return table(["Airbyte type", "Iceberg", "Hive (Parquet, JSON Lines)", ""], rows)
 
 
 def inherited() -> str:

@@ -224,7 +224,7 @@ def _values() -> str:
             value, changes = _coerced(text, type_)
             noted = ", ".join(f"{c.change} {c.reason}" + (f" at `{c.field}`" if c.field else "") for c in changes)
             if not changes and _coerced(text, type_, Floats.FINITE)[1]:
-                noted = "in JSON lines: null, NULLED DESTINATION_SERIALIZATION_ERROR"
+                noted = "in JSON Lines: null, NULLED DESTINATION_SERIALIZATION_ERROR"
             rows.append([code(describe_type(type_)), code(text), code(_shown(type_, value)), noted])
     return table(["column", "sent", "stored", "in `_airbyte_meta.changes`"], rows)
 

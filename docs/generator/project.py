@@ -47,7 +47,7 @@ def check_steps() -> str:
     return table(["step", "name", "what it does"], [[code(step.id), step.name, step.does] for step in STEPS])
 
 
-_TITLES = {"iceberg": "Iceberg", "hive-parquet": "Hive, Parquet", "hive-jsonl": "Hive, JSON lines"}
+_TITLES = {"iceberg": "Iceberg", "hive-parquet": "Hive, Parquet", "hive-jsonl": "Hive, JSON Lines"}
 _FROM = {"bigint": "int", "double": "float"}
 
 

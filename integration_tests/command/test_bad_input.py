@@ -200,7 +200,7 @@ ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order
                 "table_type ICEBERG does not support format_type JSONL",
                 "Set table_type to HIVE, or format_type to Parquet",
             ],
-            id="JSON lines in an Iceberg table",
+            id="JSON Lines in an Iceberg table",
         ),
         pytest.param(
             {},

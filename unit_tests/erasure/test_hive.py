@@ -144,7 +144,7 @@ def test_a_table_of_another_writer_is_searched_where_it_is(cloud: Cloud, tmp_pat
     assert outcomes(done)["more.parquet"] == "rewritten"
     csv = next(object_ for object_ in done if object_.uri.endswith("notes.csv"))
     assert (csv.outcome, csv.rows_removed) == ("left", 0)
-    assert "neither Parquet nor JSON lines" in csv.reason
+    assert "neither Parquet nor JSON Lines" in csv.reason
     assert {object_.uri.rpartition("/")[2] for object_ in second_search(asked, NAME)} >= {"notes.csv"}
     assert 5 in ids_of(cloud, "elsewhere/more.parquet")
 

@@ -1,4 +1,4 @@
-"""JSON lines as text: every name, every value, and rows too large for what writes them quickly."""
+"""JSON Lines as text: every name, every value, and rows too large for what writes them quickly."""
 
 from __future__ import annotations
 

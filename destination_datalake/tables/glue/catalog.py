@@ -116,7 +116,7 @@ def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | N
             return
 
 
-# --- Tables over JSON lines -------------------------------------------------------------------------------------------
+# --- Tables over JSON Lines -------------------------------------------------------------------------------------------
 # The connector's own Glue tables over JSON Lines files: rejected records and sync reports.
 #
 # The connector creates such a table when it writes the table's first object. Each folder that contains objects is a

@@ -104,7 +104,7 @@ def test_an_unchanged_configuration_moves_no_part_of_a_connection(
 @pytest.mark.slow
 @on("hive-jsonl")
 def test_an_unchanged_configuration_goes_on_with_the_columns_that_are_there(lake: Lake, platform: Platform) -> None:
-    """Those of JSON lines, whatever the names of fields are, at any depth."""
+    """Those of JSON Lines, whatever the names of fields are, at any depth."""
     types = {"id": "bigint", "isActive": "boolean", "soldTo": "struct<zipCode:string>"}
     row = {"id": 1, "isActive": True, "soldTo": {"zipCode": "a"}}
     AwsDatalake(lake, "JSONL", None).append("users", types, [row])

@@ -86,7 +86,7 @@ def with_decimals(value: Any, written: Any, type_: ColumnType) -> Any:
 
 
 def json_type(type_: ColumnType) -> pa.DataType:
-    """The type in which a reader of JSON lines finds the values: wide numbers, clocks in UTC without a zone."""
+    """The type in which a reader of JSON Lines finds the values: wide numbers, clocks in UTC without a zone."""
     match type_:
         case Timestamp():
             return pa.timestamp("us")
@@ -101,7 +101,7 @@ def json_type(type_: ColumnType) -> pa.DataType:
 
 
 def as_typed(value: Any, type_: ColumnType) -> Any:
-    """The value with what JSON lines leave out put back: the zone, and a decimal's scale."""
+    """The value with what JSON Lines leave out put back: the zone, and a decimal's scale."""
     match type_, value:
         case _, None:
             return None
@@ -112,6 +112,6 @@ def as_typed(value: Any, type_: ColumnType) -> Any:
         case List(element), _:
             return [as_typed(item, element) for item in value]
         case Decimal(scale=scale), decimal.Decimal() if value == value.to_integral_value():
-            # JSON lines may have 0.0 for a decimal of scale 0.
+            # JSON Lines may have 0.0 for a decimal of scale 0.
             return value.quantize(decimal.Decimal(1).scaleb(-scale), context=_ANY_DIGITS)
     return value

@@ -34,7 +34,7 @@ ODD_TEXTS += ["\ufffe\uffff", "\ud7ff" * 20, "\uffff" * 20]
 LONG_TEXTS = ["x" * 900, "é" * 600, "😀" * 300, "%" * 400, "\U0010ffff" * 20, "=" * 300]
 TEXTS = st.text(max_size=40) | st.sampled_from(ODD_TEXTS) | st.sampled_from(LONG_TEXTS)
 SMALL, LARGE = [0, 0, 17, 900], [0] * 60 + [70_000, 3_000_000, 22_000_000]
-"""Characters of a text that each row has besides. The last are more than the encoder of JSON lines has room for."""
+"""Characters of a text that each row has besides. The last are more than the encoder of JSON Lines has room for."""
 
 Records = Sequence[Mapping[str, str]]
 """JSON texts by key."""

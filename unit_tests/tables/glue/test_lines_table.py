@@ -1,4 +1,4 @@
-"""The Glue tables over JSON lines, as that of rejects: created with the first one, and shared by all syncs."""
+"""The Glue tables over JSON Lines, as that of rejects: created with the first one, and shared by all syncs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wider columns: in place for JSON lines, by copy-on-write for Parquet files, also while other syncs commit."""
+"""Wider columns: in place for JSON Lines, by copy-on-write for Parquet files, also while other syncs commit."""
 
 from __future__ import annotations
 
