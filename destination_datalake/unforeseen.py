@@ -1,8 +1,7 @@
 """Describe unexpected errors, and detect exhausted memory, threads and file descriptors.
 
-Any operation can fail when a resource is exhausted, so callers check a failure for exhaustion before they look for
-other causes. Otherwise, they would report a failed start of Java as a missing Java, and a failed read as a corrupt
-file.
+Any operation can fail when a resource is exhausted, so callers first check whether exhaustion caused a failure.
+Otherwise, they would report that Java is missing if it cannot start, and that a file is corrupt if it cannot be read.
 """
 
 from __future__ import annotations

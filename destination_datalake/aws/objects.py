@@ -359,7 +359,7 @@ def delete_folder(s3: S3Client, uri: str) -> None:
 class PendingUpload:
     """A multipart upload whose parts are all in S3. Readers do not see the object until `publish` completes the upload.
 
-    If `if_match` is set, `publish` replaces only an object with this ETag.
+    If `if_match` is set, `publish` replaces the existing object only if the object has this ETag.
     """
 
     bucket: str
@@ -524,11 +524,12 @@ class Upload:
         metadata: Mapping[str, str] | None = None,
         if_match: str | None = None,
     ) -> None:
-        """Create an upload. It sends no request before the first part is full, or before `close`.
+        """Create an upload. It sends its first request when the first part is full, or when `close` is called.
 
         With `deferred`, `close` leaves the object invisible, and sets `pending_upload`, which can publish the object
-        later. With `spool_folder`, a local folder, `close` writes a small object to this folder instead, and also sets
-        `pending_upload`. With `if_match`, the upload replaces only an object with this ETag.
+        later. If `spool_folder`, a local folder, is set, `close` writes a small object to this folder and not to S3,
+        and also sets `pending_upload`. If `if_match` is set, the upload replaces the existing object only if the object
+        has this ETag.
         """
         self.s3 = s3
         self.uri = uri

@@ -103,9 +103,9 @@ class BatchPolicy:
         return True
 
     def with_tasks(self, batches: Sequence[Batch], idle: int | None, *, everything: bool) -> list[Batch]:  # noqa: ARG002
-        """Return the batches of a job with their number of tasks.
+        """Return the batches of a job, and the number of tasks to use for them.
 
-        This class returns the batches unchanged. Their number of tasks is None, so the job uses all concurrent tasks.
+        This class returns the batches unchanged, and None as the number of tasks, so the job uses all concurrent tasks.
         """
         return [*batches]
 

@@ -74,11 +74,13 @@ def nesting_error(label: str) -> ConfigError:
 
 
 def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:
-    """Return a copy of the options in the canonical form that `spec.json` describes. `model` is the options' model.
+    """Return a copy of the options in the canonical form that `spec.json` describes.
+
+    `model` is the model that defines the options.
 
     - Removes options that are null or an empty string, because forms send these values for blank optional fields.
-    - Removes spaces around values. In `spark.conf`, only removes properties that are null.
-    - Corrects the letter case of enumeration values. Converts names that Glue stores in lower case to lower case.
+    - Removes spaces around values. In `spark.conf`, removes only the properties that are null.
+    - Corrects the letter case of enumeration values. Converts names to lower case if Glue stores them in lower case.
     - Converts mappings to lists of entries.
     - Infers `spark.mode` if it is missing.
     """

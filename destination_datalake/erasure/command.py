@@ -155,7 +155,7 @@ def _require_writable(path: Path) -> None:
 
 
 def _unwritable(path: object, error: OSError, remedy: str) -> ConfigError:
-    return ConfigError(f"Cannot write --report {path}: {error.strerror or error}. {remedy}")
+    return ConfigError(f"Cannot write the report to {path} (--report): {error.strerror or error}. {remedy}")
 
 
 def encrypting(config: Config) -> Config:
@@ -184,7 +184,7 @@ def _tables(options: argparse.Namespace, config: Config, access: AwsAccess, cata
     from the requested tables.
     """
     if not (tables := [*_requested_tables(options, config, access, catalog)]):
-        raise ConfigError("Found no tables of this configuration. Check --config. Nothing was changed.")
+        raise ConfigError("Found no tables that match this configuration. Check --config. Nothing was changed.")
     names = {str(name) for name in tables}
     replayed = [
         TableName(entry.database, entry.glue_table["Name"])

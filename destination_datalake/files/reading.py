@@ -37,9 +37,9 @@ _Batch = TypeVar("_Batch")
 
 
 class UnsupportedFile(Exception):
-    """Raised if the connector cannot read a file with the table's columns.
+    """Raised if the connector cannot read the table's columns from a file.
 
-    The message is a clause about the file, such as "has …".
+    The message is a predicate whose subject is the file, such as "has …".
     """
 
     uri = ""

@@ -132,7 +132,8 @@ class RequestRecord(msgspec.Struct, frozen=True):
     - `column`, `target`: the column and the target from the command line.
     - `ids`: the number of IDs.
     - `salt`: the salt of the hashes, in base64.
-    - `check`: a checksum of the IDs' salted hashes, by which the command recognises a repeated, unfinished request.
+    - `check`: a checksum of the IDs' salted hashes, with which the command recognises that a request repeats an
+      unfinished one.
     - `started`, `finished`: times in ISO 8601. `finished` is None until the erasure is complete.
     - `tables`: the searched column of each table. Keys are table names such as "database.table".
     - `suppress`: whether syncs reject new records that contain one of the IDs.
@@ -203,7 +204,8 @@ def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
     except ValueError as error:
         raise ConfigError(
             f"Cannot {doing} {resource}: a {REQUEST} in this folder is not valid. This sync wrote no records. "
-            f"Restore the {REQUEST} from a copy. To end the suppression of that request instead, delete its folder."
+            f"Restore the {REQUEST} from a copy. Alternatively, delete the folder that contains it. Syncs then stop "
+            "suppressing the records of this request."
         ) from error
     except Exception as error:
         if (failure := explain(error, doing=doing, resource=resource)) is None:

@@ -25,7 +25,7 @@ def _tags(config: Config) -> bool:
 def _opts_in(config: Config) -> bool:
     """Return whether syncs opt principals in to Lake Formation.
 
-    They do so in mode hybrid, if the options contain grants on databases or tables.
+    Syncs do so in hybrid mode, if the options contain grants on databases or tables.
     """
     granted = {permission for grant in config.lake_formation.grants for permission in grant.permissions}
     return config.lake_formation.mode == "hybrid" and bool(granted - LOCATION_PERMISSIONS)

@@ -59,7 +59,8 @@ def maintain_after_sync(
         return
     if config.table_type == "HIVE":
         _logger.info(
-            "maintenance.mode %s has no effect, because it applies only to Iceberg tables and table_type is HIVE.",
+            "maintenance.mode %s has no effect, because table_type is HIVE, and the option applies only to Iceberg "
+            "tables.",
             options.mode,
         )
         return

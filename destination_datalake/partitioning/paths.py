@@ -371,7 +371,7 @@ def escaped(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """Return the text without Hive's escapes, as before the function `escaped` (Hive: FileUtils.unescapePathName)."""
+    """Undo the function `escaped`: return the text without Hive's escapes (Hive: FileUtils.unescapePathName)."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 

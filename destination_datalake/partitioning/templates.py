@@ -102,8 +102,8 @@ def _check_folder(folder: str) -> None:
         raise InvalidTemplate("contains an empty folder. Write one slash between folders")
     if not _LITERAL.fullmatch(literal):
         raise InvalidTemplate(
-            f"contains the folder {folder} with invalid characters. Use only variables in braces, letters, digits and "
-            "= _ . -"
+            f"contains the folder {folder}, whose name has invalid characters. Use only letters, digits, the "
+            "characters = _ . - and variables in braces"
         )
     if folder[0] in "_.":
         raise InvalidTemplate(

@@ -131,9 +131,9 @@ def _zero(_: str) -> int:
 
 
 def members_or_none(raw: bytes) -> dict[str, bytes] | None:
-    """Return the JSON text of each member of an object, by key, or None if `raw` is not an object.
+    """Return a dict that maps each key of an object to the JSON text of its value.
 
-    If several members have the same key, returns the last of them.
+    Return None if `raw` is not an object. If several members have the same key, the last one wins.
     """
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}

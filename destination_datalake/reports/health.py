@@ -53,7 +53,9 @@ and may still be running."""
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A sync, as read from its report. Without a report, as read from the object that the sync wrote at its start.
+    """A sync, as read from its report.
+
+    If the report does not exist, as read from the object that each sync writes at its start.
 
     `sync` is the report line about the sync, and `streams` contains the report lines about the sync's streams.
     """
@@ -465,7 +467,7 @@ def _state(line: ReportLine | None) -> Iterator[Finding]:
         yield Finding(
             "pending rows",
             f"{line.table_rows_pending:,} rows are not yet deduplicated",
-            "The next sync merges these rows. If the rows remain, check the log of the sync for warnings.",
+            "The next sync merges these rows. If they remain after that sync, check its log for warnings.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Convert column types to Glue's types, which are strings in Hive's type language, and convert these types back."""
+"""Convert column types to Glue's types and back. Glue's types are strings in Hive's type language."""
 
 from __future__ import annotations
 

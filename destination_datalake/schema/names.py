@@ -403,7 +403,10 @@ def _cut(text: str, size: int) -> str:
 
 
 def _hash(text: str, rounds: int = 1) -> str:
-    """Return the first eight hex digits of the SHA-256 hash, applied `rounds` times. Accepts lone surrogates."""
+    """Hash the text with SHA-256 `rounds` times, and return the first eight hex digits.
+
+    The text may contain lone surrogates.
+    """
     digest = text.encode("utf-8", "surrogatepass")
     for _ in range(rounds):
         digest = hashlib.sha256(digest).digest()

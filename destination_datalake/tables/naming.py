@@ -356,7 +356,7 @@ class TableOwner:
     def load(cls, parameters: Mapping[str, str]) -> Self | None:
         """Return the owner that a table's parameters record.
 
-        Return None if the parameters record no owner, or an unknown naming style.
+        Return None if the parameters record no owner, or if they record an unknown naming style.
         """
         name, naming = parameters.get(_NAME), STYLES.get(parameters.get(_NAMING, ""))
         if name is None or naming is None:

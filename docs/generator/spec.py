@@ -53,7 +53,7 @@ def specification() -> _Schema:
         properties[name] = {**_property(Config, name, order), "group": form.group, **shown}
     return {
         "protocol_version": "0.18.0",
-        "documentationUrl": "https://docs.airbyte.com/integrations/destinations/datalake",
+        "documentationUrl": "https://docs.airbyte.com/integrations/custom-connectors",
         "supportsIncremental": True,
         "supportsNormalization": False,
         "supportsDBT": False,

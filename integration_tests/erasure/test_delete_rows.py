@@ -151,7 +151,8 @@ def test_partitions_of_another_name_do_not_reveal_ids(
         ({"column": "user"}, "this column has type struct"),
         (
             {"target": ("--all", "--report", "/nowhere/erased.html")},
-            "Cannot write --report /nowhere/erased.html: No such file or directory. Nothing was changed.",
+            "Cannot write the report to /nowhere/erased.html (--report): No such file or directory. "
+            "Nothing was changed.",
         ),
     ],
 )

@@ -184,8 +184,8 @@ class WinnersTask:
 class Winners:
     """The result of a `WinnersTask` for one part of the keys. After a shuffle, an empty part has no result.
 
-    `keys` is the number of keys in the part. `losers` and `tombstones` map the number of a file, among all pending
-    files, to a set of its rows. These sets do not contain rows that position deletes already remove.
+    `keys` is the number of keys in the part. `losers` and `tombstones` map the index of a file in the list of all
+    pending files to a set of rows in this file. These sets do not contain rows that position deletes already remove.
     """
 
     part: int

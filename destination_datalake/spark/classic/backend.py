@@ -442,7 +442,7 @@ def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
 
 
 def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
-    """Return the failure for the user if, according to the JVM's output, executors exit immediately after their start.
+    """Return a failure with a message for the user if, as the JVM reports, executors exit at once after starting.
 
     Returns None if the output contains no such report.
     """

@@ -307,11 +307,11 @@ def forget_at_exit(session: SparkSession) -> None:
 
 
 def reject_code() -> None:
-    """Prevent PySpark from running code that a server's response names or contains. The connector needs no such code.
+    """Prevent PySpark from running code that is named by or contained in a server's response.
 
-    PySpark would import the module that a user-defined type in a schema names. It would also unpickle updates of
-    accumulators, which servers send as metrics. Before version 4.3, PySpark unpickles all metrics that have the name of
-    such updates.
+    The connector needs no such code. PySpark would import the module that is named by a user-defined type in a schema.
+    It would also unpickle updates of accumulators, which servers send as metrics. Before version 4.3, PySpark unpickles
+    all metrics with the same name as such updates.
     """
     UserDefinedType.fromJson = _reject_user_defined_type  # type: ignore[assignment, method-assign]
     core.PlanObservedMetrics = _UnnamedMetrics  # type: ignore[misc]

@@ -206,8 +206,9 @@ class HiveTable(StreamTable):
         """Complete the uploads of all files, or of none. First widen the content's columns if the files require it.
 
         The files of an append become visible one after the other. Returns Reencode if the content's folder or column
-        types no longer match the plan that the files follow. Also returns Reencode if another program has dropped and
-        recreated the table, this sync had not committed anything, and no sync holds the new table's fencing token.
+        types no longer match the plan that the files follow. Also returns Reencode if three conditions hold: another
+        program has dropped and recreated the table, this sync has not committed anything yet, and no sync holds the
+        fencing token of the new table.
         """
         try:
             return self._commit(files, rewrite)
@@ -508,10 +509,10 @@ class HiveTable(StreamTable):
     # Partitions
 
     def _register(self, partitions: Collection[str]) -> None:
-        """Register partitions of the published content before files become visible in them.
+        """Register partitions of the content that readers see, before the files of a batch become visible in them.
 
-        If some of the partitions already exist but are stale, update all stale partitions. This update raises Fenced if
-        this sync has lost the fencing token.
+        If one of the partitions is already registered but stale, also update all stale partitions of the table. This
+        update raises Fenced if this sync has lost the fencing token.
         """
 
         def mark(table_input: TableInput) -> None:

@@ -255,7 +255,10 @@ def position_of(table: Table) -> TablePosition:
 
 
 class SharingTransaction(OpenTransaction):
-    """A transaction that applies each update only once. It shares unchanged parts with the table's metadata."""
+    """A transaction that applies each update only once.
+
+    Its metadata shares unchanged objects with the table's metadata.
+    """
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -304,10 +307,10 @@ def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> It
 
 
 def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata:
-    """Return the metadata. Its snapshot log omits all entries up to that of the last removed snapshot.
+    """Return the metadata without the entries of the snapshot log up to and including the last removed snapshot.
 
-    PyIceberg removes only the log entries of removed snapshots, which leaves gaps. A time-travel query could then
-    return an older snapshot that a tag has kept, instead of the snapshot that was current at the requested time
+    PyIceberg removes only the log entries of removed snapshots, which leaves gaps in the log. A time-travel query could
+    then return an older snapshot that a tag has kept, instead of the snapshot that was current at the requested time
     (Iceberg spec: snapshot-log).
     """
     if len(metadata.snapshots) >= len(base.snapshots):

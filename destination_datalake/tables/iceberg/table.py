@@ -562,11 +562,11 @@ class Promotion:
         files = [file for file in live if file.entry.file_format == FileFormat.PARQUET]
         if any(file.has_equality_deletes for file in files):
             raise TableConflict(
-                f"Cannot write to table {self._table}: its column {self._columns} must become double, so the files "
-                f"that store the column as float must be rewritten. On branch {branch}, equality deletes apply to "
-                "such files, and would not apply to the rewritten files. Compact the table (Athena: OPTIMIZE; Spark: "
-                "rewrite_data_files with delete-file-threshold 1), or promote the column to double, and run the sync "
-                "again."
+                f"Cannot write to table {self._table}: its column {self._columns} must become double, which requires "
+                "that the files with this column are rewritten. The connector cannot rewrite them, because equality "
+                f"deletes apply to these files on branch {branch}, but would not apply to the new files: deleted rows "
+                "would reappear. Compact the table (Athena: OPTIMIZE; Spark: rewrite_data_files with "
+                "delete-file-threshold 1), or promote the column to double. Then run the sync again."
             )
         return files
 

@@ -448,7 +448,7 @@ class _Requests:
 
     @contextmanager
     def with_idempotency_key(self) -> Iterator[None]:
-        """Send one idempotency key with all requests of the block.
+        """Send the same idempotency key with every request in the block.
 
         All these requests must be attempts of the same operation. If the server does not support keys, send none.
         """

@@ -241,7 +241,10 @@ def test_a_promotion_is_refused_where_equality_deletes_apply(lake: Lake, branch:
     lake.delete_by_equality(branch)
     before = lake.objects()
 
-    with pytest.raises(TableConflict, match=f"column price must become double, .* On branch {branch}, equality"):
+    with pytest.raises(
+        TableConflict,
+        match=f"column price must become double, .* equality deletes apply to these files on branch {branch}",
+    ):
         promote(lake, opened, Executors(), 5)
 
     assert lake.load().schema().find_type("price") == FloatType()

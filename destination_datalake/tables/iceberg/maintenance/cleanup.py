@@ -147,7 +147,7 @@ def remove_expired(outdated: Expired, metadata: TableMetadata, transaction: Tran
 
 
 def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion, metadata: Deletion) -> None:
-    """Delete the files of expired snapshots to which the latest state of the table does not refer.
+    """Delete files that belong to expired snapshots, unless the latest state of the table still refers to them.
 
     Raises MaintenanceSkipped if another table has replaced this one. Also raises DeadlineExceeded, Incomplete,
     Disagreement, and S3 errors.
