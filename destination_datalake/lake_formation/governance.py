@@ -87,7 +87,9 @@ class CommandLines:
         return self._line("revoke-permissions", *words, *self._catalog)
 
     def opt_in(self, principal: str, resource: Resource) -> str:
-        """Return the command that opts a principal in on a resource. Lake Formation's permissions then apply to it.
+        """Return the command that opts a principal in on a resource.
+
+        After the opt-in, Lake Formation's permissions on the resource apply to the principal.
 
         This command contains the catalog ID as a part of the resource, and not as a separate argument.
         """
@@ -437,9 +439,9 @@ class Governance:
         """Apply the LF-Tags and grants for a table and its columns, unless this sync has already applied them.
 
         `columns` contains the names of all columns, spelled as in the table. `added` contains the names of the columns
-        that the sync has just added. This method applies the LF-Tags and grants of these columns again, because AWS has
-        deleted them if a column of the same name was dropped before. `incarnation` identifies the table among tables
-        with the same name, because AWS also deletes the LF-Tags and grants of a dropped table.
+        that the sync has just added. A dropped column may have had the same name. AWS deletes the LF-Tags and grants of
+        a dropped column, so this method always applies those of an added column. `incarnation` identifies the table
+        among tables with the same name, because AWS also deletes the LF-Tags and grants of a dropped table.
         """
         missing = self._ungoverned(database, table, columns, added, incarnation)
         if missing:
