@@ -1,4 +1,4 @@
-"""The tests' AWS itself under test: one account for all of these tests."""
+"""Fixtures for the tests of the emulated AWS. All tests use the same account."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def bucket(account: Account) -> str:
 
 @pytest.fixture
 def session() -> Iterator[boto3.Session]:
-    """A session of an account inside the test's own process."""
+    """A boto3 session with an account that is emulated in the test's own process."""
     install()
     with mock_aws():
         yield boto3.Session("AKIA0123456789", "not-a-secret", region_name="us-east-1")

@@ -1,4 +1,4 @@
-"""What AWS says to a request that it refuses."""
+"""Read AWS's errors for refused requests."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError
 
 
 def refusal(call: Any, **parameters: object) -> tuple[str, str]:
-    """The error's code and message."""
+    """Call `call`, which must raise a ClientError, and return the error's code and message."""
     with pytest.raises(ClientError) as caught:
         call(**parameters)
     error = caught.value.response["Error"]

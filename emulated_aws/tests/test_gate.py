@@ -1,4 +1,4 @@
-"""Who is refused what, in AWS's words, and what the log tells of it."""
+"""The requests that the account refuses, AWS's error messages, and the records in the log."""
 
 import pytest
 from emulated_aws.account import Account, Member, allow, deny
@@ -14,7 +14,7 @@ CATALOG = f"arn:aws:glue:{REGION}:{ACCOUNT_ID}:catalog"
 
 @pytest.fixture(params=["user", "role"])
 def writer(request: pytest.FixtureRequest, account: Account) -> Member:
-    """Somebody who may write objects under raw/ and read one table."""
+    """A user or role that may write objects below raw/, and read one table."""
     statements = (
         allow("s3:PutObject", resource="arn:aws:s3:::landing/raw/*"),
         allow("s3:ListBucket", condition={"StringLike": {"s3:prefix": "raw/*"}}),

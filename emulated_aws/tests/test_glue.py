@@ -1,4 +1,4 @@
-"""Glue in the emulated AWS, where moto differs from what AWS documents; `emulated_aws.glue` cites the pages."""
+"""Glue behaves as AWS documents where moto differs. `emulated_aws.glue` cites AWS's pages."""
 
 from __future__ import annotations
 

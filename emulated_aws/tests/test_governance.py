@@ -1,4 +1,4 @@
-"""Lake Formation's permissions, asked for by whoever calls the server."""
+"""The server requires Lake Formation's permissions of each caller."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,14 +15,14 @@ LOCATION = "arn:aws:s3:::governed/lake"
 
 @pytest.fixture(params=["user", "role"])
 def writer(request: pytest.FixtureRequest, account: Account) -> Member:
-    """Somebody whom IAM allows everything in Glue."""
+    """A user or role to which IAM allows all actions of Glue."""
     member: Member = getattr(account, request.param)(allow("glue:*"))
     return member
 
 
 @pytest.fixture
 def shop(account: Account) -> Iterator[dict[str, Any]]:
-    """A database that Lake Formation governs, as grants name it; a data location is registered."""
+    """A database that Lake Formation governs, in the form of a grant's resource. A data location is registered."""
     glue, lake_formation = account.client("glue"), account.client("lakeformation")
     with account.governed():
         lake_formation.register_resource(ResourceArn=LOCATION, RoleArn="arn:aws:iam::123456789012:role/lf")

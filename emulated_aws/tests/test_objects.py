@@ -1,4 +1,4 @@
-"""Buckets with policies, objects encrypted with keys, and what S3 asks for besides the obvious."""
+"""Bucket policies, objects that are encrypted with KMS keys, and less obvious permissions that S3 requires."""
 
 from typing import Any
 from uuid import uuid4
@@ -17,7 +17,7 @@ KMS = "aws:kms"
 
 @pytest.fixture
 def bucket(account: Account) -> str:
-    """A bucket of the test's own."""
+    """The name of a new bucket for the test."""
     name = f"objects-{uuid4().hex[:10]}"
     account.client("s3").create_bucket(Bucket=name)
     return name
@@ -25,7 +25,7 @@ def bucket(account: Account) -> str:
 
 @pytest.fixture
 def key(account: Account) -> str:
-    """The ARN of a KMS key, with the default policy: the account's policies decide."""
+    """The ARN of a KMS key with the default policy, which delegates decisions to the account's IAM policies."""
     arn: str = account.client("kms").create_key()["KeyMetadata"]["Arn"]
     return arn
 

@@ -1,4 +1,4 @@
-"""IAM's decisions, by the rules of its user guide."""
+"""IAM's decisions follow the rules in the IAM user guide."""
 
 import json
 from collections.abc import Mapping

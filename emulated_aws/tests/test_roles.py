@@ -1,4 +1,4 @@
-"""Who may assume a role and for how long, sessions of users, and what becomes of a session that has ended."""
+"""Who may assume a role and for how long, sessions of users, and the use of ended sessions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ ROOT = f"arn:aws:iam::{ACCOUNT_ID}:root"
 
 
 def assume(account: Account, caller: Member | None, role: Member, **given: object) -> str:
-    """The error's code, or nothing."""
+    """Assume a role. Return the error code, or an empty string if the request succeeds."""
     sts = account.client("sts", caller)
     request = {"RoleArn": role.arn, "RoleSessionName": "me", **given}
     try:
@@ -109,12 +109,12 @@ def test_credentials_end_when_a_test_says_so(
 
 
 def session_of(account: Account, user: Member) -> Member:
-    """The user with the credentials of a session instead of a key's."""
+    """Return a copy of the user with the credentials of a session instead of the access key."""
     return with_credentials(user, account.client("sts", user).get_session_token(DurationSeconds=900))
 
 
 def with_credentials(member: Member, answer: Mapping[str, Any]) -> Member:
-    """The member with the credentials that STS has answered with."""
+    """Return a copy of the member with the credentials in a response of STS."""
     names = {
         "AWS_ACCESS_KEY_ID": "AccessKeyId",
         "AWS_SECRET_ACCESS_KEY": "SecretAccessKey",

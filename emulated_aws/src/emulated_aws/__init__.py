@@ -1,1 +1,1 @@
-"""The tests' AWS: moto, and what AWS documents where moto does otherwise."""
+"""The AWS that the tests use: moto, corrected where moto differs from AWS's documentation."""

@@ -1,4 +1,4 @@
-"""Who calls: the ARN of the IAM user or role whose request this thread handles; None if nobody looked."""
+"""The caller of the request that this thread handles: the ARN of the IAM user or role, or None if it is unknown."""
 
 from contextvars import ContextVar
 

@@ -1,4 +1,4 @@
-"""What tests in other processes read of the account and do to it, under `/_account/`."""
+"""The server's endpoints for tests in other processes, under `/_account/`: the log of requests, sessions and faults."""
 
 import threading
 import urllib.request
@@ -23,7 +23,7 @@ _THROTTLES = f"{PREFIX}throttles"
 
 
 class Throttle(msgspec.Struct):
-    """The next `times` requests for an operation are too many."""
+    """A fault that throttles the next `times` requests for an operation."""
 
     service: str
     operation: str
@@ -31,7 +31,7 @@ class Throttle(msgspec.Struct):
 
 
 class Controls:
-    """The server's side: one request for one change."""
+    """The server's side of these endpoints. Each request of a test makes one change."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -41,7 +41,7 @@ class Controls:
         self._lock = threading.Lock()
 
     def throttles(self, request: AwsRequest) -> bool:
-        """Tell whether a request is one too many, and count it."""
+        """Return whether a fault throttles a request. If so, count the request."""
         if not self._throttles:
             return False
         with self._lock:
@@ -52,7 +52,7 @@ class Controls:
         return False
 
     def answer(self, environ: dict[str, Any], start_response: "StartResponse") -> Iterable[bytes]:
-        """Answer a test's request."""
+        """Handle a test's request. Raises LookupError for an unknown path."""
         body, answer = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)), b""
         match environ["PATH_INFO"]:
             case path if path == REQUESTS:
@@ -73,9 +73,9 @@ class Controls:
 
 @contextmanager
 def sessions_lasting(endpoint_url: str, seconds: float, announced_seconds: float | None = None) -> Iterator[None]:
-    """Let the credentials of sessions that begin from now on be refused after some seconds, whatever was asked for.
+    """Refuse the credentials of sessions that start in the `with` block after `seconds`, whatever callers request.
 
-    AWS says so when it issues them, unless other seconds are announced.
+    If `announced_seconds` is set, the server announces this lifetime when it issues the credentials.
     """
     announced = seconds if announced_seconds is None else announced_seconds
     _put(f"{endpoint_url}{_SESSIONS}", Lifetime(seconds, announced))
@@ -86,13 +86,13 @@ def sessions_lasting(endpoint_url: str, seconds: float, announced_seconds: float
 
 
 def end_sessions(endpoint_url: str, access_key_ids: Collection[str]) -> None:
-    """Let the credentials of these sessions of roles be refused from now on, as if their time were over."""
+    """Refuse the credentials of these sessions of roles from now on, as if the sessions had expired."""
     _put(f"{endpoint_url}{_ENDED}", [*access_key_ids])
 
 
 @contextmanager
 def throttling(endpoint_url: str, service: str, operation: str, times: int) -> Iterator[None]:
-    """Let the next requests for an operation be too many, and boto3 ask again."""
+    """Throttle the next `times` requests for an operation in the `with` block. boto3 retries such requests."""
     _put(f"{endpoint_url}{_THROTTLES}", [Throttle(service, operation, times)])
     try:
         yield

@@ -1,6 +1,7 @@
-"""What the tests' AWS does as AWS documents it and moto does not, installed in this process.
+"""Install the corrections to moto in this process, so that it behaves as AWS documents.
 
-It holds for whoever asks moto here: a test within `mock_aws`, and every client of `emulated_aws.server`.
+The corrections apply to every user of moto in this process: a test within `mock_aws`, and the clients of
+`emulated_aws.server`.
 """
 
 from functools import cache
@@ -14,7 +15,7 @@ from emulated_aws.lake_formation.service import serve_lake_formation
 
 @cache
 def install() -> None:
-    """Change moto's classes; once is enough, however often it is called. Accounts that are open keep their state."""
+    """Change moto's classes. Further calls have no effect. Existing accounts keep their state."""
     correct_catalog()
     keep_optimizers()
     serve_lake_formation()

@@ -1,4 +1,4 @@
-"""The layer in front of moto: it reads each request, lets the account's rules decide, and keeps a record."""
+"""The layer in front of moto. It reads each request, applies the account's rules, and records the request."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -32,10 +32,10 @@ _OF_INTEREST = (
 
 
 class Gate:
-    """Answers what the account's rules refuse, and passes on the rest.
+    """Answers requests that the account's rules refuse, and passes all other requests to moto.
 
-    The account's own access key is never refused, except by a policy that a resource has, or a fault that a test asks
-    for. `/_account/…` is for tests.
+    For the account's own access key, only the policy of a resource, or a fault that a test requests, can refuse a
+    request. Requests to `/_account/…` come from tests.
     """
 
     def __init__(self, behind: "WSGIApplication", account: str, administrator_key: str) -> None:
@@ -59,7 +59,7 @@ class Gate:
             body = answer(refusal, call.request, environ["REQUEST_METHOD"], start_response)
             self._ledger.add(_record(call, refusal.status, refusal.code))
             return body
-        # What moto fails at, its server answers with 500.
+        # If moto raises an exception, its server answers with status 500.
         statuses = [500]
 
         def started(status: str, *more: Any) -> Any:
@@ -73,11 +73,11 @@ class Gate:
             return self._behind(environ, started)
         finally:
             caller_arn.reset(token)
-            # Before the client has the answer, so that whoever has it finds the record.
+            # Add the record before the client receives the response, so that the client can then find the record.
             self._ledger.add(_record(call, statuses[-1], ""))
 
     def _judge(self, request: AwsRequest) -> tuple[Call, Refusal | None]:
-        """Return the request in its context, and why it is refused, if it is."""
+        """Return the request in its context, and its refusal, or None if the rules allow it."""
         needed = [
             *with_encryption_of_upload(needs(request, self._account), request, self._account),
             *implied_needs(request, self._account),
@@ -95,7 +95,10 @@ class Gate:
 
 
 def _of_lake_formation(call: Call) -> str | None:
-    """Return the caller as grants name it: the user, or the session's role. Administrators need no grants."""
+    """Return the caller as Lake Formation's grants name it: the user, or the role of a session.
+
+    Returns None for administrators, because they need no grants.
+    """
     return (call.principal.role_arn or call.caller) if isinstance(call.identity, Caller) else None
 
 

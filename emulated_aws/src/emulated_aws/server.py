@@ -1,4 +1,4 @@
-"""An AWS account in a process of its own: moto's server, reached over HTTP by every process of a test or a demo."""
+"""An AWS account in a process of its own: moto's server, which all processes of a test or a demo reach over HTTP."""
 
 import subprocess
 import sys
@@ -18,9 +18,9 @@ SECRET_ACCESS_KEY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 
 
 class AwsServer:
-    """Start on entering, stop on leaving; `endpoint_url` is the one URL of all services.
+    """The server process, as a context manager that starts and stops it. `endpoint_url` is the URL of all services.
 
-    The server stops by itself when the process that started it is gone: it waits on its stdin.
+    The server waits for the end of its standard input. It therefore also stops when the process that started it ends.
     """
 
     endpoint_url: str
@@ -31,7 +31,8 @@ class AwsServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # A Ctrl-C in a terminal goes to the whole process group; the server outlives it until it is stopped.
+            # A terminal sends Ctrl-C to the whole process group. In its own session, the server keeps running until the
+            # context manager stops it.
             start_new_session=True,
         )
         assert self._process.stdout is not None
@@ -49,21 +50,22 @@ class AwsServer:
 
 
 def layers() -> "Sequence[Callable[[WSGIApplication], WSGIApplication]]":
-    """What a request passes on its way to moto, the outermost first. A layer may answer in moto's place."""
+    """Return the layers in front of moto, the outermost first. A layer may answer a request instead of moto."""
     from emulated_aws.gate import Gate
 
     return (partial(Gate, account=ACCOUNT_ID, administrator_key=ACCESS_KEY_ID),)
 
 
 def application() -> "WSGIApplication":
-    """Return AWS: moto, changed by the extension, behind the layers."""
+    """Return the emulated AWS: moto with the corrections of `emulated_aws.extension`, behind the layers."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
     from emulated_aws.extension import install
 
     install()
     dispatcher = DomainDispatcherApplication(create_backend_app)
-    # It lists moto's folder of some 180 services for each request, which took a fifth of the server's time.
+    # Without the cache, moto lists its folder of some 180 services for each request, which took a fifth of the server's
+    # time.
     dispatcher.get_backend_for_host = cache(dispatcher.get_backend_for_host)  # type: ignore[method-assign]
     behind: WSGIApplication = dispatcher
     for layer in reversed(layers()):
@@ -72,15 +74,15 @@ def application() -> "WSGIApplication":
 
 
 def _serve() -> None:
-    """Serve on a free port of the loopback interface, say where on stdout, stop at the end of stdin."""
+    """Serve on a free port of the loopback interface, and print the URL to stdout. Stop at the end of stdin."""
     from moto.moto_server.werkzeug_app import MotoRequestHandler
     from werkzeug.serving import make_server
 
     class Handler(MotoRequestHandler):
-        """Writes no log. It must not buffer either: clients wait a second for an answer of 100 Continue."""
+        """A handler without a log. It must not buffer responses, because clients wait a second for 100 Continue."""
 
         def log_request(self, *_: object) -> None:
-            """Write no line that nobody reads."""
+            """Do nothing, because nobody reads this log."""
 
     server = make_server("127.0.0.1", 0, application(), threaded=True, request_handler=Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

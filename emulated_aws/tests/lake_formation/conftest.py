@@ -1,4 +1,4 @@
-"""An account with a database `shop` and its table `orders`, and the clients that ask Lake Formation and Glue."""
+"""An account with the database `shop` and its table `orders`, and clients for Lake Formation and Glue."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lf(session: boto3.Session, glue: GlueClient) -> LakeFormationClient:
 
 @pytest.fixture
 def governed(lf: LakeFormationClient) -> LakeFormationClient:
-    """Lake Formation in an account where it, and not IAM alone, decides about what is new."""
+    """Lake Formation in an account in which it governs new databases and tables, instead of IAM alone."""
     lf.put_data_lake_settings(
         DataLakeSettings={"CreateDatabaseDefaultPermissions": [], "CreateTableDefaultPermissions": []}
     )
@@ -50,7 +50,7 @@ def governed(lf: LakeFormationClient) -> LakeFormationClient:
 
 @contextmanager
 def caller(arn: str) -> Iterator[None]:
-    """As long as this lasts, this principal calls."""
+    """Send all requests in the `with` block as this principal."""
     token = caller_arn.set(arn)
     try:
         yield
@@ -69,7 +69,7 @@ def create_table(glue: GlueClient, name: str) -> None:
 
 
 def refusal(act: Callable[..., object], **request: Any) -> str:
-    """Return the code of the error that a request is answered with."""
+    """Return the error code with which AWS answers a request."""
     with pytest.raises(ClientError) as raised:
         act(**request)
     return raised.value.response["Error"]["Code"]

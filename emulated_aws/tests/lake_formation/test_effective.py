@@ -1,4 +1,4 @@
-"""Which permissions hold on a resource, for whoever enforces them."""
+"""The effective permissions of principals on a resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Lake Formation asks of a caller; `authorization.py` and `enforcement.py` cite AWS's pages."""
+"""The permissions that Lake Formation requires. `authorization.py` and `enforcement.py` cite AWS's pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def principal(arn: str) -> Any:
 
 @pytest.fixture
 def closed(governed: LakeFormationClient, glue: GlueClient) -> LakeFormationClient:
-    """Lake Formation with nothing left to IAM alone, and the bucket registered."""
+    """Lake Formation, which governs all databases and tables, with the bucket as a registered location."""
     glue.delete_database(Name="shop")
     glue.create_database(DatabaseInput={"Name": "shop"})
     create_table(glue, "orders")

@@ -1,4 +1,4 @@
-"""Grants in the tests' AWS are as AWS documents them; `grants.py` and `listing.py` cite the pages."""
+"""Grants behave as AWS documents. `grants.py` and `listing.py` cite AWS's pages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def grant(resource: Any, *permissions: str, principal: str = ANALYST, grantable:
 
 
 def granted(lf: LakeFormationClient, principal: str | None = ANALYST, **asked: Any) -> list[Any]:
-    """(resource without its catalog, permissions, those with the grant option) of every entry on every page."""
+    """Return the entries of all pages: resource without its catalog, permissions, and permissions with grant option."""
     entries: list[Any] = []
     while True:
         page = lf.list_permissions(**asked)

@@ -1,4 +1,4 @@
-"""LF-Tags in the tests' AWS are as AWS documents them; `lf_tags.py` and `assignments.py` cite the pages."""
+"""LF-Tags behave as AWS documents. `lf_tags.py` and `assignments.py` cite AWS's pages."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def tag(key: str, *values: str) -> Any:
 
 @pytest.fixture
 def tags(lf: LakeFormationClient) -> LakeFormationClient:
-    """Lake Formation with two LF-Tags: `team` is sales or ops, `pii` is yes or no."""
+    """Lake Formation with two LF-Tags: `team` with the values sales and ops, and `pii` with the values yes and no."""
     lf.create_lf_tag(TagKey="team", TagValues=["sales", "ops"])
     lf.create_lf_tag(TagKey="pii", TagValues=["yes", "no"])
     return lf
 
 
 def assigned(lf: LakeFormationClient, resource: Any, **asked: Any) -> dict[str, dict[str, str]]:
-    """The tags of each of the answer's resources: "database", "table", and columns by name."""
+    """Return the LF-Tags of each resource in the response: "database", "table", and columns by name."""
     answer = lf.get_resource_lf_tags(Resource=resource, **asked)
     tags = {"database": answer.get("LFTagOnDatabase", []), "table": answer.get("LFTagsOnTable", [])}
     tags |= {column["Name"]: column["LFTags"] for column in answer.get("LFTagsOnColumns", [])}

@@ -1,4 +1,4 @@
-"""What follows in Lake Formation when Glue creates and drops; `lifecycle.py` and `settings.py` cite AWS's pages."""
+"""Lake Formation's state after Glue creates and drops resources. `lifecycle.py` and `settings.py` cite AWS's pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def principal(arn: str) -> Any:
 
 
 def granted(lf: LakeFormationClient, resource: Any) -> dict[str, set[str]]:
-    """The permissions on a resource by principal; those with the grant option end in a plus."""
+    """Return the permissions on a resource by principal. Append a plus to permissions with the grant option."""
     permissions: dict[str, set[str]] = {}
     for entry in lf.list_permissions(Resource=resource)["PrincipalResourcePermissions"]:
         held = permissions.setdefault(entry["Principal"]["DataLakePrincipalIdentifier"], set())

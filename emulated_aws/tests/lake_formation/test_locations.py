@@ -1,4 +1,4 @@
-"""Data locations and opt-ins in the tests' AWS; `locations.py` and `opt_ins.py` cite AWS's pages."""
+"""Data locations and opt-ins behave as AWS documents. `locations.py` and `opt_ins.py` cite AWS's pages."""
 
 from __future__ import annotations
 

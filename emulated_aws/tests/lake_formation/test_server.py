@@ -1,4 +1,4 @@
-"""Lake Formation asks users and sessions of roles, whom the layer in front of moto recognises."""
+"""Lake Formation checks the permissions of users and role sessions, which the layer in front of moto identifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which actions on which resources a request needs, as boto3 sends it."""
+"""The actions and resources that requests of boto3 need."""
 
 from contextlib import suppress
 
@@ -18,12 +18,12 @@ TABLE = {"DatabaseName": "shop", "TableName": "orders"}
 
 
 def needed(account: Account, service: str, operation: str, **parameters: object) -> list[tuple[str, str]]:
-    """What the request needs, whatever the answer."""
+    """Return the actions and resources that a request needs, even if AWS answers with an error."""
     log = account.log()
     client = account.client(service)
     with suppress(client.exceptions.ClientError):
         getattr(client, operation)(**parameters)
-    # An upload that there is none of makes moto fail, and boto3 ask again.
+    # moto fails for an upload that does not exist, and boto3 then repeats the request.
     record, *_ = log.read()
     assert record.operation.lower() == operation.replace("_", "")
     return [(need.action, need.resource) for need in record.needs]

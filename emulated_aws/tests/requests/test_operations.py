@@ -1,4 +1,4 @@
-"""Requests as botocore writes them are read as the operations that they are."""
+"""The server determines the operation of each request that botocore sends."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,14 +19,14 @@ REPLACED = {
     "PutBucketNotification": "PutBucketNotificationConfiguration",
     "ListDirectoryBuckets": "ListBuckets",
 }
-"""Operations that have the address of others, which are used instead."""
+"""Maps operations to the operations with the same method, path and query that the server returns instead."""
 
 ELSEWHERE = {"WriteGetObjectResponse"}
-"""It goes to a host of its own."""
+"""The operations that botocore sends to another host."""
 
 
 def value(shape: Shape, name: str) -> Any:
-    """The least that a parameter of this shape can be."""
+    """Return a minimal value for a parameter of this shape."""
     if isinstance(shape, StructureShape):
         return {name: value(shape.members[name], name) for name in shape.required_members}
     simple: Mapping[str, Any] = {"list": [], "map": {}, "integer": 1, "long": 1, "boolean": True, "blob": b"x"}

@@ -1,1 +1,1 @@
-"""Who calls, and what is refused: identities, the rules that calls pass, and the words of refusals."""
+"""The caller of a request, the rules that decide whether the request is refused, and the error messages."""

@@ -1,4 +1,4 @@
-"""Policies applied to a call: those of the identity, its limits, and those of the resources."""
+"""Decide whether policies allow a call: the policies of the identity, its limits, and the policies of resources."""
 
 from emulated_aws.access.call import Call
 from emulated_aws.access.identity import Caller
@@ -9,16 +9,20 @@ from emulated_aws.requests.needs import Need
 
 
 def policies_allow_it(call: Call) -> Refusal | None:
-    """Return why the first need that is not met is refused, or nothing. DeleteObjects is refused key by key."""
+    """Return the refusal of the first need that the policies do not allow, or None if they allow all needs.
+
+    Returns None for DeleteObjects, because S3 refuses each key of this operation separately.
+    """
     if call.request.operation == "DeleteObjects":
         return None
     return next((refusal for need in call.needs if (refusal := unmet(call, need)) is not None), None)
 
 
 def unmet(call: Call, need: Need) -> Refusal | None:
-    """Return why a need is refused, or nothing, in AWS's order of evaluation.
+    """Return the refusal of a need, or None if the policies allow it. Evaluate the policies in the same order as AWS.
 
-    An administrator is refused by policies of resources alone: a Deny, or a role that does not trust the account.
+    Only the policy of a resource can refuse a request of an administrator: by an explicit deny, or if a role does not
+    trust the account.
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic_policy-eval-basics.html
     """
@@ -30,7 +34,7 @@ def unmet(call: Call, need: Need) -> Refusal | None:
     def decided_by(*policies: Policy) -> Decision:
         return decide(policies, need.action, need.resource, context)
 
-    # iam:PassRole and the like are not a trust policy's to allow.
+    # A trust policy does not apply to actions of IAM, such as iam:PassRole.
     asks_resource = not need.action.startswith("iam:")
     attached_policy = resource_policy(need.resource, call.account) if asks_resource else None
     of_resource = attached_policy or ResourcePolicy((), "resource-based", False)

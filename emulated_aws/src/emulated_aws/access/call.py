@@ -1,4 +1,4 @@
-"""A request in its context: who makes it, what it needs, and what conditions can ask about it."""
+"""A request in its context: the caller, the needed permissions, and the condition keys."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from emulated_aws.requests.request import AwsRequest
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request, who makes it, and what it needs."""
+    """A request, the identity of the caller, and the permissions that the request needs."""
 
     request: AwsRequest
     identity: Identity
@@ -20,23 +20,23 @@ class Call:
 
     @property
     def caller(self) -> str:
-        """The ARN that error messages name."""
+        """The ARN of the caller, as error messages name it."""
         return self.principal.arn
 
     @property
     def principal(self) -> Principal:
-        """The caller as policies of resources name it."""
+        """The caller, as the policies of resources name it."""
         if isinstance(self.identity, Caller):
             return self.identity.principal
         return Principal(self.identity.arn, "", self.account)
 
     def context(self, need: Need) -> Context:
-        """Return the condition keys of a need: its own, and those that every request has.
+        """Return the values of a need's own condition keys, and of the condition keys that every request has.
 
         https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-keys.html
         """
         return {
-            # Of a session it is the role's ARN.
+            # For a session, this is the ARN of the role.
             "aws:principalarn": [self.principal.role_arn or self.principal.arn],
             "aws:principalaccount": [self.account],
             "aws:resourceaccount": [self.account],

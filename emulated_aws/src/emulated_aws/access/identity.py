@@ -1,4 +1,4 @@
-"""Who calls: the user, role session or administrator whose access key signed a request."""
+"""The identity of a caller: the user, role session or administrator whose access key signed the request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,19 +14,24 @@ PARTITION = "aws"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who may be refused: a user or a session of a role in the account's IAM."""
+    """A caller whose requests policies can refuse: a user, or a session of a role in the account's IAM."""
 
     principal: Principal
     policies: tuple[Policy, ...]
-    """Of the identity: inline and managed ones, and those of a user's groups."""
+    """The inline and managed policies of the identity and, for a user, of the user's groups."""
     limits: tuple[tuple[str, Policy], ...] = ()
-    """Policies that must allow an action besides, with their kinds: the permissions boundary, the session's policy."""
+    """The policies that must allow an action in addition, each after its kind: the permissions boundary and the policy
+    of the session."""
     expires: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Administrator:
-    """Somebody who is never refused: the account's own key, or a name by which a test tells its clients apart."""
+    """A caller without policies of its own: the account's own key, or any other key that is not a user's.
+
+    Tests use such keys to distinguish their clients. The session of a role that does not exist in IAM is also an
+    administrator.
+    """
 
     arn: str
     expires: datetime | None = None
@@ -34,7 +39,7 @@ class Administrator:
 
 @dataclass(frozen=True, slots=True)
 class Nobody:
-    """A key of a user's form that the account has not given to anybody, or a session that it does not know."""
+    """An access key in the form of a user's key that the account has not issued, or an unknown session."""
 
     arn: str = ""
     expires: datetime | None = None
@@ -44,14 +49,14 @@ Identity = Caller | Administrator | Nobody
 
 
 def identify(access_key_id: str, session_token: str, account: str) -> Identity:
-    """Return whose key it is, by moto's IAM and STS.
+    """Return the identity to which an access key belongs, according to moto's IAM and STS.
 
-    A session of a role that IAM does not have is an administrator's, for moto lets it be assumed.
+    moto allows callers to assume roles that do not exist in IAM. The session of such a role is an administrator.
     """
     from moto.iam.models import iam_backends
     from moto.sts.models import sts_backends
 
-    # Copies, as below: the server answers other requests meanwhile.
+    # Copy the list, here and below, because the server handles other requests at the same time.
     for session in reversed(list(sts_backends[account][PARTITION].assumed_roles)):
         if session.access_key_id == access_key_id:
             if session.session_token != session_token:
@@ -83,7 +88,7 @@ def _of_user_session(session: UserSession, token: str, account: str) -> Identity
 
 
 def is_of_a_user(access_key_id: str) -> bool:
-    """Tell whether an access key id has the form of a user's: AKIA and 16 capitals and digits.
+    """Return whether an access key ID has the form of a user's: AKIA, followed by 16 letters and digits.
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers.html#identifiers-unique-ids
     """

@@ -1,4 +1,4 @@
-"""How AWS refuses a request: error code, text and shape of each protocol."""
+"""Error responses to refused requests: the error code, the message, and the format of each protocol."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error code, as it is called where this service says it, and its message."""
+    """The refusal of a request: the HTTP status, and the error code and message that this service uses."""
 
     status: int
     code: str
@@ -25,11 +25,11 @@ class Refusal:
 
 
 def denied(request: AwsRequest, caller: str, need: Need, decision: Decision, kind: str) -> Refusal:
-    """Say what the caller may not do, and which kind of policies ("identity-based") refuses it.
+    """Return the refusal of a need by policies. `kind` is the kind of these policies, such as "identity-based".
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
     """
-    # S3 alone quotes the resource, and a role that does not trust the caller is not named:
+    # Only S3 quotes the resource. The message does not name a role that does not trust the caller:
     # https://docs.aws.amazon.com/AmazonS3/latest/userguide/troubleshoot-403-errors.html
     resource = f'"{need.resource}"' if need.action.startswith("s3:") else need.resource
     where = "" if kind == "role trust" else f" on resource: {resource}"
@@ -43,14 +43,14 @@ def denied(request: AwsRequest, caller: str, need: Need, decision: Decision, kin
 
 
 def access_denied(request: AwsRequest, message: str) -> Refusal:
-    """Say that access is denied, in the words of the request's service."""
+    """Return the refusal for denied access, with the error code that the service uses."""
     if _speaks_json(request):
         return Refusal(400, "AccessDeniedException", message)
     return Refusal(403, "AccessDenied", message)
 
 
 def unknown_credentials(request: AwsRequest) -> Refusal:
-    """Say that the account knows no such access key or session.
+    """Return the refusal for an access key or a session that does not exist in the account.
 
     S3: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html; STS, IAM and JSON services:
     https://docs.aws.amazon.com/IAM/latest/APIReference/CommonErrors.html
@@ -64,7 +64,7 @@ def unknown_credentials(request: AwsRequest) -> Refusal:
 
 
 def expired(request: AwsRequest) -> Refusal:
-    """Say that a session's credentials are no longer valid; the pages are those of `unknown_credentials`."""
+    """Return the refusal for expired credentials of a session. The sources are the same as in `unknown_credentials`."""
     if request.service == "s3":
         return Refusal(400, "ExpiredToken", "The provided token has expired.")
     message = "The security token included in the request is expired"
@@ -76,7 +76,7 @@ def expired(request: AwsRequest) -> Refusal:
 
 
 def throttled(request: AwsRequest) -> Refusal:
-    """Say that there are too many requests.
+    """Return the refusal for a request that exceeds the request rate.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html,
     https://docs.aws.amazon.com/glue/latest/webapi/CommonErrors.html
@@ -89,7 +89,7 @@ def throttled(request: AwsRequest) -> Refusal:
 
 
 def answer(refusal: Refusal, request: AwsRequest, method: str, start_response: "StartResponse") -> Iterable[bytes]:
-    """Answer with the error; to HEAD with its status alone, as S3 does."""
+    """Send the error as the response. For HEAD requests, send only the status, like S3."""
     if _speaks_json(request):
         body = msgspec.json.encode({"__type": refusal.code, "Message": refusal.message})
         headers = [("Content-Type", "application/x-amz-json-1.1"), ("x-amzn-ErrorType", refusal.code)]
@@ -107,7 +107,7 @@ def answer(refusal: Refusal, request: AwsRequest, method: str, start_response: "
 
 
 def drain(environ: dict[str, Any]) -> None:
-    """Read what the client still sends: it would take a connection that is closed before for a failure."""
+    """Read the rest of the request's body. If the server closed the connection early, clients would report an error."""
     remaining = int(environ.get("CONTENT_LENGTH") or 0)
     stream = environ["wsgi.input"]
     if environ.get("wsgi.input_terminated"):

@@ -1,4 +1,4 @@
-"""The rules that a call must pass, in the order in which AWS applies them."""
+"""The rules that a call must satisfy, in the order in which AWS applies them."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,12 +13,15 @@ Rule = Callable[[Call], Refusal | None]
 
 
 def refused(call: Call) -> Refusal | None:
-    """Return why the call is refused, or nothing. Raises ValueError for a policy that is not understood here."""
+    """Return the refusal of a call, or None if the call satisfies all rules.
+
+    Raises ValueError for a policy that this emulation does not support.
+    """
     return next((refusal for rule in RULES if (refusal := rule(call)) is not None), None)
 
 
 def credentials_are_valid(call: Call) -> Refusal | None:
-    """The key belongs to somebody, and a session has not expired."""
+    """Require that the access key exists, and that a session has not expired."""
     if isinstance(call.identity, Nobody):
         return unknown_credentials(call.request)
     ends = call.identity.expires
@@ -30,10 +33,10 @@ _CHAINED_SECONDS = 3600
 
 
 def role_can_be_assumed(call: Call) -> Refusal | None:
-    """The role exists, and its maximum duration is not exceeded.
+    """Require for AssumeRole that the role exists, and that the session does not exceed the maximum duration.
 
     https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html
-    moto lets roles be assumed that IAM does not have; only whoever can be refused at all is refused for that.
+    moto allows callers to assume roles that do not exist in IAM. This rule refuses such a request only for a `Caller`.
     """
     request = call.request
     if (request.service, request.operation) != ("sts", "AssumeRole"):
@@ -43,7 +46,7 @@ def role_can_be_assumed(call: Call) -> Refusal | None:
     if role is None:
         if not isinstance(call.identity, Caller):
             return None
-        # STS does not tell an unknown role from one that does not trust the caller.
+        # STS answers in the same way for an unknown role and for a role that does not trust the caller.
         message = f"User: {call.caller} is not authorized to perform: sts:AssumeRole on resource: {arn}"
         return access_denied(request, message)
     seconds = int(request.text("DurationSeconds") or 3600)
@@ -55,7 +58,10 @@ def role_can_be_assumed(call: Call) -> Refusal | None:
 
 
 def session_can_be_begun(call: Call) -> Refusal | None:
-    """A session begins with a key that lasts (https://docs.aws.amazon.com/STS/latest/APIReference/API_GetSessionToken.html)."""
+    """Require for GetSessionToken that the caller does not use the credentials of a session.
+
+    https://docs.aws.amazon.com/STS/latest/APIReference/API_GetSessionToken.html
+    """
     if (call.request.service, call.request.operation) != ("sts", "GetSessionToken") or call.identity.expires is None:
         return None
     return access_denied(call.request, "Cannot call GetSessionToken with session credentials")

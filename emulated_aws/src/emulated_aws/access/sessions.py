@@ -1,4 +1,4 @@
-"""Sessions of roles and of users: whose they are, and how long they last, whatever their callers asked for."""
+"""Sessions of roles and users: their owners, and lifetimes that tests can set instead of the callers."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -9,7 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """Seconds after which AWS refuses a session's credentials, and those after which it said that it would."""
+    """The lifetime of a session.
+
+    After `seconds`, the server refuses the session's credentials. `announced_seconds` is the lifetime that the server
+    announces when it issues the credentials.
+    """
 
     seconds: float
     announced_seconds: float
@@ -17,7 +21,7 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class UserSession:
-    """A session that a user has begun with an access key of theirs (STS: GetSessionToken); `key` is that key's id."""
+    """A session that a user has started with an access key (STS: GetSessionToken). `key` is the ID of this key."""
 
     key: str
     ends: datetime
@@ -28,17 +32,17 @@ _user_sessions: dict[str, UserSession] = {}
 
 
 def user_session(access_key_id: str) -> UserSession | None:
-    """Return the user's session that an access key is of, if it is one's."""
+    """Return the user session to which an access key belongs, or None if it belongs to no user session."""
     return _user_sessions.get(access_key_id)
 
 
 class Sessions:
-    """The lifetime of sessions that begin from now on; None leaves it to who assumes the role."""
+    """Sets the lifetime of sessions that start from now on. If `lifetime` is None, the caller chooses the duration."""
 
     lifetime: Lifetime | None = None
 
     def install(self) -> None:
-        """Let moto's sessions last as long as this says."""
+        """Change moto's STS so that its sessions have the lifetime of this instance."""
         from moto.sts.models import AssumedRole
 
         begin: Any = AssumedRole.__init__
@@ -55,7 +59,7 @@ class Sessions:
         self._install_users()
 
     def _install_users(self) -> None:
-        """Let STS begin sessions of users; moto answers each with the same keys, which are nobody's."""
+        """Make GetSessionToken start sessions of users. moto returns the same keys to every caller."""
         from moto.core.responses import ActionResult
         from moto.sts.responses import TokenResponse
 
@@ -78,13 +82,13 @@ class Sessions:
 
 
 def end_of(session: Any) -> datetime:
-    """Return when a session's credentials are refused from."""
+    """Return the time from which the server refuses a session's credentials."""
     ends: datetime = vars(session).get("ends") or session.expiration.replace(tzinfo=UTC)
     return ends
 
 
 def end(access_key_ids: Collection[str]) -> None:
-    """Let these sessions of roles be over."""
+    """End the sessions of roles with these access key IDs."""
     from moto.sts.models import sts_backends
 
     for account in list(sts_backends.values()):

@@ -1,4 +1,4 @@
-"""What moto's Glue does not do as AWS documents it: names, versions, sizes of batches, and partitions."""
+"""Correct moto's Glue where it differs from AWS's documentation: names, versions, batch sizes and partitions."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ Operation = Callable[[GlueResponse], Any]
 
 
 def change(operation: str, changed: Callable[[Operation, GlueResponse], Any]) -> None:
-    """Let moto's Glue answer an operation with `changed`, which gets the operation as it was, and the request."""
+    """Replace an operation of moto's Glue by `changed`, which receives the original operation and the request."""
     original = getattr(GlueResponse, operation)
 
     def answer(request: GlueResponse) -> Any:
@@ -24,7 +24,7 @@ def change(operation: str, changed: Callable[[Operation, GlueResponse], Any]) ->
 
 
 def correct_catalog() -> None:
-    """Let moto's Glue answer as AWS documents it."""
+    """Make moto's Glue answer as AWS documents."""
     GlueResponse.parameters = property(_parameters)  # type: ignore[assignment,method-assign]
     change("update_table", partial(_update_table, threading.Lock()))
     for operation, (member, limit) in LIMITS.items():
@@ -34,12 +34,13 @@ def correct_catalog() -> None:
     change("get_partitions", _page_of_partitions)
 
 
-# Names of databases and tables are folded to lower case when they are stored, and found whatever their case.
+# Glue stores the names of databases and tables in lower case, and finds names in any letter case.
 # https://docs.aws.amazon.com/glue/latest/webapi/API_DatabaseInput.html,
 # https://docs.aws.amazon.com/glue/latest/webapi/API_TableInput.html
 
 _NAMED = frozenset({"GetDatabase", "UpdateDatabase", "DeleteDatabase", "GetTable", "DeleteTable"})
-"""The operations whose `Name` is a database or a table; others have jobs, crawlers and more."""
+"""The operations whose `Name` is a database or a table. The `Name` of other operations is a job or a crawler, for
+example."""
 
 
 def _parameters(request: GlueResponse) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def _folded(parameters: dict[str, Any], operation: str) -> dict[str, Any]:
     return parameters
 
 
-# UpdateTable's VersionId is "the version ID at which to update the table contents", and a stale one is answered with
+# UpdateTable's VersionId is "the version ID at which to update the table contents". If it is stale, Glue answers with
 # ConcurrentModificationException: https://docs.aws.amazon.com/glue/latest/webapi/API_UpdateTable.html
 
 
@@ -81,8 +82,8 @@ LIMITS: Mapping[str, tuple[str, int]] = {
     "batch_get_partition": ("PartitionsToGet", 1000),
     "batch_update_partition": ("Entries", 100),
 }
-"""https://docs.aws.amazon.com/glue/latest/webapi/API_BatchCreatePartition.html and its neighbours: "Array Members:
-Maximum number of … items"."""
+"""The maximum number of members in a batch, from https://docs.aws.amazon.com/glue/latest/webapi/API_BatchCreatePartition.html
+and the pages of the other operations: "Array Members: Maximum number of … items"."""
 
 
 def _limited(member: str, limit: int, unlimited: Operation, request: GlueResponse) -> Any:
@@ -91,13 +92,13 @@ def _limited(member: str, limit: int, unlimited: Operation, request: GlueRespons
     return unlimited(request)
 
 
-# A partition whose number of values is not that of the keys is refused with InvalidInputException:
-# https://docs.aws.amazon.com/glue/latest/webapi/API_CreatePartition.html. Pages have at most MaxResults partitions,
-# which have no columns if ExcludeColumnSchema says so:
+# If a partition does not have one value per partition key, Glue answers with InvalidInputException:
+# https://docs.aws.amazon.com/glue/latest/webapi/API_CreatePartition.html. A page contains at most MaxResults
+# partitions. With ExcludeColumnSchema, these partitions contain no columns:
 # https://docs.aws.amazon.com/glue/latest/webapi/API_GetPartitions.html.
 
 _PAGE = 100
-"""How many partitions a page has by default. AWS does not say; clients must not rely on any number."""
+"""The default number of partitions per page. AWS does not document this number, so clients must not rely on it."""
 
 
 def _with_a_value_for_each_key(original: Operation, request: GlueResponse) -> Any:

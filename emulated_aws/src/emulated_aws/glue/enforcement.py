@@ -1,7 +1,7 @@
-"""Who may call Glue's operations on databases and tables, besides what IAM allows: Lake Formation's permissions.
+"""Enforce Lake Formation's permissions for Glue's operations on databases and tables, in addition to IAM's.
 
-The sentences are AWS's, as clients quote them ("Insufficient Lake Formation permission(s): Required Create Database
-on Catalog"). https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
+The error messages are AWS's, as clients quote them ("Insufficient Lake Formation permission(s): Required Create
+Database on Catalog"). https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
 """
 
 from collections.abc import Callable, Mapping
@@ -22,9 +22,10 @@ Rule = Callable[[GlueResponse, Standing], None]
 
 
 def enforce_permissions() -> None:
-    """Let moto's Glue refuse callers without the permission that Lake Formation asks for, and show them what is theirs.
+    """Make moto's Glue refuse requests without the required Lake Formation permission, and filter its lists.
 
-    It does so for callers that were looked at (`caller_arn`); the others may do everything.
+    Lists contain only databases and tables that the caller may see. If the caller is unknown (`caller_arn` is None),
+    Glue refuses and filters nothing.
     """
     for operation, rule in RULES.items():
         change(operation, partial(_ask, rule))
@@ -65,7 +66,10 @@ def _standing(request: GlueResponse) -> Standing | None:
 
 
 def _require(standing: Standing, resource: Resource, name: str, *permissions: str) -> None:
-    """Raise AccessDeniedException if the caller has none of these permissions."""
+    """Raise AccessDeniedException if the caller has none of these permissions on the resource.
+
+    The message names the resource `name`.
+    """
     if standing.permissions(resource).isdisjoint(permissions):
         wanted = permissions[0].replace("_", " ").title()
         raise _denied(f"Insufficient Lake Formation permission(s): Required {wanted} on {name}")
@@ -85,7 +89,8 @@ def _get_database(request: GlueResponse, standing: Standing) -> None:
     name = request.parameters["Name"]
     if standing.sees_database(Database(standing.catalog, name)):
         return
-    # What is not there is not told to whom may not create it: https://github.com/ExpediaGroup/waggle-dance/pull/359
+    # AWS does not reveal to a caller without CREATE_DATABASE that a database does not exist:
+    # https://github.com/ExpediaGroup/waggle-dance/pull/359
     may_create = "CREATE_DATABASE" in standing.permissions(Catalog(standing.catalog))
     if name in request.glue_backend.databases or not may_create:
         raise _denied(f"Insufficient Lake Formation permission(s): Required Describe on {name}")

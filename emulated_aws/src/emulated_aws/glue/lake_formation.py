@@ -1,7 +1,7 @@
-"""Databases and tables under Lake Formation: default permissions, the creator's, and none for what is dropped.
+"""Grant Lake Formation permissions on new databases and tables, and remove those on dropped ones.
 
-CreateDatabase and CreateTable grant what the data lake settings say; a database may say otherwise of its tables:
-https://docs.aws.amazon.com/glue/latest/webapi/API_DatabaseInput.html (CreateTableDefaultPermissions)
+CreateDatabase and CreateTable grant the permissions in the data lake settings. A database can override the settings for
+its tables: https://docs.aws.amazon.com/glue/latest/webapi/API_DatabaseInput.html (CreateTableDefaultPermissions)
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from emulated_aws.lake_formation.model.state import Lake, lake_of
 
 
 def tell_lake_formation() -> None:
-    """Let moto's Glue tell Lake Formation of each database and table that it creates or drops."""
+    """Make moto's Glue notify Lake Formation of each database and table that it creates or drops."""
     _run_after("create_database", _database_created)
     _run_after("create_table", _table_created)
     change("update_database", _keep_defaults)
@@ -29,7 +29,7 @@ def tell_lake_formation() -> None:
 
 
 def _run_after(operation: str, follow: Callable[[GlueResponse], object]) -> None:
-    """Let something follow an operation when it has succeeded."""
+    """Call `follow` after each successful request for an operation."""
 
     def answer(original: Operation, request: GlueResponse) -> Any:
         answered = original(request)
@@ -40,7 +40,10 @@ def _run_after(operation: str, follow: Callable[[GlueResponse], object]) -> None
 
 
 def _keep_defaults(original: Operation, request: GlueResponse) -> Any:
-    """Let UpdateDatabase leave the defaults for tables as they are, unless it names others; AWS's page does not say."""
+    """Make UpdateDatabase keep the default permissions for tables, unless the request contains other ones.
+
+    AWS does not document this case.
+    """
     known = request.glue_backend.databases.get(request.parameters["Name"])
     if known is not None:
         defaults = known.input.get("CreateTableDefaultPermissions")

@@ -1,7 +1,7 @@
-"""Table optimizers, which moto's Glue does not have.
+"""The table optimizers of Glue, which moto does not implement.
 
 https://docs.aws.amazon.com/glue/latest/webapi/API_CreateTableOptimizer.html and the pages of the other operations. An
-optimizer belongs to a table and ends with it; only Iceberg tables have some.
+optimizer belongs to an Iceberg table. Glue deletes the optimizer with the table.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _MEMBER = "table_optimizers"
 
 
 def keep_optimizers() -> None:
-    """Let moto's Glue create, return, change and delete table optimizers."""
+    """Add the operations that create, return, change and delete table optimizers to moto's Glue."""
     GlueResponse.create_table_optimizer = _create  # type: ignore[attr-defined]
     GlueResponse.update_table_optimizer = _update  # type: ignore[attr-defined]
     GlueResponse.delete_table_optimizer = _delete  # type: ignore[attr-defined]

@@ -1,1 +1,1 @@
-"""Lake Formation as AWS documents it, in moto's place: LF-Tags, grants, data locations, opt-ins."""
+"""Lake Formation as AWS documents it, instead of moto's: LF-Tags, grants, data locations and opt-ins."""

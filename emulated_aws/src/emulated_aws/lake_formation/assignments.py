@@ -1,6 +1,7 @@
-"""LF-Tags of databases, tables and columns.
+"""The assignment of LF-Tags to databases, tables and columns.
 
-A resource has one value of a key, inherits from database to table to column, and may override what it inherits:
+A resource has one value for each key. Tables inherit the LF-Tags of their database, and columns those of their table. A
+resource can override inherited values:
 https://docs.aws.amazon.com/lake-formation/latest/dg/lf-tag-considerations.html,
 https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html
 """
@@ -14,7 +15,10 @@ PER_RESOURCE = 50
 
 
 def add_lf_tags_to_resource(call: Call) -> Json:
-    """Assign values to keys; other keys stay. If a tag is not defined, it is a failure and nothing is assigned."""
+    """Assign LF-Tags to resources, and keep the values of other keys.
+
+    If an LF-Tag is not defined, return a failure for it, and assign nothing.
+    """
     wanted, targets = _pairs(call), _targets(call)
     failures = []
     for (catalog, key), value in wanted.items():
@@ -33,7 +37,7 @@ def add_lf_tags_to_resource(call: Call) -> Json:
 
 
 def remove_lf_tags_from_resource(call: Call) -> Json:
-    """Take values from keys. What is not assigned to the resource itself is a failure."""
+    """Remove LF-Tags from resources. Return a failure for each LF-Tag that is not assigned to a resource directly."""
     wanted, targets = _pairs(call), _targets(call)
     failures = []
     for (catalog, key), value in wanted.items():
@@ -48,7 +52,10 @@ def remove_lf_tags_from_resource(call: Call) -> Json:
 
 
 def get_resource_lf_tags(call: Call) -> Json:
-    """Return the tags of the resource and of what it is in: with ShowAssignedLFTags, without what is inherited."""
+    """Return the LF-Tags of a resource, and of the database and table that contain it.
+
+    With ShowAssignedLFTags, omits inherited LF-Tags.
+    """
     targets = _targets(call)
     catalog, (database, table) = targets[0].catalog, _where(targets[0])
     answer = {"LFTagOnDatabase": _shown(call, Database(catalog, database))}
@@ -61,7 +68,7 @@ def get_resource_lf_tags(call: Call) -> Json:
             if name in named or not named
         ]
         answer["LFTagsOnColumns"] = [column for column in columns if column["LFTags"]]
-    # Members without an item are left out: the lists of the model have one at least.
+    # Omit empty members, because the lists in the service model have at least one item.
     return {member: items for member, items in answer.items() if items}
 
 
@@ -95,9 +102,9 @@ def _where(target: Database | Table | Column) -> tuple[str, str | None]:
 
 
 def _pairs(call: Call) -> dict[tuple[str, str], str]:
-    """Read the tags of a request: by catalog and key, the one value.
+    """Return the single value of each LF-Tag in a request, by catalog and key.
 
-    The sentences are AWS's, as quoted in https://github.com/hashicorp/terraform-provider-aws/issues/32172
+    The error messages are AWS's, as quoted in https://github.com/hashicorp/terraform-provider-aws/issues/32172
     """
     pairs: dict[tuple[str, str], str] = {}
     for tag in call.body["LFTags"]:

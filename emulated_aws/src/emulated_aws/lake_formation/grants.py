@@ -1,6 +1,6 @@
-"""Explicit permissions of principals on resources.
+"""The explicit permissions of principals on resources.
 
-One principal has one entry for a resource; grants add to it, and revocations take from it:
+A principal has one entry for each resource. Grants add permissions to this entry, and revocations remove them:
 https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_GrantPermissions.html
 """
 
@@ -31,7 +31,8 @@ PERMISSIONS: Mapping[type[Resource], frozenset[str]] = {
     resources.DataLocation: frozenset({"DATA_LOCATION_ACCESS"}),
     resources.LFTag: frozenset({"ALTER", "ASSOCIATE", "DESCRIBE", "DROP", "GRANT_WITH_LF_TAG_EXPRESSION"}),
 }
-"""What can be granted: https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html"""
+"""The permissions that can be granted on each type of resource:
+https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html"""
 
 _PRINCIPAL = re.compile(
     r"IAM_ALLOWED_PRINCIPALS|\d{12}(:IAMPrincipals)?|ALLIAMPrincipals|"
@@ -47,7 +48,7 @@ def grant_permissions(call: Call) -> Json:
 
 
 def revoke_permissions(call: Call) -> Json:
-    """Take permissions away; taking what is not there is an error, of the whole request."""
+    """Revoke permissions. If the principal lacks one of them, refuse the whole request."""
     principal, targets, permissions, grantable = _asked(call)
     parts = [part for resource in targets for part in _parts(resource, permissions, grantable)]
     for resource, taken, passed in parts:
@@ -75,7 +76,7 @@ def batch_revoke_permissions(call: Call) -> Json:
 def give(
     lake: Lake, principal: str, resource: Resource, permissions: Iterable[str], grantable: Iterable[str] = ()
 ) -> None:
-    """Add permissions to what a principal has on a resource; SELECT on a table is kept as SELECT on its columns."""
+    """Add permissions of a principal on a resource. Store SELECT on a table as SELECT on the table's columns."""
     for part, given, passed in _parts(resource, frozenset(permissions), frozenset(grantable)):
         held = lake.grants.setdefault((principal, part), Grant())
         held.permissions |= given
@@ -85,10 +86,10 @@ def give(
 def _parts(
     resource: Resource, permissions: frozenset[str], grantable: frozenset[str]
 ) -> list[tuple[Resource, frozenset[str], frozenset[str]]]:
-    """Divide permissions on a table as lists show them: SELECT is on all columns, the others are on the table.
+    """Divide permissions on a table as AWS's lists show them: SELECT on all columns, the others on the table.
 
-    https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation-step4.html has such a list; more of
-    them are in Terraform's AWS provider, internal/service/lakeformation/filter.go.
+    https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation-step4.html contains such a list.
+    Terraform's AWS provider contains more of them (internal/service/lakeformation/filter.go).
     """
     if not isinstance(resource, resources.Table):
         return [(resource, permissions, grantable)]
@@ -102,7 +103,10 @@ def _parts(
 
 
 def _asked(call: Call) -> tuple[str, tuple[Resource, ...], frozenset[str], frozenset[str]]:
-    """Read principal, resources, permissions and those with the grant option, which are "a subset" of them."""
+    """Return the principal, the resources, the permissions, and the permissions with the grant option of a request.
+
+    The permissions with the grant option must be "a subset" of the permissions.
+    """
     principal = call.principal or ""
     if not _PRINCIPAL.fullmatch(principal):
         raise invalid("Invalid principal")
@@ -124,7 +128,7 @@ def _of_policy(resource: Resource) -> frozenset[str]:
 
 
 def _batch(call: Call, operation: str, apply: Callable[[Call], Any]) -> Json:
-    """Do one request after the other; what one is refused for is its failure."""
+    """Apply the entries of a batch one at a time. Return a failure for each entry that is refused."""
     entries = call.body["Entries"]
     if len(entries) > PER_BATCH:
         raise invalid(f"Entries has more than {PER_BATCH} members")

@@ -1,8 +1,8 @@
-"""LF-Tags: what keys and values there are.
+"""The definitions of LF-Tags: their keys and values.
 
-"Tags keys and values are converted to all lower case when they are stored", at most 1000 LF-Tags of 1000 values:
-https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-notes.html
-A call takes 50 values: https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_LFTag.html
+"Tags keys and values are converted to all lower case when they are stored". There are at most 1,000 LF-Tags, with at
+most 1,000 values each: https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-notes.html
+A request contains at most 50 values: https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_LFTag.html
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ from emulated_aws.lake_formation.model.call import Call, Json, Refused, invalid,
 from emulated_aws.lake_formation.model.resources import LFTag
 
 OF_CREATOR = ("ALTER", "ASSOCIATE", "DESCRIBE", "DROP")
-"""https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-creating-tags.html"""
+"""The permissions of the creator of an LF-Tag:
+https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-creating-tags.html"""
 
 PER_CALL = 50
 PER_LF_TAG = 1000
@@ -23,7 +24,7 @@ LF_TAGS = 1000
 def create_lf_tag(call: Call) -> Json:
     tags, key, values = call.lake.lf_tags, _key(call), _values(call, "TagValues")
     if key in tags:
-        # The operation's model has no AlreadyExistsException.
+        # The service model of this operation contains no AlreadyExistsException.
         raise invalid("Tag key already exists")
     if sum(catalog == call.catalog for catalog, _ in tags) >= LF_TAGS:
         raise Refused("ResourceNumberLimitExceededException", f"No more than {LF_TAGS} LF-Tags")
@@ -64,7 +65,7 @@ def update_lf_tag(call: Call) -> Json:
 
 
 def delete_lf_tag(call: Call) -> Json:
-    """Delete an LF-Tag; resources that have it lose it.
+    """Delete the definition of an LF-Tag, and its assignments to resources.
 
     https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_DeleteLFTag.html
     """

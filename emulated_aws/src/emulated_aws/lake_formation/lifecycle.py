@@ -1,4 +1,4 @@
-"""What follows for Lake Formation when Glue creates or drops a database or a table."""
+"""Update Lake Formation's state after Glue has created or dropped a database or a table."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +11,7 @@ from emulated_aws.lake_formation.model.state import Lake, lock
 
 
 def created(lake: Lake, resource: Database | Table, defaults: Iterable[Any], creator: str | None) -> None:
-    """Grant what the settings say; and everything, to be passed on, to the creator, if it is known.
+    """Grant the default permissions on a new resource. Grant the creator, if known, all permissions with grant option.
 
     https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html
     """
@@ -24,7 +24,7 @@ def created(lake: Lake, resource: Database | Table, defaults: Iterable[Any], cre
 
 
 def dropped(lake: Lake, resource: Database | Table) -> None:
-    """Forget grants, LF-Tags and opt-ins of a table, or of a database with its tables."""
+    """Delete the grants, LF-Tags and opt-ins on a dropped table, or on a dropped database and its tables."""
     with lock:
         for held in [key for key in lake.grants if _in(key[1], resource)]:
             del lake.grants[held]

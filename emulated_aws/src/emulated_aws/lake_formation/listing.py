@@ -27,14 +27,15 @@ _TYPES: Mapping[str, Callable[[Resource], bool]] = {
 
 
 def list_permissions(call: Call) -> Json:
-    """Return who has what, by principal, resource and type of resource.
+    """Return the permissions of principals, filtered by principal, resource and type of resource.
 
-    A table's list has the permissions on its columns; with a principal it has those on all tables of the database,
-    too: "If both Principal and Resource parameters are provided, the response returns effective permissions".
+    For a table, the list includes permissions on the table's columns. If the request also contains a principal, the
+    list includes permissions on all tables of the database: "If both Principal and Resource parameters are provided,
+    the response returns effective permissions".
     """
     wanted, principal = _resource(call), call.principal
     if principal is not None and wanted is None:
-        # AWS's sentence, as moto quotes it.
+        # This is AWS's error message, as moto quotes it.
         raise invalid("Resource is mandatory if Principal is set in the input.")
     of_type = _TYPES.get(call.body.get("ResourceType") or "")
     grants = [
@@ -49,7 +50,7 @@ def list_permissions(call: Call) -> Json:
 
 
 def _shown(call: Call, grants: list[tuple[str, Resource, Grant]]) -> list[tuple[str, Resource, Grant]]:
-    """Leave out what the caller may not do itself.
+    """Omit the permissions that the caller does not have itself.
 
     The list is "filtered by the permissions of the caller. For example, if you are granted an ALTER permission, you
     are able to see only the principal permissions for ALTER."
@@ -92,7 +93,7 @@ def _about(held: Resource, wanted: Resource, *, effective: bool) -> bool:
 
 
 def _entries(grants: list[tuple[str, Resource, Grant]]) -> list[Json]:
-    """Return the entries of a list: columns with equal permissions are one."""
+    """Return the entries of a list. Combine columns of a table with equal permissions into one entry."""
     columns: dict[tuple[str, resources.Table, frozenset[str], frozenset[str]], list[str]] = {}
     entries = []
     for principal, resource, grant in grants:

@@ -32,7 +32,7 @@ def register_resource(call: Call) -> Json:
 
 
 def update_resource(call: Call) -> Json:
-    """Change role and flags, of a location that has a role of the user's.
+    """Change the role and the flags of a location that is registered with a role of the user.
 
     https://docs.aws.amazon.com/lake-formation/latest/dg/hybrid-access-mode-update.html: "If the location was
     registered with a service linked role, you can't update the location parameters and enable hybrid access mode."
@@ -50,7 +50,7 @@ def describe_resource(call: Call) -> Json:
 
 
 def list_resources(call: Call) -> Json:
-    """Return the locations for which all conditions hold."""
+    """Return the locations that satisfy all filter conditions."""
     infos = [_wire(call, location) for location in call.lake.locations.values()]
     for condition in call.body.get("FilterConditionList") or ():
         infos = [info for info in infos if _holds(condition, info)]

@@ -13,7 +13,7 @@ from emulated_aws.lake_formation.model.state import EVERYBODY
 
 
 def create_lake_formation_opt_in(call: Call) -> Json:
-    """Opt a principal in; again is without effect."""
+    """Opt a principal in. Has no effect if the principal has already opted in."""
     call.lake.opt_ins.setdefault(_asked(call), datetime.now(UTC))
     return {}
 
@@ -25,7 +25,7 @@ def delete_lake_formation_opt_in(call: Call) -> Json:
 
 
 def list_lake_formation_opt_ins(call: Call) -> Json:
-    """Return the opt-ins, of one principal and on one resource if the request names them."""
+    """Return the opt-ins, filtered by the principal and the resource in the request, if any."""
     wanted = resources.read(call.body["Resource"], call.catalog)[0] if "Resource" in call.body else None
     opt_ins = [
         {

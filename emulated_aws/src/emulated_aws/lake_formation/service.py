@@ -1,4 +1,4 @@
-"""Lake Formation's operations, installed in moto's place; what is not listed here stays moto's.
+"""Install Lake Formation's operations instead of moto's. Operations that are not in this module remain moto's.
 
 https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_Operations.html
 """
@@ -46,7 +46,7 @@ _OF_MOTO = ("ListDataCellsFilter",)
 
 
 def serve_lake_formation() -> None:
-    """Let moto route Lake Formation's requests to these operations."""
+    """Make moto route requests to Lake Formation to the operations in this module."""
     methods = {camelcase_to_underscores(name): _method(name, operation) for name, operation in OPERATIONS.items()}
     service: Any = type("LakeFormation", (LakeFormationResponse,), methods)
     urls.url_paths = {f"{{0}}/{name}$": service.dispatch for name in (*OPERATIONS, *_OF_MOTO)}

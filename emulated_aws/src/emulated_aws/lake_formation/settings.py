@@ -1,7 +1,8 @@
-"""Data lake settings: administrators, and what new databases and tables are granted to.
+"""The data lake settings: administrators, and default permissions on new databases and tables.
 
-A new account grants ALL on them to IAM_ALLOWED_PRINCIPALS, so that IAM alone decides; without these grants, Lake
-Formation does: https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html
+In a new account, the default permissions grant ALL to IAM_ALLOWED_PRINCIPALS, so that IAM alone controls access.
+Without these grants, Lake Formation controls access:
+https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html
 """
 
 from emulated_aws.lake_formation.model.call import Call, Json, invalid

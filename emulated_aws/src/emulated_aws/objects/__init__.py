@@ -1,1 +1,1 @@
-"""What is in S3 and KMS, as far as permissions depend on it: policies of resources, keys, uploads."""
+"""The state of S3 and KMS on which permissions depend: the policies of resources, KMS keys and uploads."""

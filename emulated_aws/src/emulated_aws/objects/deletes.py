@@ -1,4 +1,4 @@
-"""DeleteObjects, some of whose keys the caller may not delete: the others are deleted, and these are reported.
+"""Handle DeleteObjects requests with keys that the caller may not delete. S3 deletes the others, and reports these.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObjects.html
 """
@@ -22,7 +22,7 @@ _CHECKSUMS = ("HTTP_CONTENT_MD5", "HTTP_X_AMZ_CHECKSUM_CRC32", "HTTP_X_AMZ_CHECK
 
 
 def refused_keys(call: Call) -> Mapping[str, Refusal]:
-    """Return the keys that the caller may not delete, each with why."""
+    """Return the keys that the caller may not delete, each with the refusal."""
     if call.request.operation != "DeleteObjects":
         return {}
     start = len(f"arn:aws:s3:::{call.request.bucket}/")
@@ -33,7 +33,7 @@ def refused_keys(call: Call) -> Mapping[str, Refusal]:
 def delete_others(
     refused: Mapping[str, Refusal], behind: "WSGIApplication", environ: dict[str, Any], start_response: "StartResponse"
 ) -> Iterable[bytes]:
-    """Let the other keys be deleted, and answer with an error for each refused one."""
+    """Delete the keys that are not refused, and answer with an error for each refused key."""
     body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])).decode()
     permitted_body = _OBJECT.sub(lambda match: match[0] if _is_kept(match[0], refused) else "", body).encode()
     answered = b'<?xml version="1.0" encoding="UTF-8"?>\n<DeleteResult></DeleteResult>'

@@ -1,5 +1,8 @@
-"""What S3 asks of a request besides policies, and what it needs by what is in the bucket: the use of KMS keys, the
-encryption of an upload, and to know what is not there."""
+"""The requirements of a request that depend on the content of the bucket, or that S3 checks besides policies.
+
+These are permissions to use KMS keys, the encryption of an upload, and the permission to learn that an object does not
+exist.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -22,7 +25,7 @@ _MOST_METADATA_BYTES = 2048
 
 
 def implied_needs(request: AwsRequest, account: str) -> Iterator[Need]:
-    """Yield the needs that a request has because of a bucket's or an object's state."""
+    """Yield the needs of a request that depend on the state of the bucket or the object."""
     bucket = bucket_named(request.bucket, account) if request.service == "s3" and request.key else None
     if bucket is None:
         return
@@ -38,10 +41,11 @@ def implied_needs(request: AwsRequest, account: str) -> Iterator[Need]:
 
 
 def with_encryption_of_upload(needs: Iterable[Need], request: AwsRequest, account: str) -> list[Need]:
-    """Return the needs, those of an upload's parts and end with the encryption that the upload was begun with.
+    """Return the needs. For later requests of a multipart upload, add the encryption with which the upload started.
 
-    S3 takes the headers at the beginning only (https://docs.aws.amazon.com/AmazonS3/latest/API/API_UploadPart.html),
-    so a policy that demands them would otherwise allow no multipart upload at all.
+    S3 accepts the encryption headers only at the start of an upload
+    (https://docs.aws.amazon.com/AmazonS3/latest/API/API_UploadPart.html), so a policy that requires these headers would
+    otherwise allow no multipart upload at all.
     """
     needs = list(needs)
     bucket = bucket_named(request.bucket, account) if request.operation in _CONTINUES else None
@@ -59,7 +63,7 @@ def with_encryption_of_upload(needs: Iterable[Need], request: AwsRequest, accoun
 
 
 def metadata_fits(call: Call) -> Refusal | None:
-    """An object's keys and values of metadata together have 2 KB at most.
+    """Require that the keys and values of an object's metadata have at most 2 KB in total.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingMetadata.html#UserMetadata
     """
@@ -70,10 +74,10 @@ def metadata_fits(call: Call) -> Refusal | None:
 
 
 def key_can_be_used(call: Call) -> Refusal | None:
-    """The KMS key that S3 is to use exists and is enabled.
+    """Require that the KMS key that S3 must use exists and is enabled.
 
-    https://docs.aws.amazon.com/kms/latest/APIReference/API_GenerateDataKey.html has the errors; S3 passes them on with
-    `KMS.` before their names: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+    https://docs.aws.amazon.com/kms/latest/APIReference/API_GenerateDataKey.html lists the errors. S3 returns them with
+    the prefix `KMS.`: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
     """
     if call.request.service != "s3":
         return None
@@ -91,9 +95,9 @@ def key_can_be_used(call: Call) -> Refusal | None:
 
 
 def _encryption_key(request: AwsRequest, bucket: Any) -> str:
-    """Return how the KMS key is named that the request uses; empty without one, or for AWS's own `aws/s3`.
+    """Return the name of the KMS key that a request uses, or "" if it uses none or the AWS managed key `aws/s3`.
 
-    The policy of the latter allows it to everybody in the account:
+    The policy of the AWS managed key allows all principals in the account to use the key:
     https://docs.aws.amazon.com/kms/latest/developerguide/concepts.html#aws-managed-cmk
     """
     if request.operation in _CREATES:
@@ -112,7 +116,7 @@ def _encryption_key(request: AwsRequest, bucket: Any) -> str:
 
 
 def _kms_action(request: AwsRequest) -> str:
-    """Return what S3 does with the key for the caller.
+    """Return the action of KMS that S3 calls on behalf of the caller, or "" if it calls none.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html,
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html#mpuAndPermissions

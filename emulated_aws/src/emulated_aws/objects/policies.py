@@ -1,4 +1,4 @@
-"""Buckets and KMS keys, and the policies that they and roles have themselves."""
+"""Find buckets and KMS keys in moto's state, and the policies of buckets, KMS keys and roles."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +10,19 @@ from emulated_aws.requests.needs import key_arn
 
 @dataclass(frozen=True, slots=True)
 class ResourcePolicy:
-    """A resource's policy, how errors call its kind, and whether nothing is allowed that it does not know of."""
+    """The policy of a resource. `kind` is the name of the policy's kind in error messages."""
 
     policy: Policy
     kind: str
     decides: bool
-    """If so, it allows an action or leaves that to the account's policies of identities; else they suffice."""
+    """Whether the policy must allow an action, or delegate the decision to the account's identity-based policies. If
+    false, an identity-based policy that allows the action is sufficient."""
 
 
 def resource_policy(resource: str, account: str) -> ResourcePolicy | None:
-    """Return the policy of a key, of a role, or of the bucket that a resource is or lies in, if it has one.
+    """Return the policy that applies to a resource, or None if there is none.
+
+    This is the policy of a KMS key or a role, or the policy of the bucket for a bucket or an object.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucket-policies.html,
     https://docs.aws.amazon.com/kms/latest/developerguide/key-policies.html,
@@ -40,14 +43,17 @@ def resource_policy(resource: str, account: str) -> ResourcePolicy | None:
 
 
 def bucket_named(name: str, account: str) -> Any:
-    """Return moto's bucket, or nothing."""
+    """Return the object that represents a bucket in moto, or None if the bucket does not exist."""
     from moto.s3.models import s3_backends
 
     return s3_backends[account][PARTITION].buckets.get(name)
 
 
 def find_key(named: str, region: str, account: str) -> Any:
-    """Return moto's key of this id, alias or ARN, or nothing; an ARN's region and account count."""
+    """Return the object that represents a KMS key in moto, or None if the key does not exist.
+
+    `named` is the key's ID, alias or ARN. The region and the account in an ARN override the arguments.
+    """
     from moto.kms.models import kms_backends
 
     _, _, _, region, account, name = key_arn(named, region, account).split(":", 5)
@@ -61,12 +67,12 @@ def find_key(named: str, region: str, account: str) -> Any:
 
 
 def is_of_key(resource: str) -> bool:
-    """Tell whether an ARN is a KMS key's, or an alias's."""
+    """Return whether a resource is the ARN of a KMS key or of an alias."""
     return resource.startswith("arn:aws:kms:")
 
 
 def take_bucket_policies_from_moto() -> None:
-    """Let moto apply no bucket policy: it regards neither conditions nor principals."""
+    """Prevent moto from applying bucket policies, because moto ignores their conditions and principals."""
     from moto.iam.access_control import PermissionResult
     from moto.s3.models import FakeBucket
 

@@ -1,1 +1,1 @@
-"""Policy documents: patterns, conditions, decisions. Pure."""
+"""Policy documents: patterns, conditions and decisions. This package performs no I/O."""

@@ -1,4 +1,4 @@
-"""The Condition element of policies. Pure.
+"""The element Condition of policies.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_condition_operators.html
 """
@@ -10,12 +10,12 @@ from typing import Any
 from emulated_aws.policies.patterns import arn_matches, wildcard
 
 Context = Mapping[str, Sequence[str]]
-"""The values of a request's condition keys, whose names are lower-case."""
+"""The values of a request's condition keys, by the name of the key in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An operator on one condition key: `set_operator` is ForAllValues, ForAnyValue or empty."""
+    """An operator on one condition key. `set_operator` is ForAllValues, ForAnyValue or empty."""
 
     operator: str
     negated: bool
@@ -25,9 +25,10 @@ class Condition:
     expected: tuple[str, ...]
 
     def is_met(self, context: Context) -> bool:
-        """Tell whether the request's value is one of the expected ones, or with a negated operator none of them.
+        """Return whether a request meets the condition.
 
-        A key that the request lacks meets negated operators, `…IfExists` and ForAllValues only.
+        The request's value must match one of the expected values or, for a negated operator, none of them. If the
+        request lacks the key, it only meets conditions with a negated operator, `…IfExists` or ForAllValues.
         """
         actual = context.get(self.key, ())
         if self.operator == "Null":
@@ -44,12 +45,12 @@ class Condition:
 
 
 def all_met(conditions: Iterable[Condition], context: Context) -> bool:
-    """Tell whether a request meets every condition of a statement."""
+    """Return whether a request meets every condition of a statement."""
     return all(condition.is_met(context) for condition in conditions)
 
 
 def conditions(element: Mapping[str, Mapping[str, Any]]) -> tuple[Condition, ...]:
-    """Parse the element. Raises ValueError for an operator that is not understood here, or a policy variable."""
+    """Parse the element Condition. Raises ValueError for policy variables, and for operators that are not supported."""
     return tuple(_condition(name, key, expected) for name, keys in element.items() for key, expected in keys.items())
 
 

@@ -1,11 +1,11 @@
-"""The wildcards of policies. Pure."""
+"""The wildcards in policies."""
 
 import re
 from functools import lru_cache
 
 
 def action_matches(pattern: str, action: str) -> bool:
-    """Tell whether a pattern has an action; case does not matter.
+    """Return whether a pattern matches an action, in any letter case.
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_action.html
     """
@@ -13,7 +13,7 @@ def action_matches(pattern: str, action: str) -> bool:
 
 
 def resource_matches(pattern: str, resource: str) -> bool:
-    """Tell whether a pattern has a resource: a lone `*` has all.
+    """Return whether a pattern matches a resource. The pattern `*` matches all resources.
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_resource.html
     """
@@ -21,7 +21,7 @@ def resource_matches(pattern: str, resource: str) -> bool:
 
 
 def arn_matches(pattern: str, arn: str) -> bool:
-    """Tell whether a pattern has an ARN. No wildcard spans the colons between the first five segments."""
+    """Return whether a pattern matches an ARN. Wildcards do not match the first five colons."""
     patterns, segments = pattern.split(":", 5), arn.split(":", 5)
     return len(patterns) == len(segments) and all(
         wildcard(part).fullmatch(segment) is not None for part, segment in zip(patterns, segments, strict=True)
@@ -30,6 +30,6 @@ def arn_matches(pattern: str, arn: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def wildcard(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern in which `*` is any text and `?` any character."""
+    """Compile a pattern in which `*` matches any string, and `?` matches any character."""
     parts = {"*": ".*", "?": "."}
     return re.compile("".join(parts.get(character) or re.escape(character) for character in pattern), re.DOTALL)

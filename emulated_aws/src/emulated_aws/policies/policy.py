@@ -1,4 +1,4 @@
-"""IAM's decision: what policies say to an action on a resource. Pure.
+"""Decide whether policies allow an action on a resource.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
 """
@@ -18,7 +18,7 @@ Patterns = tuple[str, ...]
 
 
 class Decision(Enum):
-    """What policies say together: a Deny outweighs every Allow; without either, nothing is allowed."""
+    """The decision of several policies. A Deny overrides every Allow. Without either, the action is denied."""
 
     ALLOWED = "allowed"
     IMPLICITLY_DENIED = "no policy allows it"
@@ -27,37 +27,38 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller as the Principal element of a policy names it.
+    """The caller, as the element Principal of a policy names it.
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_principal.html
     """
 
     arn: str
-    """Of the user or the role's session."""
+    """The ARN of the user or of the role session."""
     role_arn: str
-    """Of the session's role; empty for a user."""
+    """The ARN of the session's role, or "" for a user."""
     account: str
 
     def matches(self, named: str) -> bool:
-        """Tell whether a value under `AWS` names the caller: itself, its role, or everybody."""
+        """Return whether a value of `AWS` names the caller, the caller's role, or all principals."""
         return named in ("*", self.arn, self.role_arn)
 
     def belongs_to(self, named: str) -> bool:
-        """Tell whether a value names the caller's account."""
+        """Return whether a value of `AWS` names the caller's account."""
         return named in (self.account, root(self.account))
 
 
 def root(account: str) -> str:
     """Return the ARN by which policies name an account.
 
-    To deny it is to deny everybody in it; to allow it leaves the decision to the account's policies of identities.
+    A Deny for this ARN applies to all principals in the account. An Allow delegates the decision to the account's
+    identity-based policies.
     """
     return f"arn:aws:iam::{account}:root"
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of a policy; elements that it lacks are None."""
+    """One statement of a policy. Elements that the statement does not contain are None."""
 
     denies: bool
     actions: Patterns | None
@@ -69,7 +70,10 @@ class Statement:
     conditions: tuple[Condition, ...]
 
     def applies(self, action: str, resource: str, context: Context, principal: Principal | None) -> bool:
-        """Tell whether the statement is about this; a policy of an identity is about whoever has it."""
+        """Return whether the statement applies to an action on a resource.
+
+        `principal` is None for an identity-based policy, which applies to its identity.
+        """
         if self.actions is not None and not any(action_matches(pattern, action) for pattern in self.actions):
             return False
         if self.not_actions is not None and any(action_matches(pattern, action) for pattern in self.not_actions):
@@ -97,7 +101,10 @@ Policy = tuple[Statement, ...]
 def decide(
     policies: Iterable[Policy], action: str, resource: str, context: Context, principal: Principal | None = None
 ) -> Decision:
-    """Return what the policies say. With a principal, only statements that name it count: policies of resources."""
+    """Return the decision of several policies about an action on a resource.
+
+    For the policies of resources, `principal` is the caller. In this case, only statements that name the caller count.
+    """
     decision = Decision.IMPLICITLY_DENIED
     for policy in policies:
         for statement in policy:
@@ -109,7 +116,7 @@ def decide(
 
 
 def delegates(policy: Policy, action: str, resource: str, context: Context, account: str) -> bool:
-    """Tell whether a resource's policy leaves the decision on an action to the account's policies of identities.
+    """Return whether a resource's policy delegates the decision on an action to the account's identity-based policies.
 
     https://docs.aws.amazon.com/kms/latest/developerguide/key-policy-default.html
     """
@@ -125,7 +132,7 @@ def delegates(policy: Policy, action: str, resource: str, context: Context, acco
 
 @lru_cache(maxsize=1024)
 def parse_policy(document: str) -> Policy:
-    """Parse a policy. Raises ValueError for what is none, or has elements that are not understood here."""
+    """Parse a policy. Raises ValueError if the document is not a policy, or contains unsupported elements."""
     try:
         parsed = msgspec.json.decode(document)
     except msgspec.DecodeError as error:
@@ -166,7 +173,7 @@ def _patterns(parsed: Mapping[str, Any], element: str) -> Patterns | None:
 
 
 def _principals(parsed: Mapping[str, Any], element: str) -> Patterns | None:
-    """Return whom the element names under AWS, or `*`; services are named as `service:…`, which no caller is."""
+    """Return the values of `AWS` in an element, or `*`. Return services as `service:…`, which matches no caller."""
     if element not in parsed:
         return None
     named = parsed[element]

@@ -1,1 +1,1 @@
-"""Requests: which operation they are, which permissions that needs, and the log of them."""
+"""Requests: their operations, the permissions that they need, and the log of all requests."""

@@ -1,4 +1,4 @@
-"""What was asked of the account: a record for each request, which tests in other processes read."""
+"""The log of requests to the account: one record per request, which tests in other processes can read."""
 
 import threading
 import urllib.request
@@ -11,37 +11,37 @@ import msgspec
 from emulated_aws.requests.needs import Need
 
 REQUESTS = "/_account/requests"
-"""The path under which the server tells its records."""
+"""The path of the endpoint that returns the server's records."""
 
 _KEPT = 20_000
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One request and its answer, without what objects hold."""
+    """One request and its response, without the content of objects."""
 
     number: int
     caller: str
-    """The ARN of the user, the role's session, or the account's administrator."""
+    """The ARN of the user, the role session, or the account's administrator."""
     service: str
     operation: str
     region: str
-    """That the request was signed for."""
+    """The region for which the client signed the request."""
     needs: list[Need]
-    """What the caller must be allowed."""
+    """The permissions that the request needs."""
     headers: dict[str, str]
-    """Those that tests ask for, lower-case: of encryption, conditional writes, the client's software."""
+    """The headers that tests check, by name in lower case, such as those about encryption and conditional writes."""
     catalog_id: str | None
-    """Glue's and Lake Formation's CatalogId; null where the request has none."""
+    """The CatalogId in a request to Glue or Lake Formation, or None if the request contains none."""
     bucket: str
     key: str
     sent_bytes: int
     status: int
     refusal: str
-    """The error code that the account's rules gave; empty where the request was passed on."""
+    """The error code with which the account's rules refused the request, or "" if they allowed it."""
 
 
 class Ledger:
-    """The server's records, the oldest forgotten."""
+    """The server's newest records. It drops the oldest ones."""
 
     def __init__(self) -> None:
         self._records: deque[Record] = deque(maxlen=_KEPT)
@@ -49,13 +49,13 @@ class Ledger:
         self._next = 1
 
     def add(self, record: Record) -> None:
-        """Keep a record under the next number."""
+        """Add a record with the next number."""
         with self._lock:
             self._records.append(msgspec.structs.replace(record, number=self._next))
             self._next += 1
 
     def since(self, number: int) -> bytes:
-        """Return the records after `number` as JSON; an error if some of them are forgotten."""
+        """Return the records after `number` as JSON. Raises LookupError if some of them have been dropped."""
         with self._lock:
             missing = self._records and self._records[0].number > number + 1
             records = [] if missing else [record for record in self._records if record.number > number]
@@ -65,12 +65,12 @@ class Ledger:
 
     @property
     def last(self) -> int:
-        """The number of the newest record; 0 without any."""
+        """The number of the newest record, or 0 if there are no records."""
         return self._next - 1
 
 
 class RequestLog:
-    """What has been asked of an account since this was made.
+    """The requests to an account since the creation of this instance.
 
     >>> log = RequestLog(aws.endpoint_url)
     >>> ...
@@ -82,15 +82,15 @@ class RequestLog:
         self.restart()
 
     def restart(self) -> Self:
-        """Forget what has been asked until now."""
+        """Exclude all requests until now from this log."""
         with urllib.request.urlopen(f"{self._url}?since=last") as response:
             self._since = int(response.read())
         return self
 
     def read(self, *, service: str = "", operation: str = "", caller: str = "") -> list[Record]:
-        """Return the records in the order of their answers; those of a service, operation or caller if named.
+        """Return the records in the order of the responses, filtered by service, operation and caller.
 
-        A caller is named by any part of its ARN.
+        `caller` is any part of the caller's ARN. An empty argument selects all records.
         """
         with urllib.request.urlopen(f"{self._url}?since={self._since}") as response:
             records = msgspec.json.decode(response.read(), type=list[Record])
@@ -101,6 +101,6 @@ class RequestLog:
         ]
 
     def needs(self, *, caller: str = "") -> Iterator[Need]:
-        """Yield every need of every request of a caller, answered or refused."""
+        """Yield the needs of all requests of a caller, including refused requests."""
         for record in self.read(caller=caller):
             yield from record.needs

@@ -1,7 +1,7 @@
-"""Which IAM actions on which resources a request needs: the one mapping from requests to permissions.
+"""Determine the IAM actions, and the resources of these actions, that a request needs.
 
+Source: the pages about each service in
 https://docs.aws.amazon.com/service-authorization/latest/reference/reference_policies_actions-resources-contextkeys.html
-has a page for each service.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from emulated_aws.requests.request import AwsRequest
 
 
 class Need(msgspec.Struct, frozen=True):
-    """One action on one resource, with the condition keys (lower-case) that the request has for it."""
+    """One action on one resource, and the values of the request's condition keys, by name in lower case."""
 
     action: str
     resource: str
@@ -22,7 +22,7 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def needs(request: AwsRequest, account: str) -> list[Need]:
-    """Return what the caller must be allowed for this request, as far as the request itself tells."""
+    """Return the permissions that a request needs, judging by the request alone."""
     match request.service:
         case "s3":
             return list(_s3(request))
@@ -42,7 +42,7 @@ def needs(request: AwsRequest, account: str) -> list[Need]:
 
 
 def key_arn(key: str, region: str, account: str) -> str:
-    """Return the ARN of a KMS key or alias that is named by id, alias or ARN."""
+    """Return the ARN of a KMS key or alias. `key` is an ID, an alias or an ARN."""
     if key.startswith("arn:"):
         return key
     return f"arn:aws:kms:{region}:{account}:{key if key.startswith('alias/') else f'key/{key}'}"
@@ -94,7 +94,7 @@ S3_ACTIONS: Mapping[str, str] = {
     "DeleteBucketTagging": "PutBucketTagging",
     "DeleteBucketOwnershipControls": "PutBucketOwnershipControls",
 }
-"""The actions of operations that are not called like their action."""
+"""The actions of those operations whose name differs from the name of their action."""
 
 _VERSIONED = frozenset({"GetObject", "HeadObject", "DeleteObject"})
 
@@ -109,7 +109,7 @@ _S3_HEADERS = (
 
 
 def _s3_conditions(request: AwsRequest) -> dict[str, list[str]]:
-    """Return S3's condition keys.
+    """Return the values of S3's condition keys in a request.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/amazon-s3-policy-keys.html
     """

@@ -1,4 +1,4 @@
-"""A request to the server, read as AWS reads it: who signed it, and which operation it asks for with what."""
+"""Parse a request to the server as AWS does: the signer, the operation and the operation's parameters."""
 
 import html
 import io
@@ -18,7 +18,7 @@ Environ = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AwsRequest:
-    """One call of an API operation. `headers` has lower-case names; `key` is an S3 key, decoded."""
+    """One call of an API operation. The names in `headers` are in lower case. `key` is a decoded S3 key."""
 
     service: str
     operation: str
@@ -27,23 +27,24 @@ class AwsRequest:
     session_token: str
     headers: Mapping[str, str]
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """What JSON and form bodies have, or S3's query; of DeleteObjects, the keys as `Keys`."""
+    """The members of a JSON or form body, or the query parameters of a request to S3. For DeleteObjects, the parameter
+    `Keys` contains the keys."""
     bucket: str = ""
     key: str = ""
     sent_bytes: int = 0
     secure: bool = True
-    """Whether it came by TLS. The server's plain HTTP stands for AWS's HTTPS, unless a test says what it forwards."""
+    """Whether the client used TLS. The server's HTTP stands for AWS's HTTPS, unless a test sets X-Forwarded-Proto."""
 
     def text(self, name: str) -> str:
-        """Return a parameter that is a text, or nothing."""
+        """Return a parameter that is a string, or "" if there is no such parameter."""
         value = self.parameters.get(name, "")
         return value if isinstance(value, str) else ""
 
 
 def read_request(environ: Environ) -> AwsRequest:
-    """Read a request; what the server behind needs of its body stays readable.
+    """Parse a request. The next layer can still read the request's body.
 
-    Only bodies that say what is asked are read, never those of objects.
+    Reads only bodies that contain parameters, and never the content of objects.
     """
     access_key_id, region, service = _signature(environ)
     headers = {
@@ -80,7 +81,9 @@ def read_request(environ: Environ) -> AwsRequest:
 
 
 def _signature(environ: Environ) -> tuple[str, str, str]:
-    """Return access key id, region and service that a request is signed for, in its header or a presigned URL.
+    """Return the access key ID, the region and the service in the signature of a request.
+
+    The signature is in a header or in a presigned URL:
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-authentication-methods.html
     """

@@ -1,4 +1,4 @@
-"""Which S3 operation a method, a path and a query are, by botocore's model of S3."""
+"""Determine the S3 operation of a request from its method, path and query, by botocore's model of S3."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -7,7 +7,10 @@ from urllib.parse import parse_qsl
 
 
 class _Route(NamedTuple):
-    """An operation, and what its query must have: the more, the more specific."""
+    """An operation, and the parameters that its query must contain: with a value (`query`), or by name (`named`).
+
+    A route with more parameters is more specific.
+    """
 
     operation: str
     query: Mapping[str, str]
@@ -15,7 +18,7 @@ class _Route(NamedTuple):
 
 
 def s3_operation(method: str, bucket: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str:
-    """Return the operation's name, or method and path where S3 has none."""
+    """Return the name of the operation, or the method and the path if S3 has no such operation."""
     for route in _routes().get((method, bool(bucket), bool(key)), ()):
         if route.named <= query.keys() and all(query.get(name) == value for name, value in route.query.items()):
             if "x-amz-copy-source" in headers:
@@ -25,10 +28,10 @@ def s3_operation(method: str, bucket: str, key: str, query: Mapping[str, str], h
 
 
 _COPIES = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}
-"""Operations that differ from others by a header alone."""
+"""Maps operations to those that differ from them only by a header."""
 
 _OBSOLETE = frozenset({"GetBucketLifecycle", "PutBucketLifecycle", "GetBucketNotification", "PutBucketNotification"})
-"""Operations that others have replaced under the same address."""
+"""Operations that newer ones with the same method, path and query have replaced."""
 
 
 @cache
@@ -52,7 +55,7 @@ def _routes() -> Mapping[tuple[str, bool, bool], list[_Route]]:
             and member.serialization.get("location") == "querystring"
         )
         wanted = dict(parse_qsl(literal, keep_blank_values=True))
-        # `?uploads` asks for a name, `?list-type=2` for a value.
+        # `?uploads` requires a name, and `?list-type=2` requires a value.
         route = _Route(
             name,
             {key: value for key, value in wanted.items() if value},

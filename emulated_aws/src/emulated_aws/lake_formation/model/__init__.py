@@ -1,1 +1,1 @@
-"""What the operations work on: requests, resources as values, and the state of an account."""
+"""The data that the operations use: requests, resources, and the state of an account."""

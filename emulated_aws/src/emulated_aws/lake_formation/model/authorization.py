@@ -1,4 +1,4 @@
-"""Who may call Lake Formation's operations, besides what IAM allows. Callers that nobody looked at may do all.
+"""Authorize callers of Lake Formation's operations, in addition to IAM. Unknown callers may call all operations.
 
 https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html,
 https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html (Requirements)
@@ -18,7 +18,10 @@ TO_TAG_A_TABLE = frozenset({"DESCRIBE", "ALTER", "DROP", "INSERT", "SELECT", "DE
 
 
 def require(operation: str, call: Call) -> None:
-    """Raise AccessDeniedException if the caller may not do this, in AWS's words as clients quote them."""
+    """Raise AccessDeniedException if the caller may not call an operation.
+
+    The error message is AWS's, as clients quote it.
+    """
     caller, rule = caller_arn.get(), _RULES.get(operation)
     if caller is None or rule is None:
         return
@@ -43,7 +46,10 @@ def _drops_tag(standing: Standing, call: Call) -> bool:
 
 
 def _tags(standing: Standing, call: Call) -> bool:
-    """ASSOCIATE on the LF-Tags, and all that can be granted on the resource with the grant option."""
+    """Return whether the caller may tag the resources of a request.
+
+    This requires ASSOCIATE on the LF-Tags, and all permissions on the resources with the grant option.
+    """
     wanted = [
         LFTag(str(pair.get("CatalogId") or call.catalog), pair["TagKey"].lower(), _folded(pair["TagValues"]))
         for pair in call.body["LFTags"]
@@ -61,7 +67,7 @@ def _owns(standing: Standing, resource: Resource) -> bool:
 
 
 def _passes_on(standing: Standing, call: Call) -> bool:
-    """Every permission has to be the caller's own, with the grant option."""
+    """Return whether the caller has every permission in the request itself, with the grant option."""
     permissions = frozenset(call.body.get("Permissions") or ())
     return all(permissions <= standing.grantable(resource) for resource in resources_of(call))
 
@@ -89,4 +95,5 @@ _RULES: Mapping[str, Callable[[Standing, Call], bool]] = {
     "RevokePermissions": _passes_on,
     "UpdateLFTag": _alters_tag,
 }
-"""PutDataLakeSettings and the operations on data locations ask IAM alone, and batches ask for each of their entries."""
+"""The rules by operation. PutDataLakeSettings and the operations on data locations require only IAM permissions. Batch
+operations apply the rule to each of their entries."""

@@ -1,4 +1,4 @@
-"""A request to Lake Formation, and what an answer is made of: errors and pages."""
+"""A request to Lake Formation, and the errors and pages of responses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from emulated_aws.lake_formation.model.state import Lake, lake_of
 Json = dict[str, Any]
 
 PAGE, LARGEST_PAGE = 10, 100
-"""How many items a list has at most, if the caller does not say and if it does: few, so that clients ask for more.
+"""The default and the maximum number of items per page. The numbers are small, so that clients must read several pages.
 
-`MaxResults` is "the maximum number of results to return"; AWS may return fewer, and then has a `NextToken`.
+`MaxResults` is "the maximum number of results to return". AWS may return fewer results, with a `NextToken`.
 """
 
 
 class Refused(JsonRESTError):
-    """An error of Lake Formation, with the code that its service model has."""
+    """An error of Lake Formation, with an error code of its service model."""
 
     def __init__(self, error: str, text: str) -> None:
         super().__init__(error, text)
         self.error, self.text = error, text
 
     def detail(self) -> Json:
-        """Return it as an item of `Failures` has it."""
+        """Return the error in the form of an item of `Failures`."""
         return {"ErrorCode": self.error, "ErrorMessage": self.text}
 
 
@@ -41,7 +41,7 @@ def not_found(text: str) -> Refused:
 
 @dataclass(frozen=True)
 class Call:
-    """A request: whose account and region, and the members of its input."""
+    """A request: the account, the region, and the members of the request's input."""
 
     account: str
     region: str
@@ -49,12 +49,12 @@ class Call:
 
     @property
     def catalog(self) -> str:
-        """The catalog's ID, the caller's account unless the request names one."""
+        """The ID of the catalog. By default, this is the ID of the caller's account."""
         return str(self.body.get("CatalogId") or self.account)
 
     @cached_property
     def lake(self) -> Lake:
-        """What Lake Formation knows in this account and region."""
+        """The state of Lake Formation in this account and region."""
         return lake_of(self.account, self.region)
 
     @property
@@ -64,12 +64,12 @@ class Call:
 
     @property
     def principal(self) -> str | None:
-        """The request's `Principal`, if it has one."""
+        """The member `Principal` of the request, or None if the request contains no principal."""
         named = self.body.get("Principal")
         return None if named is None else str(named["DataLakePrincipalIdentifier"])
 
     def page(self, member: str, items: Sequence[Any]) -> Json:
-        """Return an answer with the items that `MaxResults` and `NextToken` ask for."""
+        """Return a response with the page of items that `MaxResults` and `NextToken` select."""
         begin, size = int(self.body.get("NextToken") or 0), min(int(self.body.get("MaxResults") or PAGE), LARGEST_PAGE)
         end = begin + size
         return {member: list(items[begin:end])} | ({"NextToken": str(end)} if end < len(items) else {})

@@ -1,4 +1,4 @@
-"""What follows from tags and grants: inherited LF-Tags, and the permissions that principals hold on a resource.
+"""Determine the inherited LF-Tags of a resource, and the effective permissions of principals on a resource.
 
 https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
 """
@@ -14,7 +14,10 @@ ON_TABLE = frozenset({"ALL", "ALTER", "DELETE", "DESCRIBE", "DROP", "INSERT", "S
 
 
 def tags_of(lake: Lake, resource: resources.Database | resources.Table | resources.Column) -> dict[str, str]:
-    """Return the LF-Tags of a resource: its own override those of its table, and those the ones of its database."""
+    """Return the LF-Tags of a resource, including inherited ones.
+
+    A column's own LF-Tags override those of its table, which override those of the database.
+    """
     own = lake.assigned.get(resource, {})
     match resource:
         case resources.Database():
@@ -28,11 +31,12 @@ def tags_of(lake: Lake, resource: resources.Database | resources.Table | resourc
 def permissions_on(
     lake: Lake, principals: Collection[str], resource: Resource, *, grantable: bool = False
 ) -> frozenset[str]:
-    """Return what any of the principals may do with a resource: by name, by all tables of the database, by LF-Tags.
+    """Return the permissions that any of the principals has on a resource.
 
-    ALL stands for everything that the type of resource knows. SELECT on a table is on all its columns; who may select
-    some of them has it on these columns only. A data location's permission holds for everything below it. With
-    `grantable`, only permissions that can be passed on count.
+    A permission can be granted on the resource itself, on all tables of the database, or on LF-Tags. ALL includes all
+    permissions for the type of the resource. SELECT on a table applies to all columns of the table. SELECT on some
+    columns applies only to these columns. A permission on a data location applies to all folders below it. With
+    `grantable`, returns only permissions with the grant option.
     """
     permissions: set[str] = set()
     for (principal, held), grant in lake.grants.items():
@@ -68,7 +72,7 @@ def _covers(lake: Lake, held: Resource, asked: Resource) -> bool:
 def _matches(
     lake: Lake, policy: resources.LFTagPolicy, asked: resources.Database | resources.Table | resources.Column
 ) -> bool:
-    """Tell whether a resource has one of the values for each of the keys."""
+    """Return whether a resource has one of the policy's values for each key of the policy."""
     of_type = (policy.kind == "DATABASE") == isinstance(asked, resources.Database)
     if asked.catalog != policy.catalog or not of_type:
         return False

@@ -1,4 +1,4 @@
-"""Which resources there are: what a request is about has to exist."""
+"""Require that the resources of a request exist."""
 
 from typing import assert_never
 
@@ -10,7 +10,10 @@ from emulated_aws.lake_formation.model.resources import Resource
 
 
 def resources_of(call: Call) -> tuple[Resource, ...]:
-    """Read the request's `Resource`, and require that it exists. Columns that are named are one resource each."""
+    """Return the resources in a request's member `Resource`, and require that they exist.
+
+    Each named column is a separate resource.
+    """
     try:
         requested = resources.read(call.body["Resource"], call.catalog)
     except ValueError as error:
@@ -21,7 +24,10 @@ def resources_of(call: Call) -> tuple[Resource, ...]:
 
 
 def columns_of(call: Call, database: str, table: str) -> list[str]:
-    """Return the names of a table's columns, partition keys last. Raises EntityNotFoundException without the table."""
+    """Return the names of a table's columns, with partition keys last.
+
+    Raises EntityNotFoundException if the table does not exist.
+    """
     try:
         entry = call.glue.get_table(database, table).as_dict()
     except JsonRESTError as error:
@@ -60,7 +66,7 @@ def _require(call: Call, resource: Resource) -> None:
 
 
 def require_tag(call: Call, catalog: str, key: str, values: frozenset[str]) -> None:
-    """Raise EntityNotFoundException if an LF-Tag is not defined, or not with all these values."""
+    """Raise EntityNotFoundException if an LF-Tag is not defined, or if its definition lacks one of these values."""
     if not values.issubset(call.lake.lf_tags.get((catalog, key), ())) or (catalog, key) not in call.lake.lf_tags:
         raise not_found("Tag or tag value does not exist.")
 

@@ -1,4 +1,4 @@
-"""Resources that permissions and LF-Tags are about, as values; and as the API writes them.
+"""The resources of permissions and LF-Tags, as values and in the form of the API.
 
 https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_Resource.html
 """
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 ALL_TABLES = "ALL_TABLES"
-"""The name that lists have for a TableWildcard (so reads Terraform's AWS provider, internal/service/lakeformation)."""
+"""The table name by which lists refer to a TableWildcard, according to Terraform's AWS provider
+(internal/service/lakeformation)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Database:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, or with the name None all tables of the database: those there are and those to come."""
+    """A table. If `name` is None, all existing and future tables of the database."""
 
     catalog: str
     database: str
@@ -50,7 +51,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Columns:
-    """All columns of a table but the excluded ones; with the table None, of all tables of the database."""
+    """All columns of a table except the excluded ones. If `table` is None, the columns of all tables of a database."""
 
     catalog: str
     database: str
@@ -65,7 +66,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. The API lists columns with equal permissions together: see `wire_columns`."""
+    """One column of a table. The API combines columns with equal permissions in lists (see `wire_columns`)."""
 
     catalog: str
     database: str
@@ -78,7 +79,7 @@ class Column:
 
 @dataclass(frozen=True)
 class DataLocation:
-    """A bucket or a prefix, as an ARN without a slash at the end."""
+    """A bucket, or a prefix in a bucket. `arn` has no trailing slash."""
 
     catalog: str
     arn: str
@@ -89,7 +90,7 @@ class DataLocation:
 
 @dataclass(frozen=True)
 class LFTag:
-    """An LF-Tag's key with some of its values, or "*"."""
+    """An LF-Tag: a key, and some of its values. The value "*" stands for all values."""
 
     catalog: str
     key: str
@@ -101,7 +102,7 @@ class LFTag:
 
 @dataclass(frozen=True)
 class LFTagPolicy:
-    """All databases or all tables whose LF-Tags match: one of the values for each of the keys."""
+    """All databases or tables whose LF-Tags match an expression: they have one of the values for each key."""
 
     catalog: str
     kind: str
@@ -116,20 +117,21 @@ Resource = Catalog | Database | Table | Columns | Column | DataLocation | LFTag 
 
 
 def location_arn(uri: str) -> str:
-    """Return the ARN of an S3 URI, without a slash at the end."""
+    """Return the ARN of an S3 URI, without a trailing slash."""
     return f"arn:aws:s3:::{uri.partition('://')[2]}".rstrip("/")
 
 
 def wire_columns(table: Table, names: list[str]) -> dict[str, Any]:
-    """Return some columns of a table as the API writes them."""
+    """Return these columns of a table in the form of the API."""
     named = {"CatalogId": table.catalog, "DatabaseName": table.database, "Name": table.name}
     return {"TableWithColumns": named | {"ColumnNames": sorted(names)}}
 
 
 def read(wire: Mapping[str, Any], catalog: str) -> tuple[Resource, ...]:
-    """Read a resource; columns that are named are one resource each. Names are folded to lower case, as Glue's are.
+    """Return the resources in a `Resource` of the API. Each named column is a separate resource.
 
-    Raises ValueError if it is not exactly one resource, or names neither tables nor columns where it has to.
+    Converts names to lower case, as Glue does. Raises ValueError if `wire` does not contain exactly one resource, or
+    lacks the required name of a table or column.
     """
     if len(wire) != 1:
         raise ValueError(f"Resource parameter must have exactly 1 resource specified but {len(wire)} were provided.")

@@ -1,4 +1,4 @@
-"""What a caller is to Lake Formation: an administrator, a holder of permissions, or one of everybody.
+"""The permissions of a caller in Lake Formation, as an administrator, by grants, or as any IAM principal.
 
 https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html
 """
@@ -15,7 +15,7 @@ ALL_OF_IAM = "ALLIAMPrincipals"
 
 @dataclass(frozen=True)
 class Standing:
-    """A caller, by the ARN of user or role, in a catalog."""
+    """The permissions of one caller in a catalog. `principal` is the ARN of the caller's user or role."""
 
     lake: Lake
     catalog: str
@@ -23,14 +23,15 @@ class Standing:
 
     @property
     def administers(self) -> bool:
-        """Whether the data lake settings name the caller."""
+        """Whether the data lake settings list the caller as an administrator."""
         admins = self.lake.settings[self.catalog].get("DataLakeAdmins") or ()
         return any(admin["DataLakePrincipalIdentifier"] == self.principal for admin in admins)
 
     def permissions(self, resource: Resource) -> frozenset[str]:
-        """Return what the caller may do with a resource, by permissions of its own or of everybody.
+        """Return the permissions of the caller on a resource, including permissions that all principals have.
 
-        ALL for IAM_ALLOWED_PRINCIPALS leaves the decision to IAM; it does not count for who opted in.
+        If the caller has opted in, permissions of the group IAM_ALLOWED_PRINCIPALS, which leave access control to IAM,
+        do not count.
         """
         principals = {self.principal, ALL_OF_IAM, f"{self.catalog}:IAMPrincipals"}
         if not self._opted_in(resource):
@@ -38,11 +39,14 @@ class Standing:
         return permissions_on(self.lake, principals, resource)
 
     def grantable(self, resource: Resource) -> frozenset[str]:
-        """Return which of its own permissions the caller may pass on."""
+        """Return the permissions on a resource that the caller may grant to others."""
         return permissions_on(self.lake, {self.principal}, resource, grantable=True)
 
     def sees_table(self, table: resources.Table) -> bool:
-        """Tell whether the caller may read a table's entry: any permission will do, also on one of its columns."""
+        """Return whether the caller may read a table's entry.
+
+        This requires any permission on the table or on one of its columns.
+        """
         if self.administers or self.permissions(table):
             return True
         return any(
@@ -52,7 +56,10 @@ class Standing:
         )
 
     def sees_database(self, database: resources.Database) -> bool:
-        """Tell whether the caller may read a database's entry: it holds something on it, or on a table in it."""
+        """Return whether the caller may read a database's entry.
+
+        This requires any permission on the database or on a table in the database.
+        """
         if self.administers or self.permissions(database):
             return True
         return any(
@@ -62,10 +69,10 @@ class Standing:
         )
 
     def may_point_to(self, location: str, database: str | None) -> bool:
-        """Tell whether the caller may let the catalog point to an S3 URI.
+        """Return whether the caller may create a catalog entry with this S3 location.
 
-        A registered location takes DATA_LOCATION_ACCESS, in hybrid access mode too; who may create tables in a database
-        that has a location has it implicitly for what is below:
+        A registered location requires DATA_LOCATION_ACCESS, even with hybrid access. A caller that may create tables in
+        a database has this permission implicitly below the location of the database:
         https://docs.aws.amazon.com/lake-formation/latest/dg/access-control-underlying-data.html
         """
         arn = resources.location_arn(location)
