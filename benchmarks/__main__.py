@@ -65,24 +65,24 @@ JSON_LINES = Connector("ours, JSON Lines", {"table_type": "HIVE", "format": {"fo
 
 @dataclass(frozen=True)
 class Case:
-    """A system and the workload that it runs."""
+    """A system, and the workload that the benchmark runs on this system."""
 
     system: System
     workload: Workload
 
     @property
     def label(self) -> str:
-        """The name of the case in the progress display, to which `--only` refers."""
+        """The name of the case in the progress display. The option `--only` selects cases by this name."""
         return f"{self.system.name}: {self.workload.name} {self.workload.records}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the selected cases. Return 0, or another exit code if a system failed or lost a row.
+    """Run the selected cases, and print and save the results. Return 0, or 1 if a system failed or lost a row.
 
-    A missed target is only reported, and does not affect the exit code.
+    A missed target appears in the results, but does not affect the exit code.
     """
     options = _options(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: ends started processes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # Like Ctrl-C, this ends the started processes.
     console = Console() if sys.stdout.isatty() else Console(width=120)
     chosen = [
         case
@@ -180,9 +180,9 @@ def _cases(sizes: Sequence[int], *, spark_merge: bool) -> Iterator[Case]:
 
 
 def _upserts(millions: int, *, spark_merge: bool) -> Iterator[Case]:
-    """Yield cases with upserts into a table of `millions` million rows, and into one of a tenth of that size.
+    """Yield cases with upserts into a table of `millions` million rows, and into a table of a tenth of that size.
 
-    The memory of both must not differ. Also yields upserts in many small batches, and the same upserts in one batch.
+    Both must need the same memory. Also yields upserts in many small batches, and the same upserts in one batch.
     """
     for pending in (NO_BATCH, ONE_BATCH, MANY_BATCHES):
         yield Case(pending, Workload(ORDERS, 80_000, streams=8))
@@ -200,7 +200,10 @@ def _upserts(millions: int, *, spark_merge: bool) -> Iterator[Case]:
 
 
 def _measure(cases: Sequence[Case], runs: int, console: Console) -> list[Result]:
-    """Run all cases once, then all again, and so on, so that a noisy minute of the machine affects several cases."""
+    """Run all cases once, then all cases again, and so on. Return the results of each case.
+
+    In this order, a minute in which the machine is busy affects several cases instead of all runs of one case.
+    """
     costs: list[list[Cost]] = [[] for _ in cases]
     for turn in range(1, runs + 1):
         for case, earlier in zip(cases, costs, strict=True):
@@ -216,7 +219,7 @@ def _measure(cases: Sequence[Case], runs: int, console: Console) -> list[Result]
 
 
 def _run(case: Case) -> Cost:
-    with case.workload.messages().open("rb") as messages:  # so that the disk's speed is not measured
+    with case.workload.messages().open("rb") as messages:  # Read the file before, to exclude the disk's speed.
         while messages.read(1 << 24):
             pass
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
@@ -224,7 +227,10 @@ def _run(case: Case) -> Cost:
 
 
 def _profile(cases: Sequence[Case], console: Console) -> None:
-    """Run each case once under the profiler. Print CPU time by process, the driver threads' functions, and the log."""
+    """Run each case once under the profiler.
+
+    Print the CPU time by process, the functions of the driver's threads, and the log.
+    """
     for case in cases:
         assert isinstance(case.system, Connector)
         with tempfile.TemporaryDirectory(prefix="benchmark-") as name:

@@ -38,7 +38,7 @@ _KEEPS_ITS_MEMORY = {
 
 @dataclass(frozen=True)
 class Cloud:
-    """A running moto server. `url` is the endpoint of every AWS service."""
+    """A running moto server. `url` is the endpoint of all AWS services, and `pid` is the ID of the server's process."""
 
     url: str
     pid: int
@@ -68,7 +68,7 @@ class Cloud:
         return StaticTable.from_metadata(parameters["metadata_location"], access)
 
     def rows(self, table: str) -> int:
-        """Return the number of rows in a Glue table, from Iceberg's metadata, Parquet footers, or lines."""
+        """Return the number of rows in a Glue table, from Iceberg's metadata, Parquet footers or JSON lines."""
         if (iceberg := self.iceberg_table(table)) is not None:
             return iceberg.scan().count()
         glue_table = self.client("glue").get_table(DatabaseName=DATABASE, Name=table)["Table"]
@@ -83,7 +83,7 @@ class Cloud:
         return tuple(sorted(self.files().values(), reverse=True))
 
     def files(self) -> dict[str, int]:
-        """Map the keys of all data files to their sizes in bytes."""
+        """Return the sizes of all data files in bytes, by key. Exclude the archive."""
         pages = self.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         entries = [entry for page in pages for entry in page.get("Contents", ())]
         sizes = {e["Key"]: e["Size"] for e in entries if e["Key"].endswith((".parquet", ".jsonl", ".jsonl.gz"))}
@@ -99,7 +99,7 @@ class Cloud:
         if key.endswith(".parquet"):
             store = S3FileSystem(endpoint_override=self.url, access_key=KEY, secret_key=SECRET, region=REGION)
             return int(pq.read_metadata(f"{BUCKET}/{key}", filesystem=store).num_rows)
-        # One request for the whole object, because the server reads all of it even to return a part.
+        # Request the whole object at once, because the server reads all of it even if the request is for a part.
         body = self.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"]
         return sum(chunk.count(b"\n") for chunk in body.iter_chunks(1 << 20))
 

@@ -18,9 +18,9 @@ EXECUTORS = 2
 
 @dataclass(frozen=True)
 class OnCluster:
-    """The connector with a new cluster of two executors with one core each.
+    """The connector with a new cluster of two executors, with one core each.
 
-    The resources of the executors are not measured.
+    The cost does not include the resources of the executors.
     """
 
     name: str = f"ours, {EXECUTORS} executors"

@@ -1,8 +1,7 @@
 """Measure the cost of erasing rows with `delete-rows`, and with DuckDB, which rewrites the same files.
 
-DuckDB works on the local disk, without history, commit and second search. To compare the cost of the rows alone, the
-command is measured on a large and on a tiny table: the difference is the cost of the rows, and the rest is constant
-(Python, the JVM, requests).
+DuckDB works on the local disk, without history, commit and second search. The benchmark measures both on a large and on
+a tiny table. The difference is the cost of the rows. The rest is constant (Python, the JVM, requests).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from benchmarks.workload import Workload
 
 
 def people(workload: Upserts, filled: Filled) -> list[str]:
-    """Return the IDs to erase: the keys of the rows that the workload would update."""
+    """Return the IDs to erase, which are the keys of the rows that the workload would update."""
     numbers = np.sort([number for number in workload.numbers() if number < workload.table_rows])
     keys = pa.concat_tables([pq.read_table(path, columns=[workload.key]) for path in filled.paths])[workload.key]
     return [str(key) for key in keys.take(pa.array(numbers, pa.int64())).to_pylist()]
@@ -35,7 +34,7 @@ def people(workload: Upserts, filled: Filled) -> list[str]:
 
 @dataclass(frozen=True)
 class Erasing:
-    """`destination-datalake delete-rows`, including Spark's start, the second search and the report."""
+    """The command `destination-datalake delete-rows`, including Spark's start, the second search and the report."""
 
     name: str = "ours, delete-rows"
 
@@ -64,7 +63,7 @@ class Reference:
     name: str = "DuckDB, anti join"
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Rewrite the files without the erased rows."""
+        """Rewrite the files without the rows to erase. Raises BenchmarkError if the number of rows is wrong."""
         assert isinstance(workload, Upserts)
         with cloud() as lake:
             filled = fill(workload, lake)
@@ -77,7 +76,7 @@ class Reference:
             text = msgspec.json.encode(asked).decode()
             cost = measured([sys.executable, "-m", "benchmarks.dedup.references", "DuckDB", text], None, folder, {})
         output = json.loads((folder / "stdout").read_text())
-        if output["rows"] != workload.table_rows:  # The file with the IDs counts too.
+        if output["rows"] != workload.table_rows:  # This number includes the rows of the file with the IDs.
             raise BenchmarkError(f"{self.name}: {output['rows']} rows")
         return replace(cost, file_bytes=(output["bytes"],))
 

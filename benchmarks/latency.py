@@ -35,7 +35,7 @@ _SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {
 class SlowAws(AwsProxy):
     """A proxy that delays each response by `seconds`.
 
-    `calls` contains the start and the end of each request in seconds.
+    `calls` contains the start and the end of each request, in seconds of the monotonic clock.
     """
 
     def __init__(self, endpoint_url: str, seconds: float) -> None:
@@ -45,7 +45,7 @@ class SlowAws(AwsProxy):
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Answer:
-        """Wait, and return the response of the emulated AWS."""
+        """Wait, pass the request on to the emulated AWS, and return its response."""
         started = time.monotonic()
         time.sleep(self._seconds)
         answer = self.pass_on(request)
@@ -55,10 +55,13 @@ class SlowAws(AwsProxy):
 
 
 def longest_chain(calls: Sequence[tuple[float, float]]) -> int:
-    """Return the length of the longest chain of requests in which each began after the previous one had ended."""
+    """Return the length of the longest chain of requests in which each request began after the previous one had ended.
+
+    `calls` contains the start and the end of each request.
+    """
     events = [(started, 1, number) for number, (started, _) in enumerate(calls)]
     events += [(ended, 0, number) for number, (_, ended) in enumerate(calls)]
-    longest, chains = 0, dict[int, int]()  # the longest chain so far, and the longest by last request
+    longest, chains = 0, dict[int, int]()  # The longest ended chain, and the longest chain by its last request.
     for _, begins, number in sorted(events):
         if begins:
             chains[number] = longest + 1
@@ -69,7 +72,7 @@ def longest_chain(calls: Sequence[tuple[float, float]]) -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """The cost of a sync: seconds, number of AWS requests, and the longest chain of sequential requests."""
+    """The cost of a sync: its seconds, the number of AWS requests, and the longest chain of sequential requests."""
 
     seconds: float
     calls: int
@@ -77,7 +80,10 @@ class Measured:
 
 
 def run(streams: int, records: int, delay: int, options: dict[str, object], folder: Path) -> tuple[Measured, Measured]:
-    """Sync twice to a new lake. Return the costs of the sync into new tables, and of the sync into existing tables."""
+    """Sync twice to a new lake. Return the costs of the first sync, into new tables, and of the second sync.
+
+    `delay` is the delay of each response in milliseconds.
+    """
     with cloud() as lake:
         first, second = (_sync(streams, records, delay, options, folder, lake, number) for number in (1, 2))
         for name in _names(streams):

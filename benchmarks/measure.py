@@ -20,11 +20,13 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 class Cost:
     """The cost of a command from its start to its exit.
 
-    - `cpu_seconds`: the larger of the kernel's count for reaped processes and the sum of the samples.
-    - `cpu_by_process`: the sampled CPU seconds of the first process, of JVMs, and of all other processes.
-    - `peak_bytes`: the maximum of all processes' proportional set sizes together, in two samples per second. Shared
-      memory counts once.
-    - `load`: the number of other processes that wanted a core in the minute before. Above 0, the machine was shared.
+    - `cpu_seconds`: the larger number of the kernel's count for reaped processes and the sum of the samples.
+    - `cpu_by_process`: the sampled CPU seconds of the first process ("driver"), of JVMs ("jvm"), and of all other
+      processes ("workers").
+    - `peak_bytes`: the maximum, over two samples per second, of the sum of the processes' proportional set sizes. This
+      sum counts shared memory once.
+    - `load`: the average number of processes that needed a core in the minute before the start. If it is above 0, other
+      processes used the machine.
     - `growth`: ratios between the end and the start of a run, or between two runs.
     """
 
@@ -33,17 +35,18 @@ class Cost:
     cpu_by_process: Mapping[str, float]
     peak_bytes: int
     exit_code: int
-    load: float  # processes that wanted a core in the minute before: above zero, the machine was not ours alone
-    cloud_cpu_seconds: float = 0.0  # of the moto server, which is not among the processes above
-    file_bytes: tuple[int, ...] = ()  # sizes of the data files that were written
-    growth: Mapping[str, float] = field(default_factory=dict)  # ratios: a run's end to its begin, or to another run
-    worker_peak_bytes: int = 0  # the largest proportional set size of one process that is neither the first nor a JVM
+    load: float
+    cloud_cpu_seconds: float = 0.0  # The CPU time of the moto server, which is not among the processes above.
+    file_bytes: tuple[int, ...] = ()  # The sizes of the data files that the command has written.
+    growth: Mapping[str, float] = field(default_factory=dict)
+    worker_peak_bytes: int = 0  # The largest proportional set size of a single process of the kind "workers".
 
 
 def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr: Path, env: Mapping[str, str]) -> Cost:
-    """Run `command` to its end, and return its cost. Kills processes that it leaves behind.
+    """Run `command` to its end, and return its cost. Kill the processes that the command has left running.
 
-    The command reads its input from a file, not a pipe, because on the platform the source of the data runs elsewhere.
+    The command reads its input from a file instead of a pipe, because on Airbyte's platform the source of the data does
+    not use this machine's cores.
     """
     with stdout.open("wb") as out, stderr.open("wb") as err, (stdin or Path(os.devnull)).open("rb") as source:
         load = os.getloadavg()[0]
@@ -76,7 +79,10 @@ def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr:
 
 @dataclass(frozen=True)
 class _Process:
-    """The figures of a process in /proc/PID/stat. `started` distinguishes it from a later process with the same ID."""
+    """The figures of a process in /proc/PID/stat.
+
+    `started` distinguishes the process from a later process with the same ID.
+    """
 
     pid: int
     name: str
@@ -115,7 +121,7 @@ class _ProcessTree:
 
     def kill(self) -> None:
         for process in self._members():
-            with suppress(ProcessLookupError):  # The process has ended since it was listed.
+            with suppress(ProcessLookupError):  # The process may have ended since the listing.
                 os.kill(process.pid, signal.SIGKILL)
 
     def _members(self) -> list[_Process]:

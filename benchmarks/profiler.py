@@ -1,7 +1,8 @@
 """Profile the driver: `python -m benchmarks.profiler REPORT ARGUMENTS…` runs the connector with a sampling profiler.
 
-The profiler samples the stack of every thread 100 times per second. The report lists, for each thread, the innermost
-functions of the connector and what they called or waited for. cProfile would see only one thread, and slow it down.
+The profiler samples the stack of every thread 100 times per second. For each thread, the report lists the innermost
+functions of the connector, and the functions that they called. cProfile would see only one thread, and would slow this
+thread down.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main(report: Path) -> int:
     try:
         from destination_datalake.cli import run
 
-        os._exit = sys.exit  # type: ignore[assignment]  # The connector ends its process at once, without the report.
+        os._exit = sys.exit  # type: ignore[assignment]  # With os._exit, the process would end before the report.
         return run()
     finally:
         finished.set()
@@ -48,9 +49,9 @@ def _look(places: dict[str, Counter[str]], finished: threading.Event) -> None:
 
 
 def _place(frame: FrameType) -> str | None:
-    """Return the innermost function of the connector on a stack and the function that it called.
+    """Return the innermost function of the connector on a stack, and the innermost function of the whole stack.
 
-    Returns None if the thread runs no code of the connector.
+    Returns None if the stack contains no function of the connector.
     """
     outer: FrameType | None = frame
     while outer is not None and PACKAGE not in outer.f_globals.get("__name__", ""):

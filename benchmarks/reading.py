@@ -23,9 +23,9 @@ WITHIN = {"seconds": 5, "MiB": 300}
 class Reading:
     """A command that reads the reports of as many syncs as the workload has records.
 
-    The syncs have three streams each, and are from 90 days. The cost is that of the second reading. `growth` is the
-    cost of the first reading divided by that of the second. The first reading sends a request for each report, and
-    combines the reports of each day into one object.
+    Each sync has three streams. The syncs are spread over 90 days. The first reading sends a request for each report,
+    and combines the reports of each day into one object. The cost is the cost of the second reading, which reads these
+    objects. `growth` is the cost of the first reading divided by the cost of the second one.
     """
 
     command: tuple[str, ...]
@@ -50,7 +50,7 @@ class Reading:
 
 
 def fill(number: int, lake: Cloud) -> None:
-    """Write the reports of `number` successful syncs, spread evenly over the days until now."""
+    """Write the reports of `number` successful syncs, spread evenly over the last DAYS days."""
     s3, now = lake.client("s3"), datetime.now(UTC)
 
     def write(sync: int) -> None:

@@ -21,9 +21,9 @@ from benchmarks.systems import ARCHIVED, FILLING, PARTITIONED, REPLAY, UNREPORTE
 from benchmarks.workload import FLAWED, QUOTED, WIDE_SHARE, Workload
 
 GIB = 1 << 30
-TIMES_ROWS = 10  # by so much the two tables differ whose merges must take the same memory
-TARGET_BYTES = 128 << 20  # the default of target_file_size_mb
-ANCESTOR_MEASURED = 1_800  # records/s of the ancestor itself, with its states every 10,000 records
+TIMES_ROWS = 10  # The ratio of the sizes of two tables whose merges must need the same memory.
+TARGET_BYTES = 128 << 20  # The default of target_file_size_mb.
+ANCESTOR_MEASURED = 1_800  # The records/s of the ancestor itself, with a state after every 10,000 records.
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Result:
 
     @property
     def records_per_second(self) -> float:
-        """The number of sent records per second of median wall time."""
+        """The number of records in the workload per second of median wall time."""
         return self.workload.records / self.seconds
 
     @property
@@ -62,12 +62,15 @@ class Result:
 
     @property
     def peak_bytes(self) -> int:
-        """The maximum memory of all the system's processes together, in bytes."""
+        """The maximum, over all runs, of the memory that all the system's processes use together, in bytes."""
         return max(cost.peak_bytes for cost in self.costs)
 
     @property
     def near_target(self) -> float:
-        """The minimum ratio, over all runs, of bytes in files whose size is within half of the default target size."""
+        """The minimum, over all runs, of the fraction of bytes that is in files near the default target size.
+
+        A file is near the target size if its size is between half and one and a half times the target size.
+        """
         shares = []
         for cost in self.costs:
             near = (size for size in cost.file_bytes if TARGET_BYTES / 2 <= size <= TARGET_BYTES * 3 / 2)
@@ -75,12 +78,12 @@ class Result:
         return min(shares)
 
     def growth(self, metric: str) -> float:
-        """The median of one ratio in `Cost.growth`."""
+        """Return the median, over all runs, of one ratio in `Cost.growth`."""
         return median(cost.growth[metric] for cost in self.costs)
 
     @property
     def files(self) -> int:
-        """The maximum number of data files of a run."""
+        """The maximum, over all runs, of the number of data files."""
         return max(len(cost.file_bytes) for cost in self.costs)
 
     def document(self) -> dict[str, object]:
@@ -102,7 +105,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Target:
-    """A target and the value that was reached. `value` is None if the necessary systems were not measured."""
+    """A target, and the value that the benchmark reached.
+
+    `met` states whether this value meets the target. It is None if the benchmark did not measure the necessary systems.
+    """
 
     title: str
     wanted: str
@@ -287,7 +293,7 @@ def _target(title: str, value: float | None, relation: str, bound: float) -> Tar
 
 
 def targets_table(reached: Iterable[Target]) -> Table:
-    """Return a table with each target and the value that was reached."""
+    """Return a table with each target and the value that the benchmark reached."""
     table = Table(title="Targets", title_justify="left")
     table.add_column("target")
     for heading in ("wanted", "reached", ""):
@@ -299,7 +305,7 @@ def targets_table(reached: Iterable[Target]) -> Table:
 
 
 def figures_table(results: Iterable[Result]) -> Table:
-    """Return a table with the absolute figures: medians, and the maximum of memory."""
+    """Return a table with the absolute figures: the medians of times, and the maxima of memory and files."""
     table = Table(title="Figures (medians; peak: worst run)", title_justify="left")
     table.add_column("system")
     table.add_column("workload")

@@ -1,4 +1,4 @@
-"""The systems that are measured: the connector, the limit of the libraries, and other tools."""
+"""The systems that the benchmarks measure: the connector, the limit of the libraries, and other tools."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ WITHOUT_ARCHIVE = {ARCHIVE_VARIABLE: str(ARCHIVE.with_name("none"))}
 
 
 class BenchmarkError(Exception):
-    """A system failed, or the lake does not contain what was sent."""
+    """A system failed, or the lake does not contain the records that the system received."""
 
 
 class System(Protocol):
-    """A system whose cost can be measured."""
+    """A system whose cost the benchmarks can measure."""
 
     @property
     def name(self) -> str:
@@ -50,10 +50,10 @@ class System(Protocol):
 
 @dataclass(frozen=True)
 class Connector:
-    """`destination-datalake write`, measured from the start of the process to its exit.
+    """The command `destination-datalake write`, measured from the start of its process to the exit.
 
-    As in the image, the JVM uses a class-data archive, unless `env` disables this. `of_streams` are options that apply
-    to each stream.
+    As in the image, the JVM uses a class-data archive, unless `env` disables the archive. `of_streams` contains options
+    that apply to each stream.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Connector:
             return self.write(workload, lake, folder)
 
     def write(self, workload: Workload, lake: Cloud, folder: Path) -> Cost:
-        """Do the same as `run`, with the given lake. Leaves the configuration in `config.json` in the folder."""
+        """Write the workload like `run`, but to the given lake. Leave the configuration in the file `config.json`."""
         catalog = saved(folder / "catalog.json", workload.catalog())
         streams = [{"stream": name, **self.of_streams} for name in workload.stream_names if self.of_streams]
         options = saved(folder / "config.json", config(lake, {**self.options, "streams": streams}))
@@ -84,9 +84,10 @@ class Connector:
 
 @dataclass(frozen=True)
 class Replay:
-    """`destination-datalake replay` of a sync's archive into another table, including Spark's start.
+    """The command `destination-datalake replay` with a sync's archive and another table, including Spark's start.
 
-    `growth` is the cost of the replay divided by that of the sync `sync`, which wrote the archive just before.
+    `growth` is the cost of the replay divided by the cost of the sync that wrote the archive just before. `sync` is the
+    system that runs this sync.
     """
 
     sync: Connector
@@ -109,12 +110,12 @@ class Replay:
 
 @dataclass(frozen=True)
 class Command:
-    """The command `spec` or `check`, which reads no messages and prints one result."""
+    """The command `spec` or `check`. These commands read no messages, and print one result."""
 
     name: str
 
     def run(self, _workload: Workload, folder: Path) -> Cost:
-        """Run the command. The workload is not used."""
+        """Run the command, and ignore the workload. Raises BenchmarkError if the result is not as expected."""
         with cloud() as lake:
             arguments = ["--config", saved(folder / "config.json", config(lake, {}))] if self.name == "check" else []
             cost = measured([*CONNECTOR, self.name, *arguments], None, folder, {})
@@ -145,7 +146,7 @@ class LocalReference:
 
 @dataclass(frozen=True)
 class Ancestor:
-    """benchmarks/references/ancestor.py: the same work with Airbyte's CDK, pandas and awswrangler."""
+    """The same work with Airbyte's CDK, pandas and awswrangler (benchmarks/references/ancestor.py)."""
 
     name: str = "ancestor's way"
 
@@ -166,7 +167,7 @@ class Ancestor:
 
 @dataclass(frozen=True)
 class Dlt:
-    """benchmarks/references/dlt_pipeline.py in its own environment: dlt, which writes Parquet files to S3 only."""
+    """dlt in its own environment (benchmarks/references/dlt_pipeline.py). It only writes Parquet files to S3."""
 
     name: str = "dlt"
 
@@ -229,14 +230,14 @@ def _partitioned() -> Iterator[Partitioned]:
 PARTITIONED = tuple(_partitioned())
 
 FILLING = ((OURS, FLAT), (Connector("ours, by day", {"partitioning": "DATE"}), DAYS))
-"""The systems whose files must reach a large target size."""
+"""The systems whose files must be near the target size, each with the shape of the workload."""
 
 
 def build_archive() -> None:
     """Create byte code and the JVM's class-data archive, as in the image, for a fast start. Takes about ten seconds.
 
-    Without it, if PYTHONDONTWRITEBYTECODE is set, Python would compile the package at each start of the connector and
-    of its workers.
+    Without byte code, Python would compile the package at each start of the connector and of its workers if
+    PYTHONDONTWRITEBYTECODE is set.
     """
     compile_dir(Path(destination_datalake.__file__).parent, quiet=1)
     command = [sys.executable, "-m", "destination_datalake.spark.classic.jvm_archive"]
@@ -244,7 +245,7 @@ def build_archive() -> None:
 
 
 def config(lake: Cloud, options: Mapping[str, object]) -> dict[str, object]:
-    """Return the connector's configuration for this lake with these options."""
+    """Return a configuration of the connector for this lake, with these options."""
     credentials = {
         "credentials_title": "IAM User",
         "aws_access_key_id": KEY,
@@ -273,9 +274,10 @@ def own_environment(folder: Path, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def measured(command: list[str], messages: Path | None, folder: Path, env: Mapping[str, str]) -> Cost:
-    """Run a command to its end, with its output in files in `folder`, and return the cost.
+    """Run a command to its end, and return the cost. Write the command's output to `stdout` and `stderr` in `folder`.
 
-    Raises BenchmarkError if the command fails.
+    `messages` is the file for the command's standard input, or None for no input. Raises BenchmarkError if the command
+    fails.
     """
     stdout, stderr = folder / "stdout", folder / "stderr"
     cost = measure(command, stdin=messages, stdout=stdout, stderr=stderr, env=own_environment(folder, env))

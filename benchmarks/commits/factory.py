@@ -24,7 +24,10 @@ def table_catalog(access: AwsAccess) -> GlueTableCatalog:
 
 
 def opened(stream: Stream, table: str, access: AwsAccess, url: str, options: Mapping[str, object]) -> Table:
-    """Return the table of a stream in the lake at `url`, opened with these options. It must not need Spark jobs."""
+    """Return the table of a stream in the lake at `url`, opened with these options.
+
+    The caller must not use operations that need Spark jobs.
+    """
     config = Config.parse(
         {
             "credentials": {

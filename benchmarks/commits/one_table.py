@@ -1,8 +1,8 @@
 """Commit many times to one table: `python -m benchmarks.commits.one_table URL TABLE_TYPE COMMITS`.
 
 Each commit adds one file of a few rows, as a batch does, with the connector's table class and the emulated AWS at URL.
-Spark, records and states are left out. Prints a JSON document: wall and CPU seconds of each commit, in order, and the
-resources of the process (`Held`) after a third of the commits and at the end.
+The benchmark excludes Spark, records and states. Prints a JSON document with the median wall and CPU seconds of commits
+at several points, and the resources of the process after a third of the commits and at the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ POINTS = (10, 100, 200, 500)
 
 
 class Committing:
-    """A new table in the lake, and the wall and CPU seconds of each commit to it."""
+    """A new table in the lake, and the wall and CPU seconds of each commit to this table."""
 
     def __init__(self, name: str, url: str, table_type: str) -> None:
         self._access = AwsAccess(REGION, AccessKeys(KEY, SECRET), url)
@@ -46,21 +46,21 @@ class Committing:
         self.costs: list[tuple[float, float]] = []
 
     def commit(self) -> None:
-        """Write a file, and commit it. Only the commit is measured."""
+        """Write a file, and commit it. Measure only the commit."""
         file = _file(self._table.plan(), len(self.costs), self._access)
         wall, cpu = time.perf_counter(), time.process_time()
         assert self._table.commit([file], _no_rewrite) == Committed()
         self.costs.append((time.perf_counter() - wall, time.process_time() - cpu))
 
     def median(self, around: int) -> dict[str, float]:
-        """Return the median cost of the 20 commits around a number of commits, and the maximum cost up to there."""
+        """Return the median cost of the 20 commits around commit number `around`."""
         costs = self.costs[around - AROUND : around + AROUND]
         walls, cpus = zip(*costs, strict=True)
         return {"commit": around, "seconds": median(walls), "cpu_seconds": median(cpus)}
 
 
 def main(url: str, table_type: str, commits: int) -> None:
-    """Make the commits, and print their costs."""
+    """Make the commits, and print their costs as JSON."""
     old, new = Committing("old", url, table_type), Committing("new", url, table_type)
     held = []
     for number in range(1, commits - AROUND + 1):

@@ -23,8 +23,8 @@ from benchmarks.workload import Workload
 class Commits:
     """As many commits to a table as the workload has records (benchmarks/commits/one_table.py).
 
-    `Cost.growth` is the cost of the last commits divided by that of the first commits to a new table. Both are measured
-    at the same time, so that the age of the process has no effect.
+    `Cost.growth` is the cost of the last commits divided by the cost of the first commits to a new table. The benchmark
+    alternates between these commits, so that the age of the process has no effect.
     """
 
     name: str
@@ -43,17 +43,18 @@ class Commits:
 
 @dataclass(frozen=True)
 class Steady:
-    """A sync that commits each of several streams about once per second, for as many seconds as there are records.
+    """A sync that commits each of several streams about once per second.
 
-    Uses the connector's command line. Records and states are sent as fast as needed. `Cost.growth` is the resources
-    that the processes hold at the end divided by those after a third of the time.
+    The sync takes as many seconds as the workload has records. It uses the connector's command line, which receives a
+    record and a state of each stream twice per second. `Cost.growth` contains the resources that the processes hold at
+    the end, divided by the resources after a third of the time.
     """
 
     name: str = "a sync without end"
     options: Mapping[str, object] = field(default_factory=lambda: {"flush_interval_seconds": 1})
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Send records and states. Raises BenchmarkError unless all states are returned."""
+        """Send records and states to the connector. Raises BenchmarkError unless it returns all states."""
         catalog = saved(folder / "catalog.json", workload.catalog())
         stdout, started = folder / "stdout", time.perf_counter()
         with cloud() as lake:
@@ -78,12 +79,12 @@ class Steady:
 COMMITS = (Commits("commits to an Iceberg table", "ICEBERG"), Commits("commits to a Hive table", "HIVE"))
 STEADY = Steady()
 STEADY_WITHIN = {"driver_bytes": 1.1, "threads": 1.05, "descriptors": 1.05}
-"""The maximum growth of a sync's resources between a third of the time and the end. The JVM is left out of
-`driver_bytes`, because it uses all the memory that it is given."""
+"""The maximum growth of a sync's resources between a third of the time and the end. `driver_bytes` does not include the
+JVM, which uses all memory up to its limit."""
 
 
 def _feed(connector: subprocess.Popen[bytes], workload: Workload) -> tuple[list[dict[str, int]], int]:
-    """Send a record and a state of each stream twice per second.
+    """Send a record and a state of each stream to the connector, twice per second.
 
     Returns the resources that the processes held after a third of the time and at the end, and the number of states.
     """

@@ -1,1 +1,1 @@
-"""Measure upserts into a large table with the connector, DuckDB, PyIceberg, and Spark with the Iceberg runtime."""
+"""Measure upserts into a large table with the connector, DuckDB, PyIceberg, and Spark with Iceberg's runtime."""

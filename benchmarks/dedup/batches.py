@@ -1,4 +1,4 @@
-"""Compare merging rows that were committed in many small batches with merging the same rows from one batch."""
+"""Compare the merge of rows from many small batches with the merge of the same rows from one batch."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 KEY = "id"
 STREAMS = 2
-"""The number of streams with deduplication. The others get one record each, for which Spark must start."""
+"""The number of streams with deduplication. Each other stream gets one record, so that the sync must start Spark."""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A sync that merges rows that an earlier sync committed in a number of batches per stream, but did not merge.
+    """A sync that merges rows that an earlier sync committed in `batches` batches per stream, but did not merge.
 
-    Every second record updates an earlier one. Without batches, there is nothing to merge; the difference is the cost
-    of the merge.
+    Half of the rows update earlier rows. With 0 batches, there is nothing to merge. The difference to the cost with 0
+    batches is the cost of the merge.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Pending:
             return replace(cost, file_bytes=tuple(sorted(written, reverse=True)))
 
     def _land(self, stream: Stream, numbers: Any, workload: Workload, lake: Cloud, folder: Path) -> None:
-        """Commit the rows of these numbers, like a sync that is killed before the merge."""
+        """Commit the rows with these numbers, like a sync that is killed before the merge."""
         access = access_of(lake)
         table = opened(stream, stream.id.name, access, lake.url, OPTIONS)
         table.prepare()
@@ -83,7 +83,7 @@ class Pending:
 
 
 def _numbers(records: int) -> Any:
-    """Return the numbers of a stream's records. Half of them occur twice, far apart."""
+    """Return the numbers of a stream's records. Each number occurs twice, usually far apart."""
     return np.concatenate([np.arange(records // 2), np.random.default_rng(records).permutation(records // 2)])
 
 

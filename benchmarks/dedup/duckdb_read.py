@@ -1,7 +1,7 @@
 """Aggregate all rows of an Iceberg table with DuckDB, in the environment of `unit_tests/laws/dedup/extension`.
 
-Arguments: the folder with a copy of the bucket, the URI of the metadata file, and the number of reads. Prints the
-median CPU time in seconds.
+The arguments are the folder with a copy of the bucket, the URI of the metadata file, and the number of reads. Prints
+the median CPU time in seconds.
 """
 
 import statistics

@@ -30,18 +30,21 @@ from benchmarks.systems import CONNECTOR, WITH_ARCHIVE, BenchmarkError, config, 
 from unit_tests.laws.dedup.extension.environment import PYTHON
 
 READS = 3
-"""How often DuckDB reads a table. The median is reported."""
+"""The number of times that DuckDB reads a table. The result is the median."""
 
 
 @dataclass(frozen=True)
 class HourlyUpserts(Upserts):
-    """The upserts of one sync: half of them update random rows, half are new rows."""
+    """The upserts of one sync. Half of them update random rows, and half of them add new rows."""
 
     sync: int = 0
 
     @property
     def name(self) -> str:
-        """The size of the table and the number of the sync, because each sync has its own messages."""
+        """The name of the workload, with the number of the sync and the size of the table.
+
+        Each sync has its own messages, and therefore its own name.
+        """
         return f"upserts {self.sync} of {self.table_rows}"
 
     def numbers(self) -> Iterator[int]:
@@ -55,7 +58,7 @@ class HourlyUpserts(Upserts):
 
 @dataclass(frozen=True)
 class Reading:
-    """The CPU seconds of two engines for an aggregation over all rows, and the number of files that they read."""
+    """The CPU seconds that two engines need to aggregate all rows of a table, and the numbers of the table's files."""
 
     duckdb: float
     spark: float
@@ -65,7 +68,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Hourly:
-    """The costs of all syncs. `written` contains the bytes of data files and of delete files."""
+    """The total costs of all syncs, and the cost of reading the table afterwards.
+
+    `written` is the number of bytes in the data files and delete files that the syncs wrote.
+    """
 
     seconds: float
     cpu_seconds: float
@@ -109,7 +115,7 @@ def _read(lake: Cloud, name: str, folder: Path) -> Reading:
 
 
 def _duckdb(lake: Cloud, location: str, folder: Path) -> float:
-    """Return the CPU seconds of DuckDB for reading a copy of the bucket."""
+    """Return the CPU seconds that DuckDB needs to read the table from a local copy of the bucket."""
     copy = folder / "copy"
     s3 = lake.client("s3")
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):

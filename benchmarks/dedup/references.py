@@ -1,7 +1,8 @@
 """Run the same upserts with other tools: `python -m benchmarks.dedup.references CONTENDER JSON`.
 
 DuckDB rewrites the table's files on the local disk without the replaced rows, and commits nothing. PyIceberg's
-`Table.upsert` uses the emulated AWS. Prints a JSON document with the number of remaining rows and of written bytes.
+`Table.upsert` uses the emulated AWS. Prints a JSON document with the number of rows after the upserts, and the number
+of written bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from benchmarks.cloud import DATABASE, KEY, REGION, SECRET
 
 
 class Asked(msgspec.Struct):
-    """The input of a contender: files on the disk, and the names of tables in the lake at `url`."""
+    """The input of a contender.
+
+    `table_files` and `upserts` are files on the local disk. `table` is the name of the table in the lake at `url`.
+    `folder` is a folder for the result.
+    """
 
     key: str
     table_files: tuple[str, ...]

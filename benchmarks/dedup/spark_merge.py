@@ -1,7 +1,7 @@
 """Run MERGE in Spark with the Iceberg runtime. This script needs its own environment, with another PySpark.
 
-Arguments: SQL statements. Prints the seconds and CPU seconds of the last statement, without Spark's start. AWS's
-environment variables contain the keys, and ENDPOINT the URL of the emulated AWS.
+The arguments are SQL statements. Prints the seconds and CPU seconds of the last statement, without Spark's start. AWS's
+environment variables contain the keys. The variable ENDPOINT contains the URL of the emulated AWS.
 """
 
 import json

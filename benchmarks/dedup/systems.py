@@ -1,4 +1,4 @@
-"""The systems that upsert: the connector, and other tools that do the same work."""
+"""The systems whose upserts the benchmarks measure: the connector, and other tools that do the same work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 class Merging:
     """A sync of the connector to an existing table.
 
-    If `merges` is false, the records are appended. The difference is the cost of the merge.
+    If `merges` is false, the sync appends the records. The difference to the cost with `merges` is the cost of the
+    merge.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Merging:
 
 @dataclass(frozen=True)
 class Reference:
-    """A contender in benchmarks/dedup/references.py."""
+    """One of the contenders in benchmarks/dedup/references.py. `name` is the contender's name."""
 
     name: str
 
@@ -97,9 +98,9 @@ def spark_sql(lake: Cloud, folder: Path, *statements: str) -> Cost:
 
 @dataclass(frozen=True)
 class SparkMerge:
-    """MERGE in Spark with the Iceberg runtime, which is downloaded. `mode` is copy-on-write or merge-on-read.
+    """MERGE in Spark with Iceberg's runtime, which Spark downloads. `mode` is copy-on-write or merge-on-read.
 
-    Seconds and CPU seconds exclude Spark's start.
+    The seconds and CPU seconds exclude Spark's start.
     """
 
     mode: str

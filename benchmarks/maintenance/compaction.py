@@ -1,8 +1,8 @@
 """Compact small files into one: `python -m benchmarks.maintenance.compaction CONTENDER URL FOLDER`.
 
-The contenders use one thread each. The connector's job for executors reads from S3 and writes to S3. pyarrow reads from
-S3 and writes to the local disk. DuckDB reads from and writes to the local disk. The files are in FOLDER, and in the
-bucket at URL. Prints a JSON document with the rows, bytes and seconds.
+Each contender uses one thread. The connector's task for executors reads from S3 and writes to S3. pyarrow reads from S3
+and writes to the local disk. DuckDB reads from and writes to the local disk. FOLDER and the bucket at URL contain the
+same files. Prints a JSON document with the rows, bytes and seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PREFIX = "orders/data"
 
 
 def fill(files: int, cloud: Cloud, folder: Path) -> None:
-    """Write `files` files of ROWS rows to the folder and the bucket, each with a few rows of every customer."""
+    """Write `files` files of ROWS rows to the folder and to the bucket. The customers in each file are random."""
     s3 = cloud.client("s3")
     for number in range(files):
         body = io.BytesIO()
@@ -132,8 +132,8 @@ CONTENDERS = {
     "pyarrow from S3 to disk": _pyarrow,
     "DuckDB from disk to disk": _duckdb,
 }
-"""Maps the name of each contender to a function that takes the files and the URL, and returns the work as a
-function."""
+"""Maps the name of each contender to a function of the files and the URL. This function prepares the work, and returns
+it as a function that returns the numbers of rows and bytes."""
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from benchmarks.workload import Workload
 class SmallFiles:
     """The compaction of as many small files as the workload has records, by one thread.
 
-    Seconds and CPU seconds exclude the start-up, but the peak memory includes it. See
+    The seconds and CPU seconds exclude the start of the process, but the peak memory includes it. See
     benchmarks/maintenance/compaction.py.
     """
 

@@ -1,8 +1,8 @@
 """The ancestor (destination-aws-datalake): the CDK's parser, 25,000 dicts, a pandas DataFrame, and awswrangler.
 
 `python -m benchmarks.references.ancestor MESSAGES CATALOG URL` writes the message file as a dataset of Parquet files
-with a Glue table. Like the ancestor, it cleans every record key by key, and writes the collected records before it
-answers a STATE. Type casts in Glue and pandas, tags and nested types are left out, which favours the ancestor.
+with a Glue table. Like the ancestor, it cleans each record one key at a time, and writes the collected records before
+it answers a STATE. It omits type casts in Glue and pandas, tags and nested types, which favours the ancestor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GLUE = {"integer": "bigint", "number": "double", "boolean": "boolean", "string"
 
 
 class _Ancestor(Destination):
-    """A class that only provides the CDK's parser."""
+    """A destination of which the benchmark only uses the CDK's parser."""
 
     def check(self, logger: Any, config: Any) -> Any:
         raise NotImplementedError
@@ -57,7 +57,7 @@ def main(messages: Path, catalog: Path, url: str) -> None:
 
 
 def _cleaned(data: dict[str, Any], properties: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the record with exactly the declared keys. Numbers that are invalid become null."""
+    """Return the record with exactly the declared keys. Replace invalid numbers by null."""
     cleaned = {name: value for name, value in data.items() if name in properties}
     for name, column in properties.items():
         kind = next(kind for kind in column["type"] if kind != "null")

@@ -1,7 +1,8 @@
-"""A dlt pipeline: the records as dicts, in lists of 10,000, to typed Parquet files in S3.
+"""A dlt pipeline that writes the records as typed Parquet files to S3. It receives dicts, in lists of 10,000.
 
 `python dlt_pipeline.py MESSAGES CATALOG URL BUCKET KEY SECRET` runs in its own environment (environments.py). dlt
-receives the types of all columns. It extracts, normalizes and loads in this order, and returns no states.
+receives the types of all columns. It extracts all records, then normalizes them, and then loads them. It returns no
+states.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""DuckDB's COPY: one statement reads the message file and writes Parquet files to the local disk.
+"""DuckDB's COPY: a single statement that reads the message file and writes Parquet files to the local disk.
 
-`python -m benchmarks.references.duckdb_copy MESSAGES CATALOG FOLDER` gives DuckDB the types of all columns. DuckDB uses
-all cores. It does not upload, commit or return states, and stops at the first invalid value.
+`python -m benchmarks.references.duckdb_copy MESSAGES CATALOG FOLDER` passes the types of all columns to DuckDB. DuckDB
+uses all cores. It does not upload, commit or return states, and stops at the first invalid value.
 """
 
 import json

@@ -9,5 +9,5 @@ from unit_tests.repository.files import ROOT
 
 @cache
 def dlt_python() -> Path:
-    """Return the path of the Python that has dlt. The first call downloads the packages pinned in dlt.txt."""
+    """Return the path of the Python interpreter with dlt. The first call downloads the packages pinned in dlt.txt."""
     return make(ROOT / ".references" / "dlt", Path(__file__).with_name("dlt.txt"))

@@ -1,10 +1,10 @@
 """The upper limit: pyarrow parses the records and writes Parquet to the local disk, without Spark and commit.
 
-`python -m benchmarks.references.limit MESSAGES CATALOG FOLDER` reads the message file in blocks. In one process, each
-core parses blocks with the stream's schema and writes them to its own Parquet file. The number of blocks in flight
-limits memory. Nothing is validated, converted, counted per state or committed, so this is the maximum that the
-libraries can reach. The sizes of blocks and row groups, the compression level and plain encoding (the same file size in
-half the time) were determined by experiment.
+`python -m benchmarks.references.limit MESSAGES CATALOG FOLDER` reads the message file in blocks. In one process, a
+thread per core parses blocks with the stream's schema, and writes them to its own Parquet file. The number of blocks in
+flight limits the memory. This program does not validate, convert, count records per state or commit, so its speed is
+the maximum that the libraries can reach. Experiments determined the sizes of blocks and row groups, the compression
+level, and plain encoding, which results in the same file size in half the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 BLOCK_BYTES = 16 << 20
-ROW_GROUP_BYTES = 64 << 20  # of received text
+ROW_GROUP_BYTES = 64 << 20  # The number of bytes of messages per row group.
 
 
 def main(messages: Path, catalog: Path, folder: Path) -> None:
@@ -56,7 +56,7 @@ def _arrow_type(column: Mapping[str, object]) -> pa.DataType:
 
 
 def _blocks(readinto: Callable[[memoryview], int], size: int) -> Iterator[bytes]:
-    """Yield blocks of about `size` bytes that consist of whole lines."""
+    """Yield blocks of about `size` bytes. Each block consists of whole lines."""
     remainder = b""
     while True:
         buffer = bytearray(size)
@@ -103,7 +103,7 @@ def _encode(take: Callable[[], bytes | None], data: pa.StructType, path: Path) -
 
 def _rows(table: pa.Table, columns: pa.Schema) -> pa.Table:
     records: Any = table.column("record").combine_chunks()
-    if records.null_count:  # states and traces
+    if records.null_count:  # The messages without a record are states and traces.
         records = records.drop_null()
     data = records.field("data")
     values = [records.field("emitted_at"), *(data.field(name) for name in columns.names[1:])]

@@ -1,1 +1,1 @@
-"""Simulate syncs that are too large for one machine, with costs that were measured on it."""
+"""Simulate syncs that are too large for one machine, with costs measured on this machine."""

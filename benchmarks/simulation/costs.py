@@ -16,18 +16,21 @@ from benchmarks.cluster import OnCluster
 from benchmarks.simulation.model import GB, Costs
 
 SMALL, LARGE = 1_000_000, 5_000_000
-"""Numbers of records. The difference between their costs excludes the start and the end of a sync."""
+"""Two numbers of records. The difference between the costs of two such syncs excludes their start and end."""
 
 _TASKS = 1000
 _COMMITS = 60
 
 
 class NotMeasured(Exception):
-    """The results lack a figure. The message names the figure."""
+    """The results do not contain a figure. The message names this figure."""
 
 
 def measured(results: Path) -> Costs:
-    """Return the costs of this machine, from the figures in `results` and short measurements. Raises NotMeasured."""
+    """Return the costs on this machine, from the figures in `results` and from short measurements.
+
+    Raises NotMeasured if `results` does not contain a figure.
+    """
     figures = json.loads(results.read_text())["figures"]
     local, remote = "ours", OnCluster().name
     read = _per_gb(figures, local, "driver")
@@ -45,7 +48,7 @@ def measured(results: Path) -> Costs:
 
 
 def _per_gb(figures: Iterable[Mapping[str, Any]], system: str, process: str) -> float:
-    """Return the additional CPU seconds of one kind of process per gigabyte of messages."""
+    """Return the CPU seconds that one kind of process needs for each additional gigabyte of messages."""
     small, large = (_figure(figures, system, records) for records in (SMALL, LARGE))
     seconds = _cpu(large, process) - _cpu(small, process)
     return float(seconds / (large["message_bytes"] - small["message_bytes"]) * GB)
@@ -63,7 +66,7 @@ def _figure(figures: Iterable[Mapping[str, Any]], system: str, records: int) -> 
 
 
 def _spark() -> tuple[float, float]:
-    """Return the seconds that Spark's scheduler needs for a task, and for a job with one task."""
+    """Return the seconds that Spark's scheduler needs for each additional task, and for a job with one task."""
     from destination_datalake.spark.classic.backend import ClassicBackend
     from destination_datalake.spark.classic.settings import ClassicSettings
 

@@ -11,10 +11,10 @@ A sync is a chain of stages with queues between them. Each stage is a process of
 - *encode*: a job reads the staged segments, divided into tasks by the connector's own rule (`LearnedBatches`). The
   driver schedules tasks one after the other. Each task reads its segments, encodes them on one core, and uploads its
   file.
-- *commit*: batches are committed one after the other to one table.
+- *commit*: the driver commits one batch after the other to one table.
 
-Reading waits while uncommitted data fill the buffer, or staged data reach their limit. Lost executors, throttling by
-S3, changes of columns and rejects are not simulated.
+Reading waits while uncommitted data fill the buffer, or staged data reach their limit. The simulation does not include
+lost executors, throttling by S3, changes of columns and rejects.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Costs:
     job: float
     """Seconds until the first task of a job runs."""
     task: float
-    """Seconds of Spark's scheduler per task. Tasks are scheduled one after the other."""
+    """Seconds of Spark's scheduler per task. The scheduler handles one task after the other."""
     commit: float
     """Seconds per commit of a batch, without waiting for AWS."""
     start: float
@@ -71,8 +71,8 @@ class S3:
 
     median_seconds: float = 0.1
     spread: float = 0.6
-    """The standard deviation of the latency's logarithm. With 0.6, one in a hundred requests takes four times the
-    median."""
+    """The standard deviation of the latency's logarithm. With 0.6, one in a hundred requests takes at least four times
+    the median."""
     connection: float = 85e6
     """The bandwidth of one connection in bytes per second."""
 
@@ -91,11 +91,11 @@ class Setting:
     driver_network: float = 1.25e9
     """The bandwidth of the driver in bytes per second: 10 Gbit/s."""
     uploads: int = CONCURRENT_CALLS
-    """The number of segments that are uploaded concurrently."""
+    """The number of segments that the driver uploads concurrently."""
     requests_of_commit: int = 8
     """The number of sequential requests to S3 and Glue per commit."""
     staged_bytes: int = staged_bytes(4096 * MiB)
-    """The maximum number of bytes in S3 that are staged but not committed."""
+    """The maximum number of bytes that the driver has staged in S3, but not committed yet."""
     target_bytes: int = 128 * MiB
     batch_bytes: int = 256 * MiB
 
@@ -104,8 +104,8 @@ class Setting:
 class Outcome:
     """The result of a simulation.
 
-    `seconds` is the total time. `reading` and `encoding` are the fractions of time in which the driver read and the
-    executors worked.
+    `seconds` is the total time. `reading` is the fraction of this time in which the driver read messages. `encoding` is
+    the fraction of all cores' time in which tasks ran.
     """
 
     seconds: float
@@ -115,7 +115,7 @@ class Outcome:
     tasks: int
     """The number of tasks. Each task writes a file."""
     file_share: float
-    """The number of bytes in files per byte of messages, as the connector initially assumes."""
+    """The number of bytes in files per byte of messages. The simulation uses the connector's initial assumption."""
 
 
 class _Sync:
@@ -189,7 +189,10 @@ class _Sync:
             self._change()
 
     def _land(self) -> Events:
-        """Run jobs for the batches that are due, one after the other. Three of these processes run concurrently."""
+        """Run a job for each batch that is due, one after the other.
+
+        Several of these processes run concurrently (`LearnedBatches.jobs`).
+        """
         yield self.env.timeout(self.costs.start)
         while True:
             ended = self.uploaded == self.segments
@@ -235,5 +238,5 @@ class _Sync:
 
 
 def simulate(setting: Setting, costs: Costs, s3: S3, seed: int = 1) -> Outcome:
-    """Simulate one sync. The same `seed` leads to the same outcome."""
+    """Simulate one sync. The outcome depends only on the arguments, including `seed`."""
     return _Sync(setting, costs, s3, seed).run()
