@@ -194,8 +194,8 @@ def _is_same_number(shortest: str, text: str) -> bool:
 
 
 _KINDS: Sequence[tuple[Callable[[pa.DataType], bool], _Parse, str]] = (
-    (pa.types.is_string, _cast, "texts"),
-    (pa.types.is_large_string, _cast, "texts"),
+    (pa.types.is_string, _cast, "strings"),
+    (pa.types.is_large_string, _cast, "strings"),
     (pa.types.is_boolean, _parse_exact_text, "true or false"),
     (pa.types.is_integer, _parse_exact_text, "whole numbers within the range of the column, such as 1 or -1"),
     (pa.types.is_floating, _parse_exact_number, "numbers that the column can represent exactly"),
