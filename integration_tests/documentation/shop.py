@@ -61,10 +61,17 @@ class Shop:
         """The configuration of syncs."""
         return self.lake.config(**self.options)
 
-    def sync(self, fields: Mapping[str, Json], *rows: Json) -> None:
-        """Sync these rows of `shop.orders`; each sync has the next number as its ID."""
+    def sync(self, fields: Mapping[str, Json], *rows: Json, key: str | None = None) -> None:
+        """Sync these rows of `shop.orders`; each sync has the next number as its ID. With a key it deduplicates."""
         self._syncs += 1
-        stream = configured_stream(STREAM, object_schema(**fields), namespace=NAMESPACE, sync_id=self._syncs)
+        stream = configured_stream(
+            STREAM,
+            object_schema(**fields),
+            namespace=NAMESPACE,
+            sync_id=self._syncs,
+            mode="append" if key is None else "append_dedup",
+            primary_key=[] if key is None else [key],
+        )
         lines = [
             *(record(STREAM, row, namespace=NAMESPACE) for row in rows),
             state(STREAM, self._syncs, namespace=NAMESPACE),

@@ -9,7 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
-from emulated_aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, AwsServer
+from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from pyiceberg.catalog import load_catalog
 
 from integration_tests.documentation.aws_cli import aws_cli
@@ -19,14 +19,16 @@ from integration_tests.documentation.connector import connector
 from integration_tests.documentation.shell import Shell, StepFailed
 from integration_tests.documentation.shop import CREDENTIALS, NAMESPACE, STREAM, NamedLake, Shop, environment
 from integration_tests.harness.engines.duck import downloaded, scan
-from integration_tests.harness.messages import Json
+from integration_tests.harness.messages import Json, configured_catalog, configured_stream
 from integration_tests.harness.rollback import SNAPSHOT
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.warehouse import INSTANT, INTEGER, NUMBER, STRING
+from integration_tests.harness.warehouse import INSTANT, INTEGER, NUMBER, STRING, object_schema
 
 ALERTS = "docs/how-to/alerts.md"
 CHANGE_TYPE = "docs/how-to/change-type.md"
+DEDUPLICATE = "docs/how-to/deduplicate.md"
+LEAST_PRIVILEGE = "docs/how-to/least-privilege.md"
 PARTITION = "docs/how-to/partition-by-date.md"
 RESTORE = "docs/how-to/restore-table.md"
 ROLL_BACK = "docs/how-to/roll-back.md"
@@ -198,6 +200,40 @@ def test_a_query_of_days_opens_the_folders_of_a_hive_table_alone(shop: Shop) -> 
     assert rows == [(2,)]
     assert (read.files, read.total_files) == (2, 5)
     assert without == (4,)
+
+
+@pytest.mark.slow
+def test_a_stream_that_was_appended_gets_one_row_for_each_key(shop: Shop) -> None:
+    fields = {"id": INTEGER, "name": STRING}
+    query = block(DEDUPLICATE, "Check the result", "sql").body
+    shop.sync(fields, {"id": 1, "name": "old"}, {"id": 1, "name": "newer"}, {"id": 2, "name": "old"})
+    with shop.duckdb("orders") as engine:
+        assert engine.execute(query).fetchall() == [(1, 2)]
+
+    shop.configure(**options(DEDUPLICATE, "Enable the mode"))
+    shop.sync(fields, {"id": 2, "name": "new"}, key="id")
+
+    with shop.duckdb("orders") as engine:
+        assert engine.execute(query).fetchall() == []
+    assert shop.rows() == [{"id": 1, "name": "newer"}, {"id": 2, "name": "new"}]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cli")
+def test_the_printed_policy_is_attached_and_the_role_is_checked(shop: Shop) -> None:
+    session = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=REGION)
+    iam = session.client("iam", endpoint_url=shop.lake.endpoint_url)
+    iam.create_role(RoleName="airbyte", AssumeRolePolicyDocument="{}")
+    stream = configured_stream(STREAM, object_schema(id=INTEGER), namespace=NAMESPACE)
+    shop.shell.save("catalog.json", json.dumps(configured_catalog(stream)))
+
+    *_, checked = shop.follow(*blocks(LEAST_PRIVILEGE, language="sh"))
+
+    policy = iam.get_role_policy(RoleName="airbyte", PolicyName="data-lake")["PolicyDocument"]
+    assert policy == json.loads((shop.shell.folder / "policy.json").read_text())
+    assert any(f"table/{NAMESPACE}/*" in arn for statement in policy["Statement"] for arn in statement["Resource"])
+    assert "role/airbyte" in (shop.shell.folder / "grants.sh").read_text()
+    assert "SUCCEEDED" in checked
 
 
 @pytest.mark.slow

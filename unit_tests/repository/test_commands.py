@@ -62,6 +62,7 @@ _REGISTERED = f"{HOW_TO}::test_a_dropped_table_is_registered_again_and_the_next_
 _REPLAYED = f"{HOW_TO}::test_a_dropped_table_is_replayed_from_the_archive"
 _RETYPED = f"{HOW_TO}::test_the_archive_gives_a_table_with_the_types_of_other_options"
 _ROLLBACK_COMMANDS = f"{HOW_TO}::test_commands_find_the_sync_to_roll_back_and_report_the_rollback"
+_POLICY = f"{HOW_TO}::test_the_printed_policy_is_attached_and_the_role_is_checked"
 _CLUSTER = f"{HOW_TO}::test_the_policy_of_executors_is_printed_and_the_setup_is_checked"
 
 Row = tuple[str, str, str | NotRun]
@@ -106,6 +107,9 @@ TABLE: Mapping[str, Sequence[Row]] = {
         ("Set the credentials", "sh", _CONFIG_FILE),
         ("Check the file", "sh", _CONFIG_FILE),
     ],
+    "docs/how-to/deduplicate.md": [
+        ("Check the result", "sql", f"{HOW_TO}::test_a_stream_that_was_appended_gets_one_row_for_each_key"),
+    ],
     "docs/how-to/kubernetes.md": [
         ("Before you start", "sh", _CLUSTER),
         ("Before you start", "sh", DOCKER),
@@ -113,6 +117,11 @@ TABLE: Mapping[str, Sequence[Row]] = {
         ("B2. On EKS, with a manifest", "sh", KUBERNETES),
         ("B2. On EKS, with a manifest", "sh", KUBERNETES),
         ("Check the setup", "sh", _CLUSTER),
+    ],
+    "docs/how-to/least-privilege.md": [
+        ("Print and attach the policy", "sh", _POLICY),
+        ("Print and attach the policy", "sh", _POLICY),
+        ("Test the role", "sh", _POLICY),
     ],
     "docs/how-to/partition-by-date.md": [
         (
