@@ -33,6 +33,8 @@ PENDING_BRANCH = "airbyte_pending"
 UNPUBLISHED_PREFIXES = (GENERATION_PREFIX, PENDING_BRANCH)
 """Name prefixes of the branches and tags that contain rows of unfinished syncs. They never expire."""
 
+# The highest value of a Java long. There is no value for "never": a ref without a maximum age follows the table's
+# property.
 NO_EXPIRY_MS = 2**63 - 1
 """The value of `max-ref-age-ms` for a branch or tag that never expires."""
 
@@ -144,6 +146,7 @@ def remove_merged_branches(branches: Collection[str], transaction: Transaction) 
     An engine must not expire these snapshots later. Iceberg's library before version 1.10, which some engines use,
     deletes the files that an expired snapshot has added, even if another branch contains them (apache/iceberg#13568).
     """
+    # Collect the snapshots first: after the removal of the refs, nothing leads to them.
     before = {snapshot.snapshot_id for branch in branches for snapshot in history(branch, transaction.table_metadata)}
     remove_branches(branches, transaction)
     metadata = transaction.table_metadata
@@ -159,6 +162,8 @@ def disable_ref_expiry(branch: str, transaction: Transaction) -> None:
     """
     with ManageSnapshots(transaction) as snapshots:
         head = transaction.table_metadata.refs[branch].snapshot_id
+        # PyIceberg has no method that changes the retention of a branch, but this update replaces an existing branch
+        # too.
         snapshots.create_branch(head, branch, max_ref_age_ms=NO_EXPIRY_MS)
 
 

@@ -150,6 +150,8 @@ class TableOperations:
             self.position = position_of(table)
             if not isinstance(result, Ungoverned):
                 return table, result
+            # Tags and grants apply to columns in the catalog. So the columns are committed first, without rows, and
+            # governed before `build` adds the rows.
             self._govern(table.metadata, result.new)
 
     def ungoverned(self, metadata: TableMetadata) -> Ungoverned | None:
@@ -208,14 +210,19 @@ class TableOperations:
     def _commit(self, build: Callable[[Table, Transaction], _Result], table: Table | None) -> tuple[Table, _Result]:
         def attempt() -> tuple[Table, _Result]:
             nonlocal table
+            # Use the caller's table only once. After a conflict, it is out of date.
             base, table = table or self.load(), None
             # PyIceberg's own retries would commit the same files even after another writer has changed the schema.
             no_retries = {**base.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+            # The catalog applies only the updates to the metadata that it stores, so this property never reaches the
+            # table.
             base.metadata = base.metadata.model_copy(update={"properties": no_retries})
             transaction = SharingTransaction(base)
             with background_writes(base).begun():
                 with self.planning_on(base):
                     result = build(base, transaction)
+                # After `build`, so that the requirements cover all updates. The manifests may still be uploading. The
+                # catalogs wait for them before they commit, so no reader follows a commit to a missing file.
                 fence(base, transaction, whole=self._catalog.compares_metadata)
                 return transaction.commit_transaction(), result
 
@@ -235,12 +242,14 @@ class TableOperations:
 
     def _govern(self, metadata: TableMetadata, new: frozenset[str]) -> None:
         self._catalog.governance.govern_table(*self._name, column_types(metadata), new, metadata.table_uuid)
+        # Set only after the permissions are applied. If that fails, the next commit applies them again.
         self._governed_fields = frozenset(field.field_id for field in metadata.schema().fields)
 
 
 # --- metadata changes whose cost does not grow with the number of snapshots -------------------------------------------
 
 
+# Catalogs write `00012-<uuid>.metadata.json`, and Hadoop tables contain `v12.metadata.json`.
 _METADATA_FILE = re.compile(r"/v?([0-9]+)[-.][^/]*$")
 """Matches the number in a metadata file's name. It increases with each commit (Iceberg: `LocationProvider`)."""
 
@@ -268,6 +277,8 @@ class SharingTransaction(OpenTransaction):
     def table_metadata(self) -> TableMetadata:
         """The table's metadata with all updates of the transaction so far."""
         base, updates = self.base, self.updates
+        # PyIceberg replaces the tuple of updates when it adds one, so identity shows whether the cached result is
+        # current.
         if self._applied is None or self._applied[0] is not base or self._applied[1] is not updates:
             self._applied = (base, updates, updated(base, updates))
         return self._applied[2]
@@ -281,6 +292,7 @@ def updated(
     `metadata_location` is the location of `base`. If it is not None, the function appends it to the metadata log.
     """
     metadata = _without_gaps(base, with_updates(base, tuple(_with_retention(base, updates)), metadata_location))
+    # PyIceberg makes the same two checks. It then copies the whole metadata, which takes time for each snapshot.
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
     return metadata
@@ -291,6 +303,7 @@ def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> It
 
     PyIceberg would drop the retention that the owner of the branch or tag has set. Iceberg's own library keeps it.
     """
+    # Follow the updates one by one, because one transaction can create, move and remove the same ref.
     refs: dict[str, SnapshotRef | SetSnapshotRefUpdate] = {**base.refs}
     for update in updates:
         moved = update
@@ -321,6 +334,8 @@ def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata
     ]
     if not removed_entries:
         return metadata
+    # The log of `metadata` contains the remaining entries of `base`, followed by `since` entries that this transaction
+    # has added. `base_entries` counts those entries of `base` that follow the last gap. Keep both.
     base_entries = len(base.snapshot_log) - removed_entries[-1] - 1
     since = len(metadata.snapshot_log) - sum(entry.snapshot_id in remaining_ids for entry in base.snapshot_log)
     log = metadata.snapshot_log[len(metadata.snapshot_log) - base_entries - since :]
@@ -367,13 +382,17 @@ def _replace_or_remove_tag(table: Table, transaction: OpenTransaction, *, whole:
     token = after.properties.get(TOKEN_PROPERTY)
     taken = token is not None and token != before.properties.get(TOKEN_PROPERTY)
     if taken or not (whole or _will_conflict(before, after)):
+        # The updates change nothing, so no other commit needs to fail.
         if not taken and after == before:
             return
         if MAIN_BRANCH not in after.refs:
             change_branch(Change([]), MAIN_BRANCH, table, transaction)
             after = transaction.table_metadata
+        # `requirements` demands that the tag with this number is absent. So of two commits planned on `before`, only
+        # one can set it.
         _replace_tag(_last_number(before) + 1, after, transaction, held=token is not None)
     elif token is None:
+        # This commit conflicts with others without a tag, and no held token needs one.
         apply(transaction, tuple(_removal(after)))
 
 
@@ -428,6 +447,8 @@ def is_unneeded_fence(name: str, ref: SnapshotRef) -> bool:
 def requirements(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> tuple[TableRequirement, ...]:
     """Return all requirements that a commit can make for updates planned on `metadata`."""
     refs: dict[str, int | None] = {MAIN_BRANCH: None}
+    # Each following line overrides the earlier ones: a ref that this commit creates must be absent, and a ref that
+    # exists must still refer to the same snapshot.
     if metadata.refs:  # In a table without refs, PyIceberg can require the absence of main only, which is enough.
         refs[f"{_PREFIX}{_last_number(metadata) + 1}"] = None
         refs |= {update.ref_name: None for update in updates if isinstance(update, SetSnapshotRefUpdate)}

@@ -267,6 +267,7 @@ def publish_staged(table: TableName, transaction: Transaction) -> None:
         branch,
     )
     with ManageSnapshots(transaction) as snapshots:
+        # This update moves a branch that exists, and creates main in a table without it.
         snapshots.create_branch(head, MAIN_BRANCH)
 
 
@@ -278,6 +279,7 @@ def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
     """
     branch = staging_branch_ahead(metadata) or MAIN_BRANCH
     snapshot = metadata.snapshot_by_name(branch)
+    # The summary is optional, so only an explicit zero rules out deletes.
     if summary_value(snapshot, "total-equality-deletes") == "0" or not has_row_level_deletes(snapshot, io):
         return None
     return branch if any(file.has_equality_deletes for file in BranchFiles().at(snapshot, io)) else None
@@ -336,4 +338,5 @@ def _staging_branches(metadata: TableMetadata) -> list[str]:
 def _is_ahead(name: str, metadata: TableMetadata) -> bool:
     """Return whether the history of a branch contains main's head, followed by further snapshots."""
     main, snapshots = metadata.refs.get(MAIN_BRANCH), [*history(name, metadata)]
+    # The head itself does not count: a branch that ends at main's head has nothing to publish.
     return main is None or any(snapshot.snapshot_id == main.snapshot_id for snapshot in snapshots[1:])

@@ -38,6 +38,7 @@ _AVRO = ".avro"
 _MAX_KEPT_BYTES = 1 << 20
 """Maximum size in bytes of a manifest that is cached after a read. Commits do not merge larger manifests by default."""
 
+# A response to HEAD has no body with an error code, so botocore reports the status instead.
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
 
@@ -70,6 +71,7 @@ class S3FileIO(FileIO):
         Raises OSError if the request fails. PyIceberg logs this error as a warning.
         """
         uri = location if isinstance(location, str) else location.location
+        # A write that is still running would create the object again after the deletion.
         self.writes.wait()
         try:
             delete(self._s3, uri)
@@ -105,6 +107,7 @@ class BackgroundWrites:
             self.wait()
         finally:
             self._is_active = False
+            # Also after an exception: a cleanup of the failed commit must not delete a file that a thread then writes.
             futures.wait(self._running)
             self._running = []
             self._contents = {}
@@ -140,6 +143,7 @@ class BackgroundWrites:
 
     def wait(self) -> None:
         """Wait for all background calls. If any call failed, raise the exception of the first such call."""
+        # S3 returns an object as soon as its write has succeeded, so reads no longer need the content.
         running, self._running, self._contents = self._running, [], {}
         futures.wait(running)
         for future in running:
@@ -157,6 +161,7 @@ def background_writes(table: Table) -> BackgroundWrites:
 def _complete(future: Future[None], call: Callable[[], None]) -> None:
     try:
         call()
+    # The future passes even SystemExit to the thread that waits. Otherwise that thread would wait forever.
     except BaseException as error:
         future.set_exception(error)
     else:
@@ -191,6 +196,7 @@ class _S3InputFile(InputFile):
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002
         cached = MANIFESTS.get(self.location)
         if cached is None:
+            # A commit may read a file that it is still writing. Only Avro files are in the cache.
             cached = self._writes.content(self.location)
         if cached is not None:
             return cast("InputStream", io.BytesIO(cached))
@@ -233,6 +239,7 @@ class _S3OutputFile(OutputFile):
     def put(self, content: bytes) -> None:
         self._writes.put(self.location, content, partial(self._put, content))
         self._written = len(content)
+        # If the write fails, nothing refers to the cached name, which is unique.
         if self.location.endswith(_AVRO):
             MANIFESTS.put(self.location, content, len(content))
 

@@ -59,6 +59,7 @@ def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator
     for database, glue_table in tables:
         name = TableName(database, glue_table["Name"])
         try:
+            # The listing contains the location, so reading the metadata needs no further request to the catalog.
             location = glue_table.get("Parameters", {}).get("metadata_location", "")
             metadata = FromInputFile.table_metadata(io.new_input(location))
             notes = tuple(_notes(name, metadata, io))

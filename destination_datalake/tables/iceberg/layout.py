@@ -145,12 +145,15 @@ class WantedLayout:
             # Evolution).
             ids = {field.field_id: field.source_id for field in present}
             known = [field for field in known if ids.get(field.field_id) == field.source_id]
+        # A field with the source and transform of an earlier field must reuse its ID (Iceberg spec: Partition
+        # Evolution).
         ids_of = {(field.source_id, field.transform): field.field_id for field in known}
         names = frozenset((field.name, field.field_id) for spec in specs for field in spec.fields)
         next_id = max(metadata.last_partition_id or 0, PARTITION_FIELD_ID_START - 1) + 1
         fields = _fields(self._sources(schema), ids_of, schema, next_id, names)
         if metadata.format_version > 1:
             return fields
+        # In format version 1, a dropped field stays as a void field, so that positions and IDs do not change.
         remaining_fields = {field.field_id: field for field in fields}
         previous_fields = tuple(
             remaining_fields.pop(
@@ -198,6 +201,7 @@ def _fields(
         transform = iceberg_transform(str(field.transform))
         id_ = ids.get((source_id, transform))
         id_ = next(new_ids) if id_ is None else id_
+        # An identity field may have the name of its source column, but of no other column (Iceberg: PartitionSpec).
         name, own = field.name, source_id if str(transform) == "identity" else None
         while columns.get(name.lower(), own) != own or any(
             name.lower() == taken_name and id_ != taken_id for taken_name, taken_id in taken
@@ -295,6 +299,7 @@ def is_written(path: Path, columns: Sequence[Field]) -> bool:
 
 def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
     """Return why a file does not match the table's default partition spec, as a clause. None if the file matches."""
+    # A file without partition values fits every spec whose values are null for its columns.
     if file.partition:
         fits = file.spec_id == metadata.default_spec_id
     else:
@@ -313,6 +318,7 @@ def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
     for position, field in enumerate(metadata.spec().fields):
         value, transform = values[position], field.transform
         if isinstance(transform, TruncateTransform) and isinstance(value, int) and value % transform.width:
+            # Java's int wraps to 2**32 above the true value. A value beyond the range of int was computed as a long.
             is_long = value <= _INT_MAX and metadata.schema().find_type(field.source_id) == LongType()
             values[position] = value - 2**32 if is_long else value
     return Record(*values)

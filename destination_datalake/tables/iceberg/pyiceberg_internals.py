@@ -237,6 +237,7 @@ class _DeletesWriter(ManifestWriterV2):
         return manifest_entry_schema_with_data_file(format_version, StructType(*fields, _REFERENCED))
 
     def prepare_entry(self, entry: ManifestEntry) -> ManifestEntry:
+        # Entries that PyIceberg's own type describes lack the last field. The encoder expects a value for each field.
         missing = len(_DELETE_FILE_TYPE.fields) - len(entry.data_file)
         if missing:
             file = DataFile(*entry.data_file._data, *[None] * missing)
@@ -255,6 +256,7 @@ def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEnt
     """
     with _ManifestReader(manifest, io) as entries:
         for entry in entries:
+            # A deleted entry only records that its snapshot has removed the file (Iceberg spec: Manifests).
             if entry.status != ManifestEntryStatus.DELETED:
                 yield _inherit_from_manifest(entry, manifest)
 
@@ -330,6 +332,9 @@ class _WholeFile(AvroFile[_Entry]):
         limit = MAX_FILE_BYTES - self._unpacked
         match self.header.meta.get("avro.codec", "null"):
             case "deflate" | "bzip2" as codec:
+                # Avro's deflate codec has no zlib header, so the window size is negative (Avro spec: Required Codecs).
+                # One byte more than the limit shows that the limit is exceeded, without unpacking the rest of a
+                # decompression bomb.
                 unpack = decompressobj(-MAX_WBITS) if codec == "deflate" else BZ2Decompressor()
                 content = unpack.decompress(content, limit + 1)
                 if not unpack.eof and len(content) <= limit:
@@ -412,6 +417,7 @@ def _entry_reader(schema: str, content: ManifestContent) -> Reader:
 
     This function caches readers, because the creation of a reader takes longer than reading a small manifest.
     """
+    # The keys are field IDs, and -1 is the root, as in PyIceberg's own reader of manifests.
     enums: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
     resolver: Any = _Resolver({-1: ManifestEntry, 2: DataFile}, enums)
     present = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
@@ -479,6 +485,8 @@ def with_updates(
         metadata = _apply_table_update(update, metadata, context)
     if context.has_changes() and metadata_location is not None:
         metadata = _update_table_metadata_log(metadata, metadata_location, base.last_updated_ms)
+    # Every metadata file must update this field (Iceberg spec: Table Metadata Fields). New snapshots set it, but other
+    # updates do not.
     if context.has_changes() and metadata.last_updated_ms == base.last_updated_ms:
         metadata = metadata.model_copy(update={"last_updated_ms": time.time_ns() // 1_000_000})
     return metadata

@@ -116,6 +116,7 @@ class IcebergRebuild:
         operations = TableOperations(self._name, self._catalog)
 
         def build(table: Table, transaction: Transaction) -> bool:
+            # Compare inside the commit: the catalog accepts it only if this state is still current.
             if _version(table.metadata) != expected.version:
                 return False
             _require_same_columns(self._name, clone.schema(), table.schema())
@@ -142,6 +143,7 @@ class IcebergRebuild:
         If the original table has not taken over the clone's data files, these files become orphan files.
         """
         with suppress(NoSuchTableError):
+            # `drop_table` keeps the data files, because the original table may refer to them.
             self._catalog.pyiceberg().drop_table(rebuilt)
         delete_folder(self._catalog.access_of(self._name).client("s3"), self._scratch)
 
@@ -192,6 +194,7 @@ def _require_same_columns(name: TableName, clone: Schema, original: Schema) -> N
 
 def _without_snapshots() -> Mapping[str, Any]:
     return {
+        # With the UUID of the original, engines would take the clone for the same table.
         "table_uuid": uuid.uuid4(),
         "last_sequence_number": 0,
         "current_snapshot_id": None,

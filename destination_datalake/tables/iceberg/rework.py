@@ -108,6 +108,8 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         new files. Also raises CommitStateUnknown if the result of the commit is unknown, and AWS errors. The new files
         then stay, because the table may contain them.
         """
+        # Plan again even if the table is unchanged. A plan may depend on more than the table: each round of a
+        # compaction skips more files.
         self._planned = None
         try:
             committed = self.with_plan(self._commit)
@@ -160,6 +162,8 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         return None if outcome is None else (table, outcome)
 
     def _build(self, table: Table, transaction: Transaction) -> _Outcome | None:
+        # `commit` may have loaded a newer state than the one for which the jobs ran. If that state needs further jobs,
+        # `change` raises StalePlan, and the loop starts again.
         plan = self._plan_of(table)
         return None if plan is None else self.change(plan, table, transaction)
 

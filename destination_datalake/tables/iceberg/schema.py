@@ -50,6 +50,7 @@ def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
     not have the name of a partition field (Iceberg: PartitionSpec).
     """
     fields = (field for spec in metadata.partition_specs for field in spec.fields)
+    # The doc of a column is the key of its source field (see `iceberg_field`).
     columns = {field.name.lower(): field.doc or field.name for field in metadata.schema().fields}
     return {**{field.name.lower(): None for field in fields}, **columns}
 
@@ -149,6 +150,7 @@ def _type(type_: IcebergType) -> pa.DataType:
                 raise KeyError(type_)  # Parquet has no empty structs.
             return pa.struct([arrow_field(field) for field in fields])
         case ListType():
+            # Iceberg names the field of list elements `element` in Parquet (Iceberg spec: Parquet).
             return pa.list_(arrow_field(type_.element_field, name="element"))
         case MapType():
             key, value = arrow_field(type_.key_field, nullable=False), arrow_field(type_.value_field)

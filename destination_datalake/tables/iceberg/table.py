@@ -157,6 +157,8 @@ class IcebergTable(StreamTable):
         self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
         self._catalog.govern(self.name.database)
         pending = unpublished_branches(table.metadata)
+        # Acknowledged rows that earlier syncs left unpublished count as committed. If another writer drops the table,
+        # these rows are lost, so the sync must fail instead of starting again.
         self._has_committed = any(rows_on(branch, table.metadata) is not None for branch in pending)
         table, columns = self._begin(table)
         if not self._is_ours(table):
@@ -200,6 +202,7 @@ class IcebergTable(StreamTable):
         promotion = Promotion(self.name, self._plan.folder, self._operations.access, rewrite)
         pending = pending_uploads(files)
         # The files of one batch share a few tuples of columns, even if there are a thousand files.
+        # Compare identities first, because hashing such a tuple hashes all of its fields.
         written = dict.fromkeys({id(file.columns): file.columns for file in files}.values())
 
         def build(table: PyIcebergTable, transaction: Transaction) -> str | Ungoverned | None:
@@ -208,6 +211,8 @@ class IcebergTable(StreamTable):
             self._require_compatible(table.metadata)
             for columns in written:
                 changes = missing_changes(columns, transaction)
+                # Do not widen yet: if the new columns need permissions, this transaction is committed as it is, and a
+                # promotion to double must be committed together with the rewritten files.
                 apply_changes([change for change in changes if isinstance(change, AddColumn)], transaction)
             if (ungoverned := self._operations.ungoverned(transaction.table_metadata)) is not None:
                 return ungoverned
@@ -218,6 +223,8 @@ class IcebergTable(StreamTable):
                 require_values_fit(self._stream.id, self.name, file, metadata)
             promotion.rewrite_files(table, transaction, promoted_to_double(table.schema(), metadata.schema()))
             if pending:
+                # The uploads may complete while the manifests are written: readers find a data file only through a
+                # committed manifest. After a conflict, publishing again has no effect.
                 s3 = self._operations.access.client("s3")
                 background_writes(table).run(lambda: publish_all(pending, s3))
             if files:
@@ -225,6 +232,8 @@ class IcebergTable(StreamTable):
                 for file in files:
                     order = sort_order_id(file, self._plan.sort_order, metadata)
                     if (reason := added.add(file, order)) is not None:
+                        # The transaction is committed without the files. Its schema changes stay, because the next
+                        # attempt needs them too.
                         return reason
                 self._mode.append_files(added.entries, table, transaction, NEW)
             return None
@@ -233,10 +242,13 @@ class IcebergTable(StreamTable):
             table, reason = self._operations.commit(build, self._pop_prepared())
         except Recreated:
             self._operations.delete_uncommitted([*files, *promotion.written()])
+            # Begin again only if nothing is lost: this sync has committed no rows, and no other sync has taken over the
+            # new table.
             if self._has_committed or FencingToken.held(self._operations.load().properties) is not None:
                 raise
             self.prepare()
             return Reencode(RECREATED)
+        # Not after CommitStateUnknown: the table may then contain the files.
         except (TableConflict, TableBusy, RewriteFailed, ConnectorError):
             self._operations.delete_uncommitted([*files, *promotion.written()])
             raise
@@ -288,6 +300,8 @@ class IcebergTable(StreamTable):
             if not self._has_merged:
                 self.merge()
             scope = self._mode.to_merge
+            # The rows of an overwrite are merged and published by the same commit (see `Overwrite.end_merge`). If the
+            # overwrite has no rows, there is no merge, and `publish` below commits alone.
             whole = scope if scope is not None and scope.pending is None else None
             is_published = whole is not None and self._merge(whole)
             if not is_published:
@@ -296,6 +310,7 @@ class IcebergTable(StreamTable):
                 elif self._has_committed and time.monotonic() >= self._last_commit + _FRESH_SECONDS:
                     self._require_same_table(self._operations.load())
         except Fenced as fenced:
+            # A recreated table has no token, which looks like a fenced sync. Raise the more specific error instead.
             if not isinstance(fenced, Recreated):
                 self._require_same_table(self._operations.load())
             raise
@@ -306,6 +321,7 @@ class IcebergTable(StreamTable):
         delete_uncommitted(files, self._operations.access.client("s3"))
 
     def _create(self) -> PyIcebergTable:
+        # Any distinct IDs will do: on creation, PyIceberg assigns new ones in the schema, the spec and the sort order.
         ids = itertools.count(1)
         fields = [iceberg_field(column, lambda: next(ids)) for column in (*METADATA_COLUMNS, *self._columns)]
         schema, wanted = Schema(*fields), self._wanted_layout(self._columns)
@@ -496,12 +512,14 @@ class Promotion:
         TableConflict if equality deletes apply to a file. Such deletes would not apply to the new file, so the deleted
         rows would be visible again.
         """
+        # Reset the counts, because the commit calls this method again after a conflict.
         self._added, self._without_field_ids = [], 0
         if not to_double:
             return
         names = [table.schema().find_column_name(id_) or "" for id_ in to_double]
         self._columns = ", ".join(sorted(names))
         branches = (MAIN_BRANCH, *unpublished_branches(table.metadata))
+        # Keep all metrics, because the entries of the new files repeat those of the old ones.
         live = {branch: BranchFiles(metrics=None).on_branch(table, branch) for branch in branches}
         files = {branch: self._rewritable(of_branch, branch) for branch, of_branch in live.items()}
         self._write([file for of_branch in files.values() for file in of_branch], to_double)
@@ -515,6 +533,7 @@ class Promotion:
                     self._without_field_ids += not to_double.isdisjoint(file.entry.value_counts or ())
                     continue
                 replaced.append(file)
+                # If position deletes remove all rows of a file, no new file replaces it.
                 if new.rows:
                     self._added.append(new)
                     added.append(rewritten_entry(file.entry, new, to_double))
@@ -583,6 +602,7 @@ class Promotion:
                 self._rewritten[key, to_double] = Rewritten(task.target, 0, 0, source=task.source)
             raise
         for key, task in tasks.items():
+            # A file that stores no promoted field is not rewritten, and is reported under its own URI.
             self._rewritten[key, to_double] = done.get(task.target) or done[task.source]
 
     def _task(self, file: LiveFile, to_double: frozenset[int]) -> RewriteTask:

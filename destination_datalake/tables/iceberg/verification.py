@@ -190,6 +190,7 @@ class VerifiedIceberg(VerifiedTable):
 
     def _expected_in(self, snapshot: Snapshot | None) -> Iterator[ExpectedFileStats]:
         for manifest in self._manifests(snapshot):
+            # Snapshots share manifests. Each manifest's files are yielded once.
             if manifest.manifest_path in self._counted:
                 continue
             counted = self._counted[manifest.manifest_path] = Total()

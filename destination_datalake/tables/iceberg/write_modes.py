@@ -103,6 +103,7 @@ def lowest_generation_after_adoption(stream: Stream, adopted: Iterable[str], tab
     """
     existing = lowest_generation(table.metadata)
     added = [stream.generation, *(generation_of(branch) for branch in adopted)]
+    # Without a recorded generation, rows on main may be of any generation. A table without live files has no such rows.
     if existing is None and (None in added or live_manifests(table.current_snapshot(), table.io)):
         return None
     return min(generation for generation in (existing, *added) if generation is not None)
@@ -256,6 +257,7 @@ class WriteMode(ABC):
                     f"DROP BRANCH {branch})."
                 )
                 raise TableConflict(cannot_write(self._stream.id, self._table, problem))
+            # The same data files get entries on this branch. No file is copied. Keep all metrics for these entries.
             if files := [file.entry for file in BranchFiles(metrics=None).on_branch(table, branch)]:
                 self.append_files(files, table, transaction, ADOPTED)
         remove_merged_branches(branches, transaction)
@@ -284,6 +286,8 @@ class Append(WriteMode):
         TableConflict if the branch of a pending overwrite contains delete files.
         """
         self._leftover_merge = pending_scope(table.metadata)
+        # Adopt only after the merge: rows that an append adds to main would otherwise take part in the merge, which
+        # deduplicates them.
         if self._leftover_merge is None:
             self._adopt_pending(table, transaction)
         else:
@@ -299,6 +303,7 @@ class Append(WriteMode):
     ) -> None:
         """Add the files to main in one snapshot. Remove the table property that records unique rows on main."""
         super().append_files(files, table, transaction, origin)
+        # The new rows may repeat keys, so the next merge must compare all rows on main.
         set_property(UNIQUE_BY, None, transaction)
 
 
@@ -374,6 +379,7 @@ class AppendDedup(WriteMode):
             # PyIceberg cannot create a branch in a table without snapshots.
             self._add_snapshot((), MAIN_BRANCH, table, transaction)
         super().append_files(files, table, transaction, origin)
+        # After the snapshot, because only an existing branch has a retention. All changes become visible in one commit.
         disable_ref_expiry(PENDING_BRANCH, transaction)
         self._definition.write_to(PENDING_BY, transaction)
 
@@ -413,12 +419,14 @@ class Overwrite(WriteMode):
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Take the fencing token. Continue or create this overwrite's branch, and remove those of other overwrites."""
         self._take_token(transaction)
+        # An overwrite without a generation cannot recognise its own earlier branch, so it removes that branch too.
         obsolete = generation_branches(table.metadata)
         if self.is_pending(table.metadata):
             obsolete.remove(self._branch)
         removed = [generation for branch in obsolete if (generation := generation_of(branch)) is not None]
         overwrites = Overwrites.load(table.metadata.properties).begun(self._stream.overwrite_generation, removed)
         set_overwrites(overwrites, transaction)
+        # No other branch contains the files of these branches, so expiry may delete them together with their snapshots.
         remove_branches(obsolete, transaction)
         if table.current_snapshot() is None:
             # PyIceberg cannot create a branch in a table without snapshots.
@@ -480,6 +488,7 @@ class Overwrite(WriteMode):
         """
         self.require(table.metadata)
         with ManageSnapshots(transaction) as snapshots:
+            # Read the head from the transaction, because a merge in this commit has just moved it.
             head = transaction.table_metadata.refs[self._branch].snapshot_id
             snapshots.set_current_snapshot(head).remove_branch(self._branch)
         # Remove the pending rows of earlier syncs, because they belong to the former content.
@@ -489,6 +498,7 @@ class Overwrite(WriteMode):
             set_property(UNIQUE_BY, None, transaction)
         else:
             self._definition.write_to(UNIQUE_BY, transaction)
+        # All rows on main are of this generation from here on.
         set_lowest_generation(self._stream.generation, transaction)
         set_overwrites(Overwrites.load(transaction.table_metadata.properties).published(), transaction)
         assert self._token is not None
@@ -519,6 +529,7 @@ def write_mode(
     token = FencingToken.after(properties, sync)
     overwrite = Overwrite(table, stream, token, definition, exclusive=exclusive)
     lowest, pending = lowest_generation(metadata), overwrite.is_pending(metadata)
+    # The caller's commit requires that this metadata is still current. After a conflict, the caller decides again.
     if Overwrites.load(properties).overwritten_by(stream, table, lowest, pending=pending):
         return overwrite
     continues = stream.overwrites_table and not stream.has_constant_ids

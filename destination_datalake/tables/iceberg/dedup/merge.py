@@ -85,6 +85,7 @@ def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
     snapshots = [*history(PENDING_BRANCH, metadata)]
     if not snapshots:
         return False
+    # The pending branch begins without a parent, so its history contains no snapshots of main.
     head, oldest = snapshots[0], snapshots[-1]
     if (summary_number(head, _BYTES) or 0) > MAX_PENDING_BYTES:
         return True
@@ -186,6 +187,8 @@ class MergeResult:
             if number in deletes:
                 self._add_deletes(file, deletes[number])
             else:
+                # Data files and position deletes get the sequence number of the same snapshot, so the deletes still
+                # apply (Iceberg spec: Scan Planning).
                 self.added += [delete_file for delete_file in file.deletes if delete_file not in self.added]
 
     def _replace(self, files: Sequence[LiveFile], result: Removed) -> None:
@@ -193,6 +196,8 @@ class MergeResult:
         for place, file in enumerate(files):
             if place not in result.obsolete and place not in result.position_deletes:
                 continue
+            # The new delete file or data file takes these deletes into account. Delete files for several data files
+            # stay.
             self.removed += [delete_file for delete_file in file.deletes if applies_only_to(delete_file, file.path)]
             if place in result.position_deletes:
                 self._add_deletes(file, result.position_deletes[place])
@@ -284,6 +289,7 @@ class Merge(Rework[MergePlan, MergeResult]):
             )
             raise ConnectorError(replace(error.failure, message=message)) from error
         finally:
+            # A failed deletion must not make a merge fail that has been committed.
             with self.operations.logging_leftovers():
                 self._jobs.delete_indexes()
         if merged is None:
@@ -313,6 +319,8 @@ class Merge(Rework[MergePlan, MergeResult]):
         """Add and remove the merge's files in one snapshot of the target branch. Remove the pending branch."""
         result = MergeResult(plan, self._jobs)
         change, target = result.change, self._scope.target
+        # Even without changes of files, a new snapshot records that the rows are unique. The next merge then skips
+        # them.
         if change.added or change.removed or not self._scope.is_unique(table.metadata):
             properties = self._writer.snapshot_properties(target, transaction.table_metadata)
             unique = unique_property(self._scope.definition.key)
@@ -322,6 +330,7 @@ class Merge(Rework[MergePlan, MergeResult]):
         if target == MAIN_BRANCH:
             self._scope.definition.write_to(UNIQUE_BY, transaction)
             set_property(PENDING_BY, None, transaction)
+        # After the snapshot, because the publication of an overwrite moves main to the branch's new head.
         self._writer.end_merge(table, transaction)
         self._find_obsolete(plan, result, transaction)
         return result
@@ -363,6 +372,7 @@ class Merge(Rework[MergePlan, MergeResult]):
         commit to the pending branch. In tables of format version 1, no sequence number shows the age of a manifest. In
         these tables, and in S3 Tables, the removal of orphan files deletes the obsolete files later.
         """
+        # New files go to the folder `data` in the table's location.
         folder = S3Address.parse(self._folder.rpartition("/")[0])
         if result.obsolete_since == 0 or folder.is_in_s3_tables:
             return
@@ -459,10 +469,12 @@ class MergeJobs:
     def run(self, plan: MergePlan) -> None:
         """Run the plan's jobs that have no result yet. Raises ConnectorError if a job fails."""
         if (key := _key_of_winners(plan)) not in self._winners:
+            # The winners of an earlier plan are useless once the pending files differ.
             self._winners = {key: self._find_winners(plan)}
         winners = self._winners[key]
         probes = self._probes(plan, winners)
         self._remove(probes, plan)
+        # Only the probes show which pending rows are older than stored rows, so the pending files are rewritten last.
         superseded = united(self.removals.result(key).superseded for key in probes)
         self._remove(_by_key(plan, (winners.losers, winners.tombstones, superseded)), plan)
 
@@ -509,6 +521,7 @@ class MergeJobs:
         removals = self._removals(plan) if parts == 1 else {}
         names = {partition: task.name for partition, task in removals.items()}
         at_once = tuple(removals.values())
+        # Split the files into `count` consecutive ranges of nearly equal length.
         bounds = pairwise(len(sources) * number // count for number in range(count + 1))
         tasks = [
             WinnersTask(
@@ -528,6 +541,7 @@ class MergeJobs:
             results = self._executors.run(winners, tasks)
         else:
             results = self._executors.exchange(produce_versions, tasks, consume_versions, parts)
+        # Remember the indexes and files of successful tasks before a failed task raises, so that they are deleted.
         for result in results:
             if not isinstance(result, Failed) and result.index is not None:
                 self._indexes.append(result.index)
@@ -597,6 +611,7 @@ def _grouped(files: Iterable[_FileWithDeadRows]) -> Iterator[_FileGroup]:
     waiting: dict[PartitionKey, list[_FileWithDeadRows]] = {}
     for file in files:
         entry = file.live.entry
+        # A sorted file stays alone, because rows of several files in sequence would not be sorted.
         if entry.file_size_in_bytes > _SMALL_BYTES or entry.sort_order_id:
             yield (file,)
             continue
@@ -610,6 +625,7 @@ def _grouped(files: Iterable[_FileWithDeadRows]) -> Iterator[_FileGroup]:
 
 
 def _key_of_winners(plan: MergePlan) -> Hashable:
+    # The job writes an index only if there are stored files to search, so their existence is part of the key.
     files = tuple(file.state for file in plan.pending)
     return files, plan.pending_in_target, plan.versions, plan.metadata.current_schema_id, bool(plan.stored)
 
@@ -622,6 +638,7 @@ def _by_key(plan: MergePlan, dead_rows: Iterable[Mapping[int, RowSet]]) -> dict[
     files = [_FileWithDeadRows(plan.pending[number], rows, (), number) for number, rows in united(dead_rows).items()]
     return {
         (tuple((file.live.state, file.dead) for file in group), plan.metadata.current_schema_id): group
+        # Do not mix the branches in one task: the commit removes a file of the target branch, but not an arriving file.
         for arrives in (False, True)
         for group in _grouped(file for file in files if plan.arrives(file.number) == arrives)
     }

@@ -74,6 +74,7 @@ class Definition:
         """Return the definition with the field IDs of the named columns. The schema must contain these columns."""
         ids = {field.name: field.field_id for field in schema.fields}
         return cls(
+            # Sort the IDs, because the order of the columns does not change a key.
             tuple(sorted(ids[name] for name in names.key)),
             ids[names.cursor] if names.cursor is not None else None,
             ids[names.deleted_at] if names.deleted_at is not None else None,
@@ -83,6 +84,7 @@ class Definition:
     def load(cls, name: str, metadata: TableMetadata) -> Definition | None:
         """Return the definition in the table property `name`. None if the property is missing or cannot be decoded."""
         try:
+            # Other writers can change table properties, so an invalid value counts as missing.
             return _DEFINITION.decode(metadata.properties.get(name, ""))
         except msgspec.DecodeError:
             return None
@@ -108,6 +110,7 @@ class Definition:
         """
         ids = {field.field_id: field.name for field in schema.fields}
         names = {field.name: field.field_id for field in schema.fields}
+        # Another engine may have renamed or dropped columns since the property was set.
         if not (all(id_ in ids for id_ in self.key) and {EXTRACTED_AT, RAW_ID} <= names.keys()):
             return None
         return Versions(
@@ -296,6 +299,7 @@ class MergePlan:
     @property
     def parts(self) -> int:
         """The number of parts into which the merge divides the keys. One task per part finds the latest rows."""
+        # The two minus signs round the quotient up.
         return max(1, -(-sum(file.entry.record_count for file in self.pending) // _ROWS_OF_A_PART))
 
     def may_change(self, index: Sequence[IndexPart]) -> Iterator[tuple[LiveFile, tuple[IndexPart, ...]]]:
@@ -307,6 +311,7 @@ class MergePlan:
         key = KeyColumns.for_fields(self.versions.key, self.metadata.schema())
         partitions = self._partitions()
         for file in self.stored:
+            # Partition values of different specs cannot be compared.
             has_same_spec = file.entry.spec_id == self.pending[0].entry.spec_id
             if partitions is not None and has_same_spec and file.partition not in partitions:
                 continue

@@ -243,6 +243,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         self._located |= {file.path: matches.files.get(file.path) for file in unknown if file.path not in missing}
         self.files_searched += matches.searched
         if missing:
+            # Another writer may have replaced and deleted the file, so plan again.
             if self.operations.load().metadata_location != plan.table.metadata_location:
                 raise StalePlan
             raise TableConflict(
@@ -296,6 +297,7 @@ class TableErasure(Rework[TablePlan, _Result]):
                         plan.schema,
                         folder_of_new_file(path, folder),
                         self.request.codec,
+                        # A position delete would hide the rows, but the file would still contain them.
                         "copy_on_write",
                         self.operations.access,
                     )
@@ -308,6 +310,7 @@ class TableErasure(Rework[TablePlan, _Result]):
 
         Also remove the snapshots that refer to a revealing manifest (see `TablePlan`). Kept snapshots stay.
         """
+        # Another writer may have added files with rows to erase since the search.
         if not plan.candidates.keys() <= self._located.keys():
             raise StalePlan
         matches = self._matches(plan)
@@ -336,6 +339,8 @@ class TableErasure(Rework[TablePlan, _Result]):
         remove_expired(expired, full, transaction)
         expiry = ExpiryPlan(expired, full, transaction.table_metadata, table.metadata_location)
         erased = [FileErased(path, rows.count, new.get(path), rows.raw_ids) for path, rows in sorted(matches.items())]
+        # Before the commit: if the process is killed after it, the journal still names the objects. If the commit
+        # fails, the marks do no harm, because each deletion checks the references again.
         self._mark_for_deletion([*matches, *_metadata_of([*expired_snapshots.values(), *intermediate], table)])
         return _Result(expiry, len(expired_snapshots), erased)
 
@@ -377,6 +382,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         properties = {**own, ERASURE: self.request.id}
         if change.removed:
             change_branch(change, branch, table, transaction, properties)
+        # Manifests also record removed files. A rewritten manifest contains only live entries.
         renewed = Change(same_rows=True, renewed=revealing_manifests)
         change_branch(renewed, branch, table, transaction, properties)
 
@@ -392,6 +398,7 @@ class TableErasure(Rework[TablePlan, _Result]):
             if is_unneeded_fence(name, ref):
                 apply(transaction, (RemoveSnapshotRefUpdate.model_validate({"ref-name": name}),))
                 continue
+            # A fence tag protects its number, not its snapshot, so it may refer to any snapshot.
             head = metadata.refs[MAIN_BRANCH].snapshot_id
             moved = {
                 "ref-name": name,

@@ -150,16 +150,20 @@ class Planner:
             if ref.snapshot_ref_type == SnapshotRefType.BRANCH
         }
         live_of: dict[int, list[LiveFile]] = {}
+        # Search all snapshots, not only the heads, because time travel still reads the others.
         for snapshot in metadata.snapshots:
             live = self._reader.at(snapshot, table.io)
             manifests = snapshot.manifests(table.io)
             deletes = self._reader.deletes_in(manifests, table.io)
             equality = [file for file in deletes if file.entry.content == DataFileContent.EQUALITY_DELETES]
+            # Former snapshots may contain equality deletes: if one of these files contains an ID, the whole snapshot
+            # expires.
             if equality and snapshot.snapshot_id in heads.values():
                 raise Unsuitable(
                     "another engine added equality deletes, which may contain the IDs. Compact the table (Athena: "
                     "OPTIMIZE; Spark: rewrite_data_files with delete-file-threshold 1), and run the command again"
                 )
+            # Equality delete files contain column values, so they may contain IDs too.
             with_rows = {file.path: file for file in (*live, *equality) if self._may_have_rows(file, id_filter)}
             require_parquet(with_rows.values())
             candidates |= with_rows
@@ -190,6 +194,7 @@ class Planner:
         )
 
     def _may_have_rows(self, file: LiveFile, id_filter: IdFilter) -> bool:
+        # Snapshots repeat the entry of a file, so the result of the first entry holds for all of them.
         if file.path not in self._may_have:
             self._may_have[file.path] = id_filter.rows(file.entry)
         return self._may_have[file.path]
@@ -199,6 +204,7 @@ class Planner:
 
         The ID may be a bound or a partition value. Skips reading a manifest that counts no removed files.
         """
+        # None means that an old writer recorded no counts, so the manifest is read.
         if manifest.deleted_files_count == 0:
             return False
         path = manifest.manifest_path
@@ -322,6 +328,7 @@ class IdFilter:
 
     def rows(self, file: IcebergFile) -> bool:
         """Return whether a file may contain a row with one of the IDs, according to its bounds and its partition."""
+        # `rows` must return True if in doubt: a file that it leaves out is never searched.
         if not any(self._keys.may_have(file, bounds) for bounds in self._ranges):
             return False
         return all(file.partition[position] in values for position, values in self._partitions_of(file.spec_id))
@@ -433,5 +440,6 @@ def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
     """Return values from manifests as an Arrow array that `Ids.contains` can compare with IDs of this type."""
     stored = [as_stored(value) for value in values]
     if pa.types.is_temporal(type_) or pa.types.is_integer(type_):
+        # Manifests store values of these types as integers (days or microseconds).
         return pa.array(stored, pa.int64())
     return pa.array(stored, type_)

@@ -110,6 +110,7 @@ class Expirer:
         if dry_run:
             plan = self._plan(table, table.transaction(), now)
         else:
+            # With a wrong clock, the plan would expire snapshots that are still needed.
             require_clock(self._s3, folder)
             table, plan = self._operations.commit(lambda base, change: self._plan(base, change, now), table)
         data, metadata = (Deletion(self._s3, folder, dry_run, should_continue) for _ in range(2))
@@ -169,6 +170,7 @@ def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletio
     dies in between, the manifests that still exist list the remaining data files.
     """
     snapshot_ids, io = frozenset(plan.expired.snapshots), references.io
+    # In a dry run, the metadata file still contains the expired snapshots, so the second reader must skip them.
     still_in_file = snapshot_ids - {snapshot.snapshot_id for snapshot in plan.after.snapshots}
     references.add_metadata(plan.after, plan.metadata_location, still_in_file)
     lists = references.unreferenced(
@@ -178,6 +180,7 @@ def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletio
     by_path = {manifest.manifest_path: manifest for manifests in manifests_of_lists for manifest in manifests}
     manifests = [by_path[file.path] for file in references.unreferenced(File(path, 0) for path in by_path)]
     if manifests:
+        # Without an expired manifest, no data file has lost its last reference, so skip this expensive step.
         references.add_files()
         deleted_paths: set[str] = set()
         for files in _present(lambda manifest: live_files(manifest, io), manifests):
@@ -344,6 +347,7 @@ def claim_daily_run(operations: TableOperations, now: datetime) -> bool:
             transaction.set_properties({MAINTAINED_AT: now.isoformat(timespec="seconds")})
         return is_due
 
+    # The claim precedes the work. If the process is killed in between, the next run follows a day later.
     return operations.commit(build)[1]
 
 
@@ -373,6 +377,7 @@ _BEGINNING = "bytes=0-65535"
 """A range request for the first 64 KiB of a metadata file. Writers put the table's ID at the beginning of the file."""
 _MAX_UUID_BYTES = 65536
 _GZIP = b"\x1f\x8b"
+# With 16 added to the window size, zlib expects the header of a gzip file.
 _OF_GZIP = 16 + zlib.MAX_WBITS
 
 _BATCH_SIZE = 50_000
@@ -409,6 +414,7 @@ class OrphanRemover:
         require_clock(self._s3, folder)
         references = References(table.io, self._s3)
         add_latest(references, table, self._operations)
+        # Another table's files look like orphans of this table, so first search the whole folder for foreign metadata.
         self._require_own_folder(table, references, folder, should_continue)
         removed = Orphans(*(Deletion(self._s3, folder, dry_run, should_continue) for _ in range(2)))
         pages = list_pages(self._s3, folder, should_continue)
@@ -419,6 +425,8 @@ class OrphanRemover:
 
     def _remove(self, files: list[File], table: Table, references: References, removed: Orphans) -> None:
         """Remove those of `files` to which the latest state of the table does not refer."""
+        # A writer may have committed files since the references were read. References are only ever added, so files
+        # that were referenced at either time stay.
         add_latest(references, table, self._operations)
         dead = references.unreferenced(files)
         removed.old_metadata.delete(file for file in dead if file.path.endswith(_METADATA))

@@ -149,6 +149,7 @@ def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ..
             repeated += 1
         else:
             candidates.append(file)
+    # In the order of commits, a bin combines files that were written at similar times.
     candidates.sort(key=lambda file: file.sequence or 0)
     notes = (
         (with_equality_deletes, "to which equality deletes may apply"),
@@ -204,6 +205,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
             if (committed := self.rework()) is None:
                 break
             self._add_to_report(committed[1])
+            # A round without new files is no conflict: its jobs have skipped all files, so the next plan differs.
             conflicts += bool(self._written and not committed[1])
         notes = (
             f"the compaction skips {counted(count, 'file')}: {reason}"
@@ -252,6 +254,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         files = self._reader.on_branch(table, MAIN_BRANCH)
         live = {file.path: file for file in _candidates(files)[0]}
         entries, order = Entries(table.metadata), _sort_order(plan.table.metadata)
+        # Another writer may have removed the sort order since the plan. The entries must not refer to it then.
         known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
         valid: dict[str, list[LiveFile]] = {}
         added: list[IcebergFile] = []
@@ -261,6 +264,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
             old = plan.still_live(file, live)
             new = entries.of_compacted(file, old[0].entry, order_id) if old else None
             if new is not None:
+                # An empty new file is not added: all of its rows were deleted. The old files are removed nevertheless.
                 valid[file.name] = old
                 sequences[file.uri] = plan.sequence(old)
                 added += [new] if file.rows else []
@@ -309,6 +313,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         report.commits += bool(committed)
         for file in self._written:
             if (old := committed.get(file.name)) is not None:
+                # A new file may still be small. Another round would rewrite it again.
                 self._skip.add(file.uri)
                 report.files_before += len(old)
                 report.bytes_before += sum(map(_size, old))
@@ -323,6 +328,7 @@ def _next_round(packed: Sequence[tuple[LiveFile, ...]]) -> Iterator[tuple[LiveFi
     for number, bin_ in enumerate(packed[:_BINS_PER_COMMIT]):
         files += len(bin_)
         size += sum(map(_size, bin_))
+        # Yield the first bin whatever its size, because a round without bins would end the compaction.
         if number and (files > _FILES_PER_COMMIT or size > _BYTES_PER_COMMIT):
             return
         yield bin_
@@ -454,6 +460,7 @@ def bins(files: Iterable[_File], size_of: Callable[[_File], int], target: int) -
     return [bin_.files for bin_ in full] + [bin_ for bin_ in trimmed_bins if len(bin_) >= MIN_FILES]
 
 
+# Without `eq`, `list.remove` finds a bin by identity, and does not compare the files of bins.
 @dataclass(eq=False, slots=True)
 class _Bin(Generic[_File]):
     files: list[_File]

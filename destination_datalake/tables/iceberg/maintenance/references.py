@@ -109,6 +109,7 @@ class References:
         lists, manifests = self._unread
         for files in read_concurrently(lambda manifest: live_files(manifest, self.io), manifests):
             self._add(*(file.path for file in files))
+        # Only now: if a read fails, the next call reads these objects again.
         self._read |= {*map(_hash, lists), *(_hash(manifest.manifest_path) for manifest in manifests)}
         second_lists, second_manifests = self._unconfirmed
         second_files = read_concurrently(self._second.live_files, second_manifests)
@@ -150,6 +151,8 @@ class References:
         """Return one boolean per path: True if no state of the table refers to the object."""
         self._merge()
         hashes = np.fromiter(map(_hash_of_key, paths), np.uint64, len(paths))
+        # `places[i]` is the index at which the hash of path i is, if it is present. For higher hashes than all present
+        # ones, this index is behind the end.
         places = np.searchsorted(self._sorted, hashes)
         known = np.zeros(len(paths), bool)
         inside = places < len(self._sorted)
@@ -165,6 +168,7 @@ class References:
 
     def _add(self, *paths: str) -> None:
         self._new.extend(map(_hash_of_key, paths))
+        # The limit grows with the sorted hashes, so that all merges together copy each hash only a few times.
         if len(self._new) >= _MERGED_AT + len(self._sorted) // 8:
             self._merge()
 
@@ -184,11 +188,13 @@ def read_concurrently(read: Callable[[_T], _R], items: Iterable[_T]) -> Iterator
         try:
             for item in items:
                 running.append(pool.submit(read, item))
+                # Do not read further ahead of the caller, because results stay in memory.
                 if len(running) > 2 * _READERS:
                     yield running.popleft().result()
             while running:
                 yield running.popleft().result()
         finally:
+            # Also if the caller stops early: do not send the requests that have not begun.
             for future in running:
                 future.cancel()
 
@@ -206,6 +212,7 @@ def _hash_of_key(path: str) -> int:
     key = _BUCKET.sub("", path)
     if "//" in key or "/." in key:
         key = normpath(f"/{key.lstrip('/')}")
+    # The bucket is not part of the hash. Equal keys in two buckets only protect each other from deletion.
     return _hash(key)
 
 
@@ -332,6 +339,7 @@ class Deletion:
 
     def _delete(self, keys: list[ObjectIdentifierTypeDef]) -> None:
         answer = self.s3.delete_objects(Bucket=self.folder.bucket, Delete={"Objects": keys, "Quiet": True})
+        # DeleteObjects responds with status 200 even if it could not delete some objects.
         for error in answer.get("Errors", []):
             response = {"Error": {"Code": error.get("Code", ""), "Message": error.get("Message", "")}}
             raise ClientError(response, "DeleteObjects")  # type: ignore[arg-type]

@@ -194,6 +194,7 @@ class SecondReader:
                 content = body.read(_MAX_BYTES + 1)
                 if len(content) > _MAX_BYTES:
                     raise Disagreement(f"{path} exceeds the limit of {_MAX_BYTES:,} bytes")
+                # Only a read up to the end detects a truncated response.
                 return content + body.read()
 
         return retry_on(BotoCoreError, read)
@@ -213,6 +214,7 @@ def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
     if header["magic"] != b"Obj\x01":
         raise ValueError("it is not an Avro file")
     schema = _named_by_id(json.loads(header["metadata"]["avro.schema"]))
+    # fastavro skips fields that the reader's schema lacks.
     writer, reader = fastavro.parse_schema(schema), fastavro.parse_schema(_projected(schema, wanted))
     decompress = _CODECS[header["metadata"].get("avro.codec", b"null").decode()]
     while file.tell() < len(content):
@@ -222,11 +224,13 @@ def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
         entries = io.BytesIO(_bounded(decompress(block["content"])))
         for _ in range(block["entries"]):
             yield fastavro.schemaless_reader(entries, writer, reader)
+        # With a damaged length or a wrong schema, entries would be lost without an error.
         if unread_bytes := len(entries.getvalue()) - entries.tell():
             raise ValueError(f"{unread_bytes} bytes of a block belong to no entry")
 
 
 def _inflated(content: bytes) -> IO[bytes]:
+    # Avro's deflate codec has no zlib header, so the window size is negative (Avro spec: Required Codecs).
     inflate = zlib.decompressobj(-zlib.MAX_WBITS)
     whole = inflate.decompress(content, _MAX_BYTES + 1)
     if not inflate.eof and len(whole) <= _MAX_BYTES:

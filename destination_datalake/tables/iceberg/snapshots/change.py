@@ -153,6 +153,8 @@ class _Producer(SnapshotProducer):
         rewritten without these entries, and the third list the manifests of the previous snapshot that stay unchanged.
         Raises ValidationException if a file to remove is in none of the manifests.
         """
+        # PyIceberg compares files and manifests by their paths. So these sets also match entries that were read at
+        # another time or with fewer metrics.
         removed = {*self._change.removed}
         contents = {_content(file) for file in removed}
         renewed = self._change.renewed
@@ -166,6 +168,7 @@ class _Producer(SnapshotProducer):
         removed_entries: list[ManifestEntry] = []
         for manifest, entries in self._read([*wanted]):
             in_manifest = [entry for entry in entries if entry.data_file in removed]
+            # The manifest lists none of the removed files, so the snapshot reuses it.
             if not in_manifest and manifest.manifest_path not in renewed:
                 untouched.append(manifest)
                 continue
@@ -196,6 +199,7 @@ class _Producer(SnapshotProducer):
         self._writes.wait()  # Wait outside the `try` block: a failure of earlier writes is not a failure of the merge.
         try:
             read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), chosen)
+            # Wait inside the block too: if the merged manifest cannot be written, the commit still has the old ones.
             merged = [*self._by_spec(_existing(entry) for entries in read for entry in entries)]
             self._writes.wait()
         except Exception as error:
@@ -211,6 +215,7 @@ class _Producer(SnapshotProducer):
             self._delete_manifests(own)
             return manifests
         for manifest in chosen:
+            # No later commit reads the merged manifests, so make space in the cache for others.
             MANIFESTS.forget(manifest.manifest_path)
         replaced = {*chosen}
         return [*merged, *(manifest for manifest in manifests if manifest not in replaced)]
@@ -228,6 +233,7 @@ class _Producer(SnapshotProducer):
 
         There is one manifest per partition spec for data files, and one for delete files.
         """
+        # `sorted` is stable, so entries keep their order within a manifest.
         for (content, spec_id), of_spec in groupby(sorted(entries, key=_manifest_of), _manifest_of):
             yield self.written(content, spec_id, of_spec)
 
@@ -248,6 +254,8 @@ def _with_status(
     return ManifestEntry.from_args(
         status=status,
         snapshot_id=snapshot_id,
+        # Only added entries may inherit sequence numbers. All others must contain them (Iceberg spec: Sequence Number
+        # Inheritance).
         sequence_number=entry.sequence_number,
         file_sequence_number=entry.file_sequence_number,
         data_file=file or entry.data_file,

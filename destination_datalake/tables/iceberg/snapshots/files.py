@@ -201,6 +201,7 @@ def complete_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEnt
             live += 1
             yield entry
     counts = (manifest.added_files_count, manifest.existing_files_count)  # None in old tables.
+    # More entries than listed are harmless here, because no file is missed. `references.live_files` rejects them.
     if live < (listed := sum(count or 0 for count in counts)):
         raise Incomplete(f"{manifest.manifest_path} cannot be read: it contains {live} of {listed} live files")
 
@@ -255,6 +256,7 @@ def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
         lower_bounds=of_columns(file.lower_bounds),
         upper_bounds=of_columns(file.upper_bounds),
     )
+    # The spec ID is no field of the entry. Entries inherit it from their manifest (Iceberg spec: Manifests).
     lean.spec_id = file.spec_id
     return lean
 
@@ -347,6 +349,7 @@ class _PartitionDeletes:
             self.ranges.append((lower, upper, deletes))
 
     def applying(self, path: str, sequence: int) -> Iterator[LiveFile]:
+        # Most data files are newer than all such deletes, so this comparison avoids the loop.
         if self.highest >= sequence:
             for deletes in self.for_any_file:
                 # Equality deletes apply to rows of earlier commits. Position deletes also apply to rows of the same
@@ -382,6 +385,7 @@ class DeleteIndex:
 
     def _group_of(self, deletes: IcebergFile) -> _PartitionDeletes:
         # Equality deletes apply to all partitions if their partition spec has no fields, or only void fields.
+        # A partition of nulls takes the same path. That is safe: a file may get delete files that do not apply to it.
         if all(deletes.partition[position] is None for position in range(len(deletes.partition))):
             return self._everywhere
         return self._by_partition.setdefault(partition_key(deletes), _PartitionDeletes())
@@ -395,6 +399,7 @@ class DeleteIndex:
 # --- manifest entries of new files, from the footers of these files ---------------------------------------------------
 
 
+# A bound of four bytes was written before the promotion to double. Longer bounds already are doubles.
 _FLOAT_BYTES = 4
 
 
@@ -644,6 +649,8 @@ def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBoun
         return False
     lower, upper = (file.lower_bounds or {}).get(id_), (file.upper_bounds or {}).get(id_)
     try:
+        # A comparison with NaN is False, so a file with NaN as a bound counts as a candidate. An UNKNOWN bound raises
+        # TypeError.
         return not (
             (upper is not None and from_bytes(type_, upper) < as_stored(bounds.lowest))
             or (lower is not None and from_bytes(type_, lower) > as_stored(bounds.highest))
