@@ -76,6 +76,7 @@ class PendingOverwrite:
 
     def save(self, table_input: TableInput) -> None:
         """Record this overwrite in the table's parameters, in place of any other pending overwrite."""
+        # The types of another pending overwrite must not stay, because an empty mapping is not written.
         self.clear(table_input)
         table_input["Parameters"][_PENDING_LOCATION] = self.location
         table_input["Parameters"][_PENDING_GENERATION] = str(self.generation)
@@ -217,10 +218,13 @@ def publish_content(table_input: TableInput, content: Content, table: TableName)
         mark_partitions_stale(table_input, former_folder=former_folder)
     if former_folder == content.folder:
         return
+    # Readers that begin after this change list the new folder. Registered partitions follow later.
     table_input["StorageDescriptor"]["Location"] = f"{content.folder}/"
+    # Partition projection has a location template of its own, which must follow the table's location.
     template = table_input["Parameters"].get(LOCATION, "")
     if template.startswith(f"{former_folder}/"):
         table_input["Parameters"][LOCATION] = f"{content.folder}{template.removeprefix(former_folder)}"
+    # While it was being filled, the folder was listed as dead.
     unlist_folders(table_input, content.folder)
     if Folders.is_created_by_connector(former_folder):
         list_folder(table_input, former_folder, FolderState.SUPERSEDED)
@@ -320,6 +324,8 @@ class Append(WriteMode):
         self._take(table_input)
         self.adopts = PendingOverwrite.load(table_input) is not None
         lowest, generation = lowest_generation(table_input), self._generation
+        # Rows without a known generation are in the folder, unless it is empty. The lowest generation then stays
+        # unknown.
         if generation is not None and (lowest is not None or self._folders.is_empty(table_location(table_input))):
             save_lowest_generation(table_input, generation if lowest is None else min(lowest, generation))
 
@@ -408,6 +414,7 @@ class Overwrite(WriteMode):
             # table since then.
             return
         pending, content = self._pending(table_input), self.content(table_input)
+        # The update may be repeated after a lost response. Then this folder shows that the first request took effect.
         self._published = content.folder
         publish_content(table_input, content, self._table)
         mark_partitions_stale(table_input, replaced=True)
@@ -428,6 +435,7 @@ class Overwrite(WriteMode):
     def _continues(self, pending: PendingOverwrite | None) -> bool:
         if pending is None:
             return False
+        # Without a generation, only the folder shows that this sync itself has begun the overwrite.
         same_attempt = self._attempt is not None and pending.generation == self._attempt
         return same_attempt or pending.location == self._new_folder
 

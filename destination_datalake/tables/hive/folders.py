@@ -44,6 +44,7 @@ class Folders:
         if match := _CREATED_FOLDER.fullmatch(location):
             parent = match["parent"]
         else:
+            # The trailing slashes prevent that `/orders` counts as a parent of `/orders2`.
             inside = f"{self.root}/".startswith(f"{location}/")
             parent = f"{location}{GENERATIONS_SUFFIX}" if inside else self.root
         return f"{parent}/{_unique_name(generation)}"
@@ -84,6 +85,7 @@ class Folders:
 
         def copy(name: str) -> None:
             old, new = S3Address.parse(f"{source}/{name}"), S3Address.parse(f"{target}/{name}")
+            # `copy` splits large objects, because CopyObject accepts at most 5 GB.
             s3.copy({"Bucket": old.bucket, "Key": old.key}, new.bucket, new.key)
 
         with ThreadPoolExecutor(CONCURRENT_CALLS, "copy") as pool:
@@ -118,6 +120,7 @@ class Folders:
 
 
 def _unique_name(generation: int | None) -> str:
+    # The random part keeps two syncs of one generation apart. A sync without a generation uses 0.
     return f"generation-{generation or 0}-{uuid.uuid4().hex[:12]}"
 
 

@@ -86,6 +86,8 @@ class Moves:
                 raise _changed_meanwhile(self.glue_table.name)
             self.target.set_content(table_input, replace(widened, folder=wider.folder))
 
+        # All files are copied. This compare-and-set makes the copies the content. If the process is killed before, the
+        # new folder is listed as dead.
         self.glue_table.update(switch)
         if written:
             _logger.info(
@@ -113,6 +115,8 @@ class Moves:
         transfer = self.folders.copy if is_copied else partial(self._rewrite, wider, rewrite, [])
         names = self._transfer(pending.location, content.folder, transfer)
         partitions = {name.rpartition("/")[0] for name in names}
+        # Register after the copy, but before `conclude`: if the process is killed in between, the overwrite is still
+        # pending, and the next sync copies the same files again under the same names.
         are_up_to_date = self.index.register(table_input, partitions)
 
         def conclude(table_input: TableInput) -> None:
@@ -129,11 +133,13 @@ class Moves:
             list_folder(table_input, pending.location, FolderState.DEAD)
             lowest = lowest_generation(table_input)
             if lowest is not None and pending.generation is not None:
+                # The content now also contains the adopted rows, which may be of an older generation.
                 save_lowest_generation(table_input, min(lowest, pending.generation))
 
         self.glue_table.update(conclude)
 
     def _list_copy(self, table_input: TableInput, folder: str) -> None:
+        # `content` checks the token: only the holder may list folders.
         self.target.content(table_input)
         list_folder(table_input, folder, FolderState.DEAD)
 
@@ -171,13 +177,17 @@ class Moves:
             new = [name for name, etag in files.items() if etags.get(name) != etag]
             if not new:
                 return True
+            # An empty ETag equals no real one, so the next attempt transfers these files again if this one fails.
             etags = {**dict.fromkeys(new, ""), **{name: etags[name] for name in files if name in etags}}
             try:
                 transfer(new, source, target)
             except Exception:
+                # All files are still there, so the error has another cause.
                 if files.keys() <= self.folders.files(source).keys():
                     raise
                 return False  # A file was deleted during the transfer.
+            # List again: another engine may have added files during the transfer. Only a listing without changes ends
+            # the loop.
             etags = files
             return False
 
@@ -228,6 +238,7 @@ class Cleanup:
 
         Also keep the folder that held the content at the start of the sync.
         """
+        # Readers that began before the last replacement may still use its folder, so delete only the one before it.
         self._obsolete |= self._last_replaced
         self._last_replaced = {folder} - {self._first_folder}
         self.delete(self.dead(table_input))
@@ -241,10 +252,14 @@ class Cleanup:
             return
         try:
             table_input = self._glue_table.read()
+            # First move the partitions, then read all locations again, then delete. An engine must not find a partition
+            # whose files are gone.
             self._index.leave_former_folders(table_input)
             unused = self._unused(dead, table_input)
             for folder in unused:
                 self._folders.delete_folder(folder)
+            # Unlist last. If the process is killed before, the next sync finds the folders in the list and deletes the
+            # rest.
             self._glue_table.update(lambda table_input: unlist_folders(table_input, *unused))
         except Exception as error:
             table = f"table {self._glue_table.name}"

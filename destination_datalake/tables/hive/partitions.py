@@ -107,6 +107,7 @@ class RegisteredPartitions:
                 )
                 partitions = answer.get("Partitions", ())
                 entries.update((values_of(partition), _as_entry(partition)) for partition in partitions)
+                # Glue need not process all keys of a request (Glue API: BatchGetPartition, UnprocessedKeys).
                 remaining += [values_of(key) for key in answer.get("UnprocessedKeys", ())]
             return not remaining
 
@@ -180,6 +181,7 @@ class RegisteredPartitions:
             def attempt() -> bool:
                 nonlocal error, remaining
                 errors = call(remaining).get("Errors", ())
+                # The response lists only failures. All other partitions of the batch have been changed.
                 details = {_failed_values(failure): failure.get("ErrorDetail", {}) for failure in errors}
                 retried = []
                 for entry in remaining:
@@ -188,6 +190,8 @@ class RegisteredPartitions:
                     if detail is None:
                         continue
                     if detail.get("ErrorCode") == expected:
+                        # The expected error is a result for the caller: the partition exists already, or does not
+                        # exist.
                         failed.append(values)
                         continue
                     error = _error(operation, values, detail)
@@ -223,6 +227,7 @@ def _as_entry(partition: Mapping[str, Any]) -> Entry:
 
 def _limit(entries: Sequence[Entry], limit: int) -> int:
     columns = max((len(entry["StorageDescriptor"].get("Columns", ())) for entry in entries), default=0)
+    # The added 1 prevents a division by zero, and accounts for a partition's other members.
     return max(1, min(limit, _MAX_COLUMNS // (columns + 1)))
 
 
@@ -292,6 +297,7 @@ def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None 
         return
     earlier = StalePartitions.load(table_input) or StalePartitions()
     folders = dict.fromkeys((*earlier.former_folders, *([former_folder] if former_folder is not None else [])))
+    # A new ID for each mark: a sync that has updated the partitions for an earlier mark must not remove a later one.
     mark = {"id": uuid4().hex, "left": list(folders), "replaced": earlier.replaced or replaced}
     table_input["Parameters"][_INDEX_PROPERTY] = json.dumps({"behind": mark})
 
@@ -329,6 +335,7 @@ class PartitionIndex:
         stale, are_up_to_date = StalePartitions.load(table_input) or StalePartitions(), True
         content = ContentFolders(table_location(table_input), stale.former_folders)
         desired = self._locations(content.folder, partition_folders)
+        # A partition that this object has registered before is not read again, which saves a request per batch.
         unknown = {values: location for values, location in desired.items() if values not in self._registered_values}
         for batch in in_batches(unknown.items(), _MAX_PARTITIONS_IN_MEMORY):
             are_up_to_date &= self._create(dict(batch), table_input, content)
@@ -377,7 +384,10 @@ class PartitionIndex:
         for page in in_batches(self._registered.entries(with_columns=True), _MAX_PARTITIONS_IN_MEMORY):
             updates = []
             for entry in page:
+                # A partition that exists is changed rather than created, so remove it from the partitions to create.
                 new, location = missing.pop(values_of(entry), None), folders.current_location(location_of(entry))
+                # This partition belongs to the replaced content. `new` is its location in the new content, or None if
+                # the new content has no such partition.
                 if stale.replaced and folders.relative(location_of(entry)) is None:
                     replaced[values_of(entry)] = new
                 elif location is not None and (updated := _updated(entry, location, table_input)) != entry:
@@ -453,9 +463,11 @@ class PartitionIndex:
 
         def attempt() -> bool:
             nonlocal are_up_to_date
+            # Read first: BatchCreatePartition does not report where an existing partition is.
             present = self._registered.get(desired.keys())
             for values, entry in present.items():
                 location, registered = desired[values], location_of(entry)
+                # Files at another location would be invisible, because engines read only the registered location.
                 if registered != location and folders.relative_to_former(registered) is None:
                     raise self._location_conflict(values, registered)
                 are_up_to_date &= _updated(entry, location, table_input) == entry
@@ -554,9 +566,11 @@ def _created(values: Values, location: str, table_input: TableInput) -> Entry:
 def _updated(entry: Entry, location: str, table_input: TableInput) -> Entry:
     """Return a copy of a registered partition with this location, and with the table's columns and types."""
     updated = copy.deepcopy(entry)
+    # Another program may have registered the partition without columns.
     updated["StorageDescriptor"].setdefault("Columns", [])
     add_missing_columns(updated, table_input)
     set_column_types(updated, column_types(table_input))
+    # Keep the spelling of an equal location, such as the scheme s3a, so that the entry counts as unchanged.
     if location_of(entry) != location:
         updated["StorageDescriptor"]["Location"] = f"{location}/"
     return updated

@@ -97,7 +97,10 @@ class HiveRebuild:
         state = self.state(self._name)
         if state is None or state.version != expected.version:
             return False
+        # The check above is only an early exit. `take_over` compares the location again, by compare-and-set and with
+        # the token.
         self._table.take_over(rebuilt, location)
+        # Glue deletes only the entry. The files belong to the original table by now.
         self._access.client("glue").delete_table(DatabaseName=rebuilt.database, Name=rebuilt.table)
         return True
 
@@ -115,6 +118,8 @@ class HiveRebuild:
             for folder in folders - folders_in_use(table_input):
                 list_folder(table_input, folder, FolderState.DEAD)
 
+        # List the folders before the entry that knows them is gone. If the process is killed in between, a repeated
+        # call does no harm.
         GlueTable(self._name, self._access).update(list_folders)
         self._access.client("glue").delete_table(DatabaseName=rebuilt.database, Name=rebuilt.table)
 

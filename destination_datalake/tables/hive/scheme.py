@@ -283,6 +283,7 @@ def scheme_of(
             f"it is not partitioned, but the options configure the partition keys {wanted}. A Hive table cannot be "
             f"partitioned later. Set partitioning to NO PARTITIONING and remove partition_by, or {_OTHER_TABLE}"
         )
+    # Athena ignores registered partitions if projection is enabled.
     projected = table_input["Parameters"].get("projection.enabled", "").lower() == "true"
     if projected and recorded is None:
         raise conflict(
@@ -387,6 +388,7 @@ def _other_table_format(table_input: TableInput, _plan: FilePlan) -> str | None:
 def _other_file_format(table_input: TableInput, plan: FilePlan) -> str | None:
     descriptor = table_input.get("StorageDescriptor", {})
     serde = descriptor.get("SerdeInfo", {}).get("SerializationLibrary", "")
+    # Compare only the class name, because the same SerDe has several packages.
     if serde.rpartition(".")[2] != STORAGE_FORMATS[plan.format].serialization_library.rpartition(".")[2]:
         return f"its SerDe ({serde or 'not set'}) cannot read {plan.format} files. Restore the earlier format_type"
     input_format = descriptor.get("InputFormat", "")

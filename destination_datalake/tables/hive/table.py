@@ -119,6 +119,7 @@ class HiveTable(StreamTable):
     def __init__(
         self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
     ) -> None:
+        # Readers see every object in a table's folder, so executors must leave the uploads incomplete until the commit.
         super().__init__(name, layout, replace(plan, deferred=True), owner, context)
         self._access = context.access
         self._glue_table = GlueTable(name, context.access)
@@ -160,6 +161,8 @@ class HiveTable(StreamTable):
         self._folders = Folders(self._location.content_root(location), self._access)
         self._index = PartitionIndex(self._glue_table, self._access, self._folders, self._stream.id, self._scheme)
         self._cleanup = Cleanup(self._glue_table, self._folders, table_input, self._index)
+        # The pending rows are acknowledged. If another program drops the table, these rows are lost, so the sync must
+        # fail instead of beginning again.
         self._has_committed = PendingOverwrite.load(table_input) is not None
         append = Append(self.name, self._folders, generation, self._sync)
         new_folder = self._folders.for_table_at(location, generation)
@@ -167,6 +170,8 @@ class HiveTable(StreamTable):
 
         def begin(table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
             current = table_input["Parameters"]
+            # The names were chosen on the entry that this method read first. After a conflict, another sync may have
+            # recorded other names for the same columns.
             has_new_names = recorded_names(current) != names
             if has_new_names and owner.name_columns(self.name, current, sources, columns, types) != columns:
                 raise TableBusy(
@@ -220,19 +225,27 @@ class HiveTable(StreamTable):
 
     def _commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         with self._updating_partitions_if_fenced(), rollback_on_error(partial(self._roll_back, files)):
+            # Adopt first: the adoption may widen columns, and the mismatch check below must see the result.
             self._adopt_pending(rewrite)
             self._widen_for(files, rewrite)
             if (mismatch := self._mismatch(files)) is not None:
                 self.discard(files)
                 return Reencode(mismatch)
             partitions = {self._relative(file.uri).rpartition("/")[0] for file in files}
+            # Before the files become visible: in the other order, a kill in between would leave rows that no reader
+            # finds.
             if self._is_visible:
                 self._register(partitions)
+            # Complete the uploads before the Glue entry records the commit. A sync that then takes the token finds
+            # either all files or no record of the commit. If the process is killed in between, the files are visible
+            # without an acknowledgement, and the platform sends the rows again.
             publish_all(pending_uploads(files), self._access.client("s3"))
             if self._glue_table.update(partial(self._record_commit, commit=self._new_commit(), partitions=partitions)):
                 self._has_committed = True
                 return Committed()
         self._roll_back(files)
+        # The content has moved, so the completed files are in a folder that no reader uses, or have the wrong types.
+        # Plan the batch again.
         self._replan()
         return Reencode("another writer moved the table's files or changed its columns while the batch was committed")
 
@@ -252,9 +265,12 @@ class HiveTable(StreamTable):
             return
         with self._updating_partitions_if_fenced():
             self._adopt_pending(rewrite)
+            # Glue cannot change the table and its partitions together, so register what can be registered before.
             self._register_ahead()
             dead = self._glue_table.update(self._publish)
             if self._mode.holds(self._current):
+                # Partitions first, because the deletion keeps every folder to which a partition refers. The token stays
+                # until the end, because the update of partitions requires it.
                 self._bring_up_to_date()
                 self._cleanup.delete(dead)
                 self._end()
@@ -309,6 +325,8 @@ class HiveTable(StreamTable):
         entry: TableInput = {"Parameters": parameters, "StorageDescriptor": {"Location": location}}
         if not self._stream.overwrites_table:
             save_lowest_generation(entry, self._stream.generation)
+            # If another program creates the table at the same time, Glue rejects this entry, and `begin` takes the
+            # token instead.
             FencingToken.after({}, self._sync).write_to(parameters)
         if scheme is not None:
             scheme.save(entry)
@@ -378,6 +396,7 @@ class HiveTable(StreamTable):
             self._journal.columns(self.name, former_types)
             self._journal.columns(self.name, types)
             if types != former_types:
+                # Each partition has its own copy of the columns, which still has the former types.
                 mark_partitions_stale(table_input)
             self._current = table_input
             present = [*types, *(key["Name"] for key in self._partition_keys)]
@@ -406,10 +425,12 @@ class HiveTable(StreamTable):
         if content.widened(needed) == content:
             return
         self._moves.widen(needed, rewrite)
+        # The widening moved the files, so the former folder may go. Readers that have listed it may still read it.
         if self._replan().folder != content.folder:
             self._cleanup.replace_folder(content.folder, self._current)
 
     def _planned_folder(self, uri: str) -> str:
+        # If planned folders are nested, the longest one is the folder for which the file was planned.
         return max((folder for folder in self._planned if uri.startswith(f"{folder}/")), key=len)
 
     def _relative(self, uri: str) -> str:
@@ -446,6 +467,8 @@ class HiveTable(StreamTable):
         is_changed = bool(evolved.changes) or (evolved.columns != self._plan.columns and not self._in_place)
         if is_changed or content.folder != self._plan.folder:
             return False
+        # `update` sends no request for an unchanged entry. With a new ID, every commit is a compare-and-set, which
+        # fails if another writer has changed the entry.
         save_commit(table_input, commit)
         if self._is_visible:
             self._index.project(table_input, partitions)
@@ -462,6 +485,8 @@ class HiveTable(StreamTable):
             originals = {file.uri for file in files}
             self._folders.delete(originals)
             folders = folders_in_use(self._glue_table.read())
+            # A sync that has taken the token may have copied the completed files before they were deleted here. These
+            # rows are unacknowledged, so the platform sends them again.
             copies = {f"{folder}/{self._relative(uri)}" for folder in folders for uri in originals}
             self._folders.delete(copies - originals)
 
@@ -476,6 +501,7 @@ class HiveTable(StreamTable):
         Raises Recreated if another program dropped and recreated the table after a commit of this sync, so that the new
         table does not contain the committed files. An overwrite may also raise Fenced (see `Overwrite.publish`).
         """
+        # Glue keeps the creation time on updates. Another time means another table of the same name.
         if self._has_committed and self._glue_table.created != self._created:
             raise Recreated(self.name)
         former_location = table_location(table_input)
@@ -539,6 +565,7 @@ class HiveTable(StreamTable):
         def widen(table_input: TableInput) -> TableInput:
             set_column_types(table_input, self._mode.content(table_input).types)
             self._current = table_input
+            # Only the copy has the new location. New partitions take their storage descriptor from it.
             relocated = copy.deepcopy(table_input)
             relocated["StorageDescriptor"]["Location"] = f"{pending.location}/"
             return relocated
@@ -564,9 +591,11 @@ class HiveTable(StreamTable):
         if (stale := StalePartitions.load(self._current)) is None:
             return True
         self._replaces_partitions |= stale.replaced
+        # First the partitions, then the mark. If the process is killed in between, the next sync repeats the update.
         self._index.update_stale(self._current, stale)
 
         def conclude(table_input: TableInput) -> bool:
+            # Before the mark is removed: a fenced sync must leave it for its successor.
             require(table_input)
             self._current, is_up_to_date = table_input, StalePartitions.load(table_input) == stale
             mark_up_to_date(table_input, stale)
@@ -620,6 +649,7 @@ class HiveTable(StreamTable):
         may have undone updates by the sync that took the token. That successor may already have ended. If it is still
         running and changes the table during this update, it marks the partitions as stale, and another update follows.
         """
+        # This sync may have pointed partitions to the folder that it last knew. They must move to the present one.
         former_folder = table_location(self._current)
 
         def mark(table_input: TableInput) -> None:

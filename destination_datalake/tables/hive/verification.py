@@ -139,6 +139,7 @@ class VerifiedHive(VerifiedTable):
             registered.add(location)
             if location in with_files or any(folder.startswith(f"{location}/") for folder in with_files):
                 continue
+            # The partition may have received its first file since the listing.
             if next(self._folders.visible(location), None) is not None:
                 continue
             if self._last is not None and self._last.has_successor:
