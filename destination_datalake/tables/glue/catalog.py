@@ -61,6 +61,7 @@ class GlueTableCatalog:
         Only the first call for each database sends requests. Raises errors from Glue, and raises ConnectorError or
         errors from AWS in the same cases as `govern`.
         """
+        # One thread creates the database. The threads of other streams wait for it.
         with self._lock:
             if database not in self._existing:
                 ensure_database(self._access.client("glue"), database, self.governance.database_settings)
@@ -112,6 +113,7 @@ def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | N
     except glue.exceptions.EntityNotFoundException:
         try:
             glue.create_database(DatabaseInput={"Name": name, "Description": DATABASE_DESCRIPTION, **(settings or {})})  # type: ignore[typeddict-item]
+        # Another sync has created the database between the two requests.
         except glue.exceptions.AlreadyExistsException:
             return
 
@@ -193,6 +195,7 @@ class LinesTable:
         ]
         for start in range(0, len(inputs), _MAX_PARTITIONS):
             self._create_partitions(inputs[start : start + _MAX_PARTITIONS])
+        # Only after all requests: after an error, the next call registers all of them again, which does no harm.
         self._registered |= new.keys()
 
     def _create_partitions(self, inputs: Sequence[PartitionInputTypeDef]) -> None:
@@ -201,6 +204,7 @@ class LinesTable:
         )
         for error in answer.get("Errors", []):
             detail = error.get("ErrorDetail", {})
+            # BatchCreatePartition responds with status 200 even if it could not create some partitions.
             if detail.get("ErrorCode") != "AlreadyExistsException":
                 raise RuntimeError(
                     f"Glue did not create a partition of table {self._name} (error code {detail.get('ErrorCode')}). "

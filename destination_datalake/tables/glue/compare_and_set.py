@@ -81,6 +81,8 @@ class CompareAndSetGlueCatalog(GlueCatalog):
             output.write(document)
 
     def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
+        # The first call after `load_table` is the commit that was planned on it, so it uses that version and saves a
+        # request. Every later call reads the table.
         glue_table, self._loaded = self._loaded or super()._get_glue_table(database_name, table_name), None
         # Copy the parameters, because PyIceberg changes them in the returned dict. It changes no other members.
         self._glue_table = {**glue_table, "Parameters": {**glue_table.get("Parameters", {})}}
@@ -137,7 +139,9 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         cached = METADATA.get(self._planned_on)
         self._document = cached.document if cached is not None else MetadataDocument()
         response = super().commit_table(table, requirements, updates)
+        # The location is unchanged if the updates changed nothing.
         if response.metadata_location != self._planned_on:
+            # Only the new metadata can be the base of a commit from here on.
             METADATA.forget(self._planned_on)
             CachedMetadata(response.metadata, self._document).put(response.metadata_location)
         return response
@@ -154,10 +158,12 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         if current_table is None or current_table.metadata_location != self._planned_on:
             raise CommitFailedException("Another writer has committed since this commit was planned")
         current = current_table.metadata
+        # The comparison above implies these requirements. They stay as a second check of the same state.
         for requirement in requirements:
             requirement.validate(current)
         metadata = updated(current, updates, current_table.metadata_location)
         self._removed_properties = frozenset(current.properties) - frozenset(metadata.properties)
+        # The number in the name is only for people and for `position_of`. The UUID in the name makes it unique.
         version = self._parse_metadata_version(current_table.metadata_location) + 1
         provider = location_provider(metadata.location, metadata.properties)
         location = provider.new_table_metadata_file_location(version)
@@ -175,6 +181,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         existing = as_table_input(self._glue_table)
         merged = cast("TableInputTypeDef", _merged(existing, dict(table_input), self._removed_properties))
         try:
+            # If the process is killed before this request, the metadata file is an orphan, and the table is unchanged.
             super()._update_glue_table(database_name, table_name, merged, version_id)
         except (CommitFailedException, ClientError, BotoCoreError) as error:
             # botocore repeats a request whose response was lost. The repetition then conflicts with the first request.
@@ -210,6 +217,7 @@ def _merged(existing: TableInput, new: TableInput, removed_properties: frozenset
     The result omits the properties in `removed_properties`. A changed comment also becomes the table's description.
     """
     storage = {**existing["StorageDescriptor"], **new["StorageDescriptor"]}
+    # Glue's columns follow the Iceberg schema on each commit, which would lose comments that other programs have set.
     comments = {
         column["Name"].lower(): column.get("Comment") for column in existing["StorageDescriptor"].get("Columns", [])
     }
@@ -245,6 +253,7 @@ class MetadataDocument:
 
     def serialize(self, metadata: TableMetadata) -> str:
         """Return the metadata as JSON, exactly as PyIceberg writes it."""
+        # Build a new mapping, so that expired snapshots drop out of the cache.
         cached_texts, texts = self._texts, dict[int, tuple[Snapshot, str]]()
         if cached_texts is None:
             self._texts = texts

@@ -98,6 +98,7 @@ class GlueTable:
         def attempt() -> _Result:
             nonlocal version
             current, version = version or self.read_version(), None
+            # Change a copy, so that the comparison below sees nested changes too.
             changed = copy.deepcopy(current.table_input)
             result = change(changed)
             if changed != current.table_input:
@@ -109,6 +110,8 @@ class GlueTable:
     def _put(self, table_input: Any, version: TableVersion) -> None:
         condition: Any = {"VersionId": version.version_id} if version.version_id is not None else {}
         glue = self._access.client("glue")
+        # Glue rejects the request if the table has another version by now. Without SkipArchive, each update would add a
+        # version, and the number of versions per account is limited.
         glue.update_table(DatabaseName=self.name.database, TableInput=table_input, SkipArchive=True, **condition)
         self.number += 1
 
@@ -188,6 +191,7 @@ def add_missing_columns(table_input: TableInput, source: TableInput) -> None:
 def set_column_types(table_input: TableInput, types: Mapping[str, ColumnType | None]) -> None:
     """Change the types of existing columns. A column keeps its type if `types` has no entry or None for it."""
     for column in _columns(table_input):
+        # Compare parsed types, because other programs spell the same type in other ways, and their spelling stays.
         type_ = types.get(column["Name"])
         if type_ is not None and parse_glue_type(column.get("Type", "")) != parse_glue_type(glue_type(type_)):
             column["Type"] = glue_type(type_)
