@@ -68,6 +68,7 @@ class RestTableCatalog:
 
         Raises ConnectorError if a request to the server fails.
         """
+        # Without a lock: if two threads create the namespace, the second one finds that it exists.
         if database not in self._existing:
             self._connected().ensure_namespace(database, _CREATED_BY_CONNECTOR)
             self._existing.add(database)
@@ -94,6 +95,7 @@ class RestTableCatalog:
         # Connect only when needed: importing PyIceberg takes a second, and the client sends a request.
         from destination_datalake.tables.rest.client import CertainRestCatalog
 
+        # Several streams use the catalog at the same time, but must share one client.
         with self._lock:
             if self._client is None:
                 options = rest_options(self._options, self._access)

@@ -95,6 +95,7 @@ def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
         properties["warehouse"] = options.warehouse
     if options.realm is not None:
         properties["header.Polaris-Realm"] = options.realm
+    # PyIceberg requests vended credentials by default, so an empty value is set here, and `_config_headers` removes it.
     properties["header.X-Iceberg-Access-Delegation"] = "vended-credentials" if options.vended_credentials else ""
     if options.client_secret is not None:
         properties["credential"] = f"{options.client_id}:{options.client_secret.get_secret_value()}"
@@ -124,12 +125,15 @@ class _Signing(requests.auth.AuthBase):
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
 
+        # Read the credentials for each request, because temporary ones are renewed.
         credentials = self._access.session().get_credentials()
         if credentials is None:
             raise ConfigError(
                 "Cannot sign requests to the Iceberg catalog, because no AWS credentials are available. Configure "
                 "credentials, or provide credentials in the environment."
             )
+        # A proxy that changes a signed header invalidates the signature, so sign only this one. SigV4Auth adds the host
+        # and the date.
         headers = {"Content-Type": request.headers["Content-Type"]}
         signed = AWSRequest(method=request.method, url=request.url, data=request.body or b"", headers=headers)
         SigV4Auth(credentials.get_frozen_credentials(), self._service, self._region).add_auth(signed)
@@ -162,6 +166,7 @@ class CertainRestCatalog(RestCatalog):
         super()._config_headers(session)
         # Set `verify` for each request, because variables such as REQUESTS_CA_BUNDLE override a session's attribute.
         verify: dict[str, Any] = {} if self._authorities is None else {"verify": self._authorities.name}
+        # PyIceberg passes no timeout to its requests, so replace the session's method.
         session.request = partial(self._requests.send, session.request, timeout=_TIMEOUT_SECONDS, **verify)  # type: ignore[method-assign]
         session.hooks["response"].append(_read_bounded)
         if not session.headers["X-Iceberg-Access-Delegation"]:
@@ -222,6 +227,7 @@ class CertainRestCatalog(RestCatalog):
         vended = self._vended.get(".".join(identifier))
         if vended is None:
             return self._access
+        # Two threads may renew the same credentials. That costs a request, but does no harm.
         if vended.must_be_renewed(time.time()):
             vended = self._renewed(identifier, vended)
         return vended.access
@@ -230,6 +236,7 @@ class CertainRestCatalog(RestCatalog):
         with _explained(self.uri):
             if Capability.V1_LOAD_CREDENTIALS not in self._supported_endpoints:
                 _retried(super().load_table, identifier)
+                # `_response_to_table` has stored the new credentials.
                 return self._vended[".".join(identifier)]
             credentials = _retried(self._load_credentials, identifier).storage_credentials
         renewed = VendedAccess.from_response({}, credentials, vended.location, self._access) or vended
@@ -257,6 +264,8 @@ class CertainRestCatalog(RestCatalog):
                 table: Table = _retried(super().create_table, identifier, *arguments, **options)
             except _UNKNOWN as error:
                 with suppress(NoSuchTableError):
+                    # Either the lost request or another writer has created the table. The caller loads it in both
+                    # cases.
                     super().load_table(identifier)
                     raise TableAlreadyExistsError(f"Table {identifier} already exists") from error
                 raise
@@ -308,6 +317,7 @@ class CertainRestCatalog(RestCatalog):
         has not made this commit, and will never make it. Raises CommitStateUnknownException if the server may or may
         not have made this commit. Raises ConnectorError for other errors.
         """
+        # Readers follow the new metadata as soon as the server accepts the commit, so all files must be in S3 before.
         background_writes(table).wait()
         commit = _Commit.for_updates(updates)
         with _explained(self.uri):
@@ -321,6 +331,7 @@ class CertainRestCatalog(RestCatalog):
     def _post(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
+        # All attempts of `_retried` send the same key, because they are the same operation.
         with self._requests.with_idempotency_key():
             response: CommitTableResponse = _retried(super().commit_table, table, requirements, updates)
         return response
@@ -340,6 +351,8 @@ class CertainRestCatalog(RestCatalog):
                 metadata = current.metadata
                 if commit.is_in(metadata):
                     return CommitTableResponse(metadata=metadata, **{"metadata-location": current.metadata_location})
+                # If the requirements are not met, the server rejects the commit even if the request arrives late. If
+                # they are met, it could still accept it, so change the state.
                 if not was_refused and _are_met(requirements, metadata):
                     self._change_state(current)
                 break
@@ -410,6 +423,7 @@ class VendedAccess:
             configured,
             identity=identity,
             region=settings.get("client.region") or settings.get("s3.region") or configured.region,
+            # The configuration takes precedence over the server.
             endpoint_url=configured.endpoint_url or endpoint,
         )
         now, expiry = time.time(), settings.get("s3.session-token-expires-at-ms", "")
@@ -484,6 +498,7 @@ class _Requests:
         if origin(settings.get("uri", self._uri)) != origin(self._uri):
             _refuse(self._uri, settings["uri"])
         endpoints = [str(endpoint) for endpoint in config.endpoints or ()]
+        # The client itself sets none of these entries but the URI, so all of them can be overrides.
         response._content = json.dumps({"overrides": settings, "endpoints": endpoints}).encode()
         response.encoding = "utf-8"
 
@@ -500,6 +515,7 @@ _TOKENS = ("access_token", "refresh_token", "id_token")
 def _uuid7() -> str:
     """Return a new UUID of version 7, which begins with the time (RFC 9562)."""
     octets = bytearray((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(10))
+    # The version (7) and the variant (binary 10) of RFC 9562.
     octets[6] = (octets[6] & 0x0F) | 0x70
     octets[8] = (octets[8] & 0x3F) | 0x80
     return str(uuid.UUID(bytes=bytes(octets)))
@@ -525,6 +541,7 @@ class _Commit:
         added = (update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate))
         snapshots = frozenset(snapshot.snapshot_id for snapshot in added)
         id_ = uuid.uuid4().hex
+        # A commit without snapshots leaves no other trace that the client could find.
         marks = () if snapshots else (SetPropertiesUpdate(updates={COMMIT_PROPERTY: id_}),)
         return cls((*updates, *marks), snapshots, id_)
 
@@ -552,6 +569,7 @@ def _authorities(certificates: str | None) -> IO[bytes] | None:
     if certificates is None:
         return None
     file = tempfile.NamedTemporaryFile(prefix="destination-datalake-", suffix=".pem")  # noqa: SIM115
+    # `verify` replaces the public authorities, so the file must contain them too.
     file.write(Path(DEFAULT_CA_BUNDLE_PATH).read_bytes() + b"\n" + certificates.encode())
     file.flush()
     return file
@@ -573,6 +591,7 @@ def _read_bounded(response: requests.Response, **_: object) -> None:
     follow such a redirect, and send the request's body to the other host. This body may contain the client's secret.
     """
     try:
+        # `requests` calls this hook before it follows a redirect.
         if response.is_redirect:
             target = urljoin(response.url, response.headers["Location"])
             if origin(target) != origin(response.url):
@@ -585,6 +604,7 @@ def _read_bounded(response: requests.Response, **_: object) -> None:
                     f"The response of the Iceberg catalog at {response.url} exceeds the limit of {MAX_ANSWER_BYTES:,} "
                     "bytes. Check catalog.uri."
                 )
+        # `requests` then does not read the body again, and `text` and `json` use these bytes.
         response._content = bytes(body)
     finally:
         response.close()
