@@ -132,6 +132,7 @@ def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator
                 yield from catalog.tables(created_database)
     except Exception as error:
         failure = explain(error, doing="list tables in databases other than", resource=database)
+        # An error without an explanation is a defect and must not be hidden.
         if failure is None:
             raise
         _logger.info("%s The check continues without the tables of these databases.", failure.message)

@@ -53,6 +53,7 @@ def open_table(
     if replay is None:
         refuse_second_table(stream.id, name, config, context.catalog)
     naming = TableNaming.from_config(config).naming
+    # A rebuilt table writes to the folder of the table that will take over its files.
     located = replay.source if replay is not None and replay.in_place else name
     limits = ColumnLimits.for_stream(config, stream.id)
     layout = TableLayout(stream, config, TableLocation.for_stream(config, stream.id, located, naming))

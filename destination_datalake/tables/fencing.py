@@ -83,6 +83,7 @@ class FencingToken:
         If the sync already holds the token, return that token. Otherwise return a token of the next epoch.
         """
         present = cls.held(properties)
+        # After a lost response, and in a second `prepare`, the sync finds its own token, which stays valid.
         if present is not None and present.sync == sync:
             return cls(present.epoch, sync)
         return cls(present.epoch + 1 if present is not None else 1, sync)
@@ -153,12 +154,14 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         generation = stream.overwrite_generation if stream.overwrites_table else stream.generation
         if generation is None:
             return stream.overwrites_table
+        # The range may include a generation whose own overwrite is still pending. The rows of that overwrite exist.
         if not pending and self.removed is not None and self.removed[0] <= generation <= self.removed[1]:
             raise _missing_rows(stream, table, generation)
         if not stream.overwrites_table:
             return False
         newest = max(known for known in (lowest, self.newest, generation) if known is not None)
         if newest == generation:
+            # Rows of this generation are visible, so its overwrite was published, and this sync continues it.
             if lowest == generation:
                 return False
             if pending or generation != self.newest:

@@ -139,11 +139,13 @@ class TableLayout:
         if fields is None:
             return None
         digits = template is not None or projected
+        # Later entries win, so the types of the stream take precedence over those of the table.
         types = {path: type_ for _, path, type_ in _sources((*METADATA_COLUMNS, *self.known, *columns), (), ())}
         keys = [
             PartitionKey(field, key_type(field, types[field.source], digits=digits), types[field.source], projected)
             for field in fields
         ]
+        # S3 allows keys of 1,024 bytes, so long partition values must leave space for the rest of the key.
         max_bytes = MAX_KEY_BYTES - len(S3Address.parse(self.location.folder).key.encode()) - _MAX_NAME_BYTES
         if template is None or not keys:
             return PartitionFolders.hive(keys, max_bytes)
@@ -310,6 +312,7 @@ class TableLayout:
         return replace(field, transform=self._calendar("date" if unit == "day" else unit, digits=digits))
 
     def _calendar(self, part: Part, *, digits: bool) -> CalendarPart:
+        # Dates are not padded, because ISO 8601 dates have a fixed width.
         width = {"year": 4, "date": 0}.get(part, 2) if digits else 0
         return CalendarPart(part, self.config.timezone, width)
 

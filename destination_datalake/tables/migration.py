@@ -157,6 +157,7 @@ class InheritedTable:
         descriptor = glue_table.get("StorageDescriptor", {})
         location: str = descriptor.get("Location", "")
         folders = location.rstrip("/").split("/")
+        # `s3://bucket/namespace/stream` has these five parts.
         if not is_inherited(glue_table) or len(folders) < len(("s3:", "", "bucket", "namespace", "stream")):
             return None
         namespace, stream = folders[-2:]
@@ -459,6 +460,7 @@ def _note(abandoned: Sequence[tuple[InheritedTable, TableName]], config: Config)
     descriptions = [_describe(table, target) for table, target in abandoned[:_MAX_TABLES_IN_MESSAGE]]
     more = [f"and {len(abandoned) - _MAX_TABLES_IN_MESSAGE} more"] if len(abandoned) > _MAX_TABLES_IN_MESSAGE else []
     unknown = any(table.partitioned and table.keys is None for table, _ in abandoned)
+    # Setting any table option shows that the configuration is not AWS Datalake's, so the error does not occur again.
     table_type = "" if config.has_table_options else "If these tables belong to another connection, set table_type. "
     return (
         "These options do not continue tables that Airbyte's AWS Datalake destination created: "
@@ -517,6 +519,8 @@ def refuse_second_table(stream: StreamId, name: TableName, config: Config, catal
         failure = explain(error, doing="look up tables of other Airbyte destinations for", resource=f"table {name}")
         if failure is None:
             raise
+        # A missing permission is no reason to stop, because the table may well not exist. After any other error, the
+        # sync could create a second table by mistake.
         if failure.missing is None:
             raise ConnectorError(failure) from error
         _logger.info(

@@ -408,6 +408,7 @@ class TableOwner:
         record = name_record(parameters).with_columns(columns, self.naming)
         saved = {style: _names_as_json(names) for style, names in record.by_style.items()}
         text = json.dumps(saved, separators=(",", ":"))
+        # JSON escapes all other characters by default, so each character is one byte.
         pieces = [text[start : start + _MAX_PARAMETER] for start in range(0, len(text), _MAX_PARAMETER)]
         return {_parameter(number): piece for number, piece in enumerate(pieces)}
 
@@ -432,6 +433,7 @@ def recorded_names(parameters: Mapping[str, str]) -> dict[str, str]:
 
 def name_record(parameters: Mapping[str, str]) -> NameRecord:
     """Return the names of fields that a table's parameters record, or an empty record if their JSON is invalid."""
+    # A missing piece ends the record. The JSON is then invalid, and the record counts as empty.
     pieces = takewhile(lambda piece: piece is not None, (parameters.get(_parameter(number)) for number in count()))
     try:
         saved = json.loads("".join(piece for piece in pieces if piece is not None) or "{}")
@@ -560,6 +562,7 @@ def _is_complete(comment: str) -> bool:
 
     The connector truncates a path that is longer than Glue allows for comments.
     """
+    # A comment of exactly the maximum length may have been truncated.
     return len(comment.encode()) < MAX_BYTES
 
 

@@ -99,6 +99,7 @@ def has_epoch_metadata_columns(existing: Mapping[str, ColumnType | None]) -> boo
 
 def table_identifier(stream: str) -> str:
     """Return S3 Data Lake's name for a stream's table in Glue. S3 Data Lake names databases by the same rule."""
+    # Decompose letters with accents, and drop the accents, which Unicode classifies as marks (M).
     plain = "".join(c for c in unicodedata.normalize("NFKD", stream.lower()) if unicodedata.category(c)[0] != "M")
     return _NOT_ASCII_WORD.sub("_", _BLANKS.sub("_", plain))
 

@@ -149,6 +149,7 @@ class SyncStarts:
             if report.started is not None
         }
         for run, starts in self._starts.items():
+            # Most files are original, so the most frequent start is that of the sync.
             [(most, _)] = starts.most_common(1)
             first, last = times.get(run, (0, math.inf))
             for start in starts:
