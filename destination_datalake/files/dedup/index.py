@@ -64,6 +64,7 @@ def write_index(
     if local_path(uri) is None:
         upload = Upload(access.client("s3"), uri, deferred=False)
         with rollback_on_error(upload.abort), path.open("rb") as file:
+            # In pieces, so that the file is never in memory as a whole.
             while piece := file.read(_RANGE_BYTES):
                 upload.write(piece)
             upload.close()
@@ -71,9 +72,11 @@ def write_index(
 
 
 def _bounds(connection: DuckDBPyConnection, key: str, type_: pa.DataType) -> KeyBounds:
+    # DuckDB sorts NaN above all numbers, so `max` would return NaN, and the bounds would exclude nothing.
     value, is_nan = (f"nullif({key}, 'NaN')", f"isnan({key})") if pa.types.is_floating(type_) else (key, "false")
     query = f"SELECT min({value}), max({value}), bool_or({key} IS NULL), bool_or({is_nan}) FROM winners"
     lowest, highest, has_null, has_nan = (column[0] for column in connection.sql(query).to_arrow_table().columns)
+    # `bool_or` ignores nulls, and is null itself if all keys are null. `bool` turns this into False.
     return key_bounds(lowest, highest, type_, has_null=has_null.as_py(), has_nan=bool(has_nan.as_py()))
 
 
@@ -85,6 +88,7 @@ def key_bounds(
     Both bounds are UNKNOWN if Python cannot represent one of them, or if one of them is longer than _MAX_BOUND_LENGTH.
     """
     try:
+        # DuckDB returns texts as binary values (see `comparable`), but statistics contain the column's type.
         low, high = lowest.cast(type_).as_py(), highest.cast(type_).as_py()
     except (ValueError, OverflowError):  # A time that Python does not support, or a text that is not UTF-8.
         return KeyBounds(UNKNOWN, UNKNOWN, has_null, has_nan)
@@ -122,11 +126,14 @@ class _Downloads:
 
     def path(self, part: IndexPart, access: AwsAccess) -> Path:
         folder, _, name = part.uri.rpartition("/")
+        # Spark reuses Python workers for later merges. Keep the files of one index only, to bound the space on the
+        # disk.
         if self._kept is None or self._folder != folder:
             if self._kept is not None:
                 self._kept.cleanup()
             self._folder, self._kept = folder, tempfile.TemporaryDirectory(prefix="index-", dir=spark_directory())
         path = Path(self._kept.name, name)
+        # File names contain a random token, so a file that exists has the right content.
         if not path.exists():
             with rollback_on_error(lambda: path.unlink(missing_ok=True)), path.open("wb") as file:
                 for start in range(0, part.size, _RANGE_BYTES):
@@ -155,6 +162,7 @@ def may_have_keys(
     """
     chunks = [None if column is None else _chunk(group, column) for column in columns]
     known = [None if chunk is None else _Values(chunk) for chunk in chunks]
+    # Parts have their own bounds, and one part is enough. Within a part, all key columns must be able to match.
     return any(
         all(
             part.has_null if values is None else values.may_overlap(part)
@@ -176,6 +184,7 @@ class _Values:
         statistics = chunk.statistics
         nulls = None if statistics is None else statistics.null_count  # None if unknown.
         self._has_null = nulls != 0
+        # Unlike the number of values in the statistics, that of the chunk includes nulls.
         self._is_null = nulls == chunk.num_values
         self._is_floating = chunk.physical_type in ("FLOAT", "DOUBLE")
         self._range = None if statistics is None or not statistics.has_min_max else _range(statistics)
@@ -185,10 +194,12 @@ class _Values:
 
         Null is within the bounds if the column contains null in this part of the index. The same applies to NaN.
         """
+        # Writers omit NaN from minimum and maximum (Parquet format: Statistics), so these cannot exclude NaN.
         if (part.has_null and self._has_null) or (part.has_nan and self._is_floating):
             return True
         if self._is_null or part.lowest is None:
             return False
+        # An UNKNOWN bound is not comparable, so it excludes nothing.
         if self._range is None or not are_comparable(*self._range, part.lowest, part.highest):
             return True
         lowest, highest = self._range

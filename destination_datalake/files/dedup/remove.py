@@ -101,13 +101,19 @@ def _remove_rows(task: RemoveTask, stored: Sequence[StoredFile] | None) -> Remov
         probed = probe([file.file for file in files], [file.dead for file in files], task)
         for number, rows in probed.dead.items():
             _add(rows, files[number].dead)
+    # An unchanged file keeps its existing position deletes, which the merge need not write again.
     changed = {number: file for number, file in enumerate(files) if file.count > file.before or file.erased}
     to_mark = {number: file for number, file in changed.items() if _gets_position_deletes(file, task)}
     to_replace = {number: file for number, file in changed.items() if number not in to_mark}
+    # A file without live rows has no successor: the table only drops it.
     with_live_rows = [file for file in to_replace.values() if file.count < file.source.rows]
     written: list[WrittenFile] = []
     with rollback_on_error(lambda: delete_uncommitted(written, s3)):
+        # `extend` stores each file before it requests the next, so the rollback also finds those written before an
+        # error.
         written.extend(_write_deletes(task, file, s3) for file in to_mark.values())
+        # Last, because `written` need not contain it: `_rewrite` aborts its own upload, and nothing can fail
+        # afterwards.
         rewritten = _rewrite(task, with_live_rows, s3) if with_live_rows else None
     deletes = dict(zip(to_mark, written, strict=True))
     return Removed(task.name, tuple(to_replace), rewritten, deletes, probed.replaced, probed.deleted, probed.superseded)
@@ -195,6 +201,8 @@ def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: 
         index = index_files(task.index, scratch, task.access)
         for batch in find_replaced(connection, _rows(files, dead, task), _schema(task), count, index):
             pairs = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+            # The index has one row per key, so each stored row is in at most one pair. If the pending row loses, it is
+            # the one to remove.
             wins = pairs["wins"]
             add_rows(replaced, pairs["file"][wins], pairs["position"][wins])
             add_rows(superseded, pairs["by_file"][~wins], pairs["by_position"][~wins])
@@ -212,6 +220,7 @@ def _rows(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: 
     for place, (removal, file) in enumerate(zip(task.files, files, strict=True)):
         with naming_file(removal.source.uri):
             project = file.projection(target)
+            # The target begins with the key columns.
             key = project.sources[: len(task.versions.key)]
             alive = (group for group in file.groups if not dead[place][group.first : group.first + group.rows].all())
             groups = [group for group in alive if may_have_keys(group.metadata, key, bounds)]
@@ -219,6 +228,7 @@ def _rows(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: 
                 positions = np.arange(first, first + table.num_rows)
                 columns: list[Any] = [comparable(column) for column in table.columns]
                 columns += [np.full(table.num_rows, place, np.int32), positions]
+                # A deleted row must neither win over a pending row nor be counted again.
                 yield pa.table(columns, schema=schema).filter(pa.array(~dead[place][positions]))
 
 

@@ -100,8 +100,10 @@ def add_rows(rows_by_file: dict[int, BitMap], files: NDArray[np.int32], position
     # Sort by file, so that the positions of each file are one slice.
     order = np.argsort(files, kind="stable")
     numbers, starts = np.unique(files[order], return_index=True)
+    # Bitmaps contain 32-bit numbers. `split` returns one slice even if there are no files, so `zip` is not strict.
     slices = np.split(positions[order].astype(np.uint32), starts[1:])
     for number, positions_of_file in zip(numbers.tolist(), slices, strict=False):
+        # pyroaring copies an `array` of unsigned integers without creating a Python object for each position.
         rows = BitMap(array("I", positions_of_file.tobytes()))
         rows_by_file[number] = rows_by_file[number] | rows if number in rows_by_file else rows
 

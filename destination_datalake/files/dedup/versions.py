@@ -56,6 +56,7 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
 
     with tempfile.TemporaryDirectory(prefix="dedup-", dir=spark_directory()) as folder:
         try:
+            # A cursor is a connection of its own. Temporary tables and registered names belong to it, and end with it.
             with _instance(os.getpid(), threading.get_ident(), MEMORY_LIMIT_MB).cursor() as connection:
                 yield connection, Path(folder)
         except (duckdb.FatalException, duckdb.InternalException):
@@ -72,6 +73,8 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
             raise ConnectorError(Failure(message, str(error), "transient_error")) from error
 
 
+# The arguments only identify the instance: a forked worker must not use its parent's, and each thread has its own
+# memory limit.
 @lru_cache(maxsize=4)
 def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection:  # noqa: ARG001
     """Return the in-memory database of one thread of one process.
@@ -83,6 +86,7 @@ def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection
     folder = (spark_directory() or Path(tempfile.gettempdir())) / f"dedup-{secrets.token_hex(8)}"
     return duckdb.connect(
         config={
+            # Spark already runs one task per core.
             "threads": 1,
             "memory_limit": f"{memory_limit_mb}MB",
             "temp_directory": str(folder),  # DuckDB creates it when it spills, and deletes it with the instance.
@@ -101,6 +105,8 @@ def find_winners(connection: DuckDBPyConnection, rows: Iterable[pa.Table], schem
     """
     key, order = _named(schema, "key"), _named(schema, "order")
     ranks = [rank for name in order for rank in _ranks(name, schema)]
+    # After the order columns, pending rows beat rows of the content. The file and position make the order total, so
+    # that a repeated task finds the same winners.
     arrival = [f"file >= {content}", *_ranks("raw_id", schema), "file", "position"]
     latest_first = ", ".join(f"{rank} DESC" for rank in (*ranks, *arrival))
     kept = ", ".join((*key, *order))
@@ -121,16 +127,21 @@ def find_replaced(
     files with rows of the table `winners`. `rows` contains at most `count` rows, with the columns of `winners` except
     `is_tombstone`.
     """
+    # A view cannot have parameters, so the paths are part of its text. By default, DuckDB would read a folder
+    # `key=value` on the path as a column.
     paths = ", ".join("'{}'".format(str(path).replace("'", "''")) for path in index)
     connection.execute(f"CREATE TEMP VIEW winners AS FROM read_parquet([{paths}], hive_partitioning = false)")
     winners = connection.table("winners")
     ranks = [rank for name in _named(schema, "order") for rank in _ranks(name, schema, "{table}.")]
+    # Build the expression from the least significant rank outwards. If all ranks are equal, the pending row wins,
+    # because it arrived later.
     is_same_or_newer = "true"
     for rank in reversed(ranks):
         winner, stored = rank.format(table="winners"), rank.format(table="stored")
         # Compare one rank at a time. In SQL, a comparison of whole rows is null if one of them contains a null.
         is_equal = f"{winner} IS NOT DISTINCT FROM {stored}"
         is_same_or_newer = f"CASE WHEN {is_equal} THEN {is_same_or_newer} ELSE {winner} > {stored} END"
+    # Null keys are equal too. The operator `=` would not join them.
     same_key = " AND ".join(f"stored.{name} IS NOT DISTINCT FROM winners.{name}" for name in _named(schema, "key"))
     # Choose the smaller relation here, because DuckDB cannot determine the number of streamed rows.
     larger, smaller = ("stored", "winners") if count > len(winners) else ("winners", "stored")
@@ -150,8 +161,10 @@ def with_parts(connection: DuckDBPyConnection, rows: pa.Table, parts: int) -> pa
 
     Equal keys have the same part.
     """
+    # Registering a name again replaces the rows of the previous block.
     connection.register("rows", rows)
     key = ", ".join(_named(rows.schema, "key"))
+    # The hash has no random seed, so all producers assign a key to the same part.
     numbered = connection.sql(f"SELECT *, (hash({key}) % {parts})::INTEGER AS part FROM rows")
     return cast("pa.Table", numbered.to_arrow_table())
 

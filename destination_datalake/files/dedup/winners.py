@@ -78,6 +78,7 @@ def _open(task: WinnersTask) -> Iterable[StoredFile]:
 def _remove(task: WinnersTask, result: Winners, files: Iterable[StoredFile]) -> Iterator[Removed]:
     """Run the task's removals and yield their results. Omit failed removals, because a separate job repeats them."""
     if not task.removals:
+        # Without removals, `files` is an iterator that is exhausted already.
         return
     dead = united((result.losers, result.tombstones))
     numbered = enumerate(files, task.first_file)
@@ -109,6 +110,7 @@ def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]
                 for table in _blocks(read_versions(task, _open(task))):
                     yield from _partition(connection, table, task)
         except Exception as error:
+            # An error would stop the job without a message for the user, so send it to a consumer.
             yield 0, pickle.dumps(_Share(_for_consumers(task), failed=_problem(task, error).failed(error)))
 
 
@@ -127,6 +129,7 @@ def _winners_of_part(part: int, shares: Iterable[_Share], task: WinnersTask) -> 
 
     def versions() -> Iterator[pa.Table]:
         for share in shares:
+            # The result is discarded after a failure, so do not decode the remaining rows.
             if share.failed is not None:
                 failed.append(share.failed)
             elif not failed:
@@ -181,6 +184,7 @@ def _find_winners(versions: Iterator[pa.Table], part: int, task: WinnersTask) ->
     tombstones: dict[int, BitMap] = {}
     index: IndexPart | None = None
     with database() as (connection, scratch):
+        # DuckDB reads the stream once. Meanwhile, `_recorded` adds every row to `losers`.
         find_winners(connection, _recorded(chain([first], versions), losers), first.schema, task.content_files)
         for batch in connection.sql("SELECT file, position, is_tombstone FROM winners").to_arrow_reader():
             files, positions, deletes = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
