@@ -39,6 +39,7 @@ def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> l
         changes = pa.ListArray.from_arrays(offsets, _NO_CHANGES, type=CHANGES_TYPE)
     if plan.metadata[1].type == Int64():
         # Tables of Airbyte's S3 Data Lake connector store times as milliseconds, and require all nested fields.
+        # Microseconds are cut off.
         extracted_at = extracted_at.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         changes = _without_nulls(changes)
     meta = pa.StructArray.from_arrays([_constant(plan.sync_id, rows), changes], fields=list(_META_TYPE))
@@ -73,8 +74,10 @@ def row_ids(first_id: bytes, lines: LineNumbers) -> pa.StringArray:
     # Repeat the text of the first ID, and overwrite its last eight digits with the digits of the line numbers.
     rows = len(lines)
     text = np.tile(np.frombuffer(str(uuid.UUID(bytes=first_id)).encode(), np.uint8), (rows, 1))
+    # Shape: one row per line with four bytes, the highest first. Each byte selects two digits in `_HEX`.
     counted = lines.astype(">u4").view(np.uint8).reshape(rows, COUNTED_DIGITS // 2)
     text[:, -COUNTED_DIGITS:] = _HEX[counted].view(np.uint8)
+    # Each ID has the same length, so offsets are multiples of it.
     offsets = np.arange(0, (rows + 1) * _UUID_LENGTH, _UUID_LENGTH, dtype=np.int32)
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets.data), pa.py_buffer(text.data))
 
@@ -84,6 +87,7 @@ def new_first_id(ingest_order: IngestOrder) -> bytes:
 
     The last 32 bits are 0, for line numbers. The 30 bits before them are random.
     """
+    # The part has 12 bits: the version replaces the upper four of its 16 bits.
     milliseconds, part = ingest_order
     octets = bytearray(milliseconds.to_bytes(6, "big") + part.to_bytes(2, "big") + os.urandom(4) + bytes(4))
     octets[6] = (octets[6] & 0x0F) | 0x70  # The version, 7.
@@ -139,6 +143,7 @@ class BlockTables:
         schema.
         """
         fitting = tuple(
+            # `narrowest` never returns a narrower type than the current one, so later blocks fit the schema too.
             replace(column, type=narrowest(array, column.type))
             for column, array in zip(self.schema.columns, decoded.columns, strict=True)
         )
@@ -147,6 +152,7 @@ class BlockTables:
         ids = row_ids(self._first_id, decoded.lines.numbers)
         metadata = metadata_columns(ids, decoded, self._plan)
         data = [
+            # All values fit, because `narrowest` has compared them. A second check would cost time.
             array.cast(field.type, safe=False)
             for array, field in zip(decoded.columns, list(self.schema.arrow)[len(metadata) :], strict=True)
         ]

@@ -63,11 +63,14 @@ def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     # object names, so attempts neither overwrite nor delete each other's objects.
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
     archived_ids = (segment.first_id for segment in unit.segments if segment.first_id is not None)
+    # A unit of lines that already have IDs consists of one segment (see `plan._units`), so the first ID is the only
+    # one.
     first_id = next(archived_ids, None) or new_first_id(unit.ingest_order)
     filters = [opened for rule in unit.filters if (opened := rule.open(plan.columns, s3)) is not None]
     guard = KeyGuard.from_plan(plan)
     is_plain = plan.partitioning is None and plan.sort_order is None
     writer = RollingFileWriter if is_plain else PartitionedFileWriter
+    # Credentials that the catalog issues are valid for the table's files only, not for rejects and the archive.
     s3_of_files = s3 if plan.vended_access is None else plan.vended_access.client("s3")
     files = writer(attempt, plan, s3_of_files, first_id)
     formatter = RejectFormatter(unit.rejects, unit.stream, plan.columns, unit.name, time.time_ns() // 1_000_000)
@@ -84,12 +87,15 @@ def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
                 refused[line_filter.reason] += filtered.left_out - content.left_out
                 content = filtered
             for block in blocks(content.lines, plan.columns):
+                # Sinks get the lines before they are decoded, so the archive also contains lines that the decoder
+                # rejects.
                 for sink in sinks:
                     sink.write(block)
                 if undeclared is None:
                     undeclared = undeclared_fields(block, plan.columns)
                 for decoded in decoder.decode(block):
                     kept = decoded if guard is None else guard.refuse(decoded)
+                    # Reject lines refer to rows by ID, and writing the rows assigns the IDs.
                     rejects.write(kept, files.write(kept))
         line_files = tuple(sink.close() for sink in sinks)
         rejected = rejects.close()
@@ -192,5 +198,7 @@ class KeyGuard:
         field = entries.field("field")
         is_truncated: Any = pc.equal(entries.field("change"), pa.scalar(TRUNCATED)).fill_null(False)
         in_key, is_guarded = pc.is_in(field, self._key), pc.is_in(field, self._all)
+        # In the key, any change is wrong. In the other guarded fields, only a truncation is allowed.
         wrong: Any = pc.or_(in_key, pc.and_not(is_guarded, is_truncated))
+        # A row with several changes counts once.
         return np.unique(pc.list_parent_indices(changes).filter(wrong).to_numpy(False).astype(np.int64))

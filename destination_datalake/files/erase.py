@@ -158,6 +158,8 @@ def _erase(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
             case "rows":
                 return [_erase_rows(group[0], task, s3)]
     except Exception as error:
+        # Another writer changed the object after it was listed. Or S3 executed our request, but its response was lost,
+        # and the repeated request no longer met its condition.
         if is_changed(error) or any(_is_gone(error, stored, s3) for stored in group):
             return [Erased(stored, 0, is_gone=True) for stored in group]
         raise
@@ -181,6 +183,7 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
     """Count the lines of an object that `find` selects. If `task.write` is set, rewrite the object without them."""
     pieces = _pieces(stored, s3)
     first = next(pieces, b"")
+    # The content determines the format, because other programs may omit the extension `.gz`.
     is_gzip = first.startswith(b"\x1f\x8b")
     content = chain([first], pieces)
     upload = _upload_over(stored, s3) if task.write and stored.version is None else None
@@ -208,6 +211,7 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
 def _remove(stored: StoredObject, matches: int, s3: S3Client) -> Erased:
     """Delete an object that contains only matching rows, if the object has not changed since it was read."""
     address = S3Address.parse(stored.uri)
+    # Without the condition, rows that another writer stored under this key after the search would be lost.
     s3.delete_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
     return Erased(stored, matches, was_written=True, was_removed=True)
 
@@ -218,6 +222,7 @@ def _upload_over(stored: StoredObject, s3: S3Client) -> Upload:
     The upload fails if the object has changed since it was read.
     """
     address = S3Address.parse(stored.uri)
+    # The metadata must belong to the version of the object that was read.
     head = s3.head_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
     return Upload(s3, stored.uri, deferred=False, metadata=head["Metadata"], if_match=stored.etag)
 
@@ -279,11 +284,13 @@ def _erase_rejects(group: Sequence[StoredObject], task: EraseTask, s3: S3Client)
         _erase_lines(stored, replace(task, write=False), s3, dead.collect)
     if not dead.are_found:
         return [Erased(stored, 0) for stored in group]
+    # S3 replaces an object atomically, so one pass over a single object cannot stop between its lines.
     if len(group) == 1 or not task.write:
         return [_erase_lines(stored, task, s3, dead.lines) for stored in group]
     first_passes = [_erase_lines(stored, task, s3, dead.lines_without_text) for stored in group]
     results: list[Erased] = []
     for first in first_passes:
+        # The first pass has replaced the object, so its ETag differs.
         stored = _reload(first.object, s3) if first.was_written else first.object
         last = _erase_lines(stored, task, s3, dead.lines)
         results.append(Erased(first.object, first.matches + last.matches, first.was_written or last.was_written))
@@ -350,6 +357,7 @@ class _DeadRecords:
         If the reject contains only the value of the searched column, the returned record contains only this value.
         """
         if reject.raw_data is not None:
+            # In JSON, a newline is only white space between tokens. In a block of lines, it would end the line.
             return base64.b64decode(reject.raw_data).replace(b"\n", b" ").strip()
         path = self._paths.get(reject.column_name or "")
         if path is None or reject.column_value is None:
@@ -392,9 +400,11 @@ class _RowSearch:
             raise UnsupportedFile("is neither Parquet nor JSON Lines")
         keys = {step.decode() for step in set(self._steps.findall(lines))}
         columns = dict.fromkeys(spelling for column in self._columns for spelling in _spellings(column, keys))
+        # Collect the spellings of all lines so far, so that the search is built again only for a new one.
         if not columns.keys() <= set(self._columns):
             self._columns = (*dict.fromkeys((*self._columns, *columns)),)
             self._search = RecordSearch(self._columns, self._ids)
+        # As RECORD lines, rows are searched by the same code as archived lines.
         return self._search.match_lines(
             b"".join(_as_record(line) + b"\n" for line in lines.split(b"\n") if line.strip())
         )
@@ -436,6 +446,7 @@ def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:
     for column in task.columns:
         path = _path_in(file.schema, column.path)
         if path is not None:  # None: the file lacks this column, so no row matches.
+            # The IDs have the column's widest type, whatever the type in this file.
             dead |= matching_rows(file, path, arrow_type(widest(column.type)), task.ids)[0]
     return dead
 

@@ -48,6 +48,7 @@ class Ids:
         return len(self.keys)
 
     def __reduce__(self) -> tuple[Callable[..., Ids], tuple[Any, ...]]:
+        # Executors need neither the IDs that the driver has found nor its cached dict.
         return Ids, (self.type, self.keys, self.ranges)
 
     @classmethod
@@ -129,6 +130,7 @@ def ranges_of(values: pa.Array[Any]) -> tuple[KeyBounds, ...]:
     if pa.types.is_floating(values.type):
         values = values.filter(pc.invert(pc.is_nan(values)))
     ordered = values.take(pc.sort_indices(values))
+    # Division that rounds up.
     size = max(1, -(-len(ordered) // _MAX_RANGES))
     ends = ((start, min(start + size, len(ordered)) - 1) for start in range(0, len(ordered), size))
     return tuple(key_bounds(ordered[first], ordered[last], values.type) for first, last in ends)
@@ -165,6 +167,7 @@ def canonical_keys(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _bits_of_floats(column: pa.Array[Any]) -> pa.Array[Any]:
+    # Adding 0.0 copies the values, so the next line may change them.
     values = column.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # -0.0 becomes 0.0.
     values[np.isnan(values)] = np.nan  # NaN has many bit patterns.
     return pa.array(values.view(np.int64), mask=mask(column.is_null()) if column.null_count else None)
@@ -222,6 +225,7 @@ class HashedIds:
         # Each distinct value is hashed only once.
         encoded: Any = column.dictionary_encode()
         digests = np.frombuffer(b"".join(digests_of(encoded.dictionary, self.salt)), _DIGEST)
+        # For digests above all known ones, `searchsorted` returns len(known).
         is_known = known[np.minimum(np.searchsorted(known, digests), len(known) - 1)] == digests
         codes = encoded.indices
         valid = mask(codes.is_valid())

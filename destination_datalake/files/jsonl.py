@@ -68,6 +68,7 @@ class JsonLinesEncoder:
         import duckdb
 
         self._out_of_memory = duckdb.OutOfMemoryException
+        # Values that exceed this size would exceed DuckDB's memory limit, too.
         self._row_by_row_bytes = memory_limit_mb * 1_000_000 // 8
         limits: dict[str, str | bool | int | float | list[str]] = {
             "threads": "1",
@@ -78,6 +79,7 @@ class JsonLinesEncoder:
         # function.
         self._aliases = [f"c{position}" for position in range(len(schema))]
         members = (f"{_literal(name)}, {alias}" for name, alias in zip(schema.names, self._aliases, strict=True))
+        # The query appends the newlines, so that the result's buffer already is the text of the file.
         self._query = f"SELECT json_object({', '.join(members)})::VARCHAR || chr(10) FROM records"
         self._schema = with_leaf_types(schema, _for_duckdb)
         self._is_for_duckdb = not any(map(_holds_widest_fraction, schema.types))
@@ -117,6 +119,7 @@ class JsonLinesEncoder:
             self._duckdb.unregister("records")
         # The data buffer of an Arrow string array is the concatenation of its strings, which here are the lines.
         return [
+            # Arrow pads its buffers, so cut off the bytes after the last line.
             memoryview(chunk.buffers()[2])[: pc.sum(pc.binary_length(chunk)).as_py()]
             for chunk in lines.chunks
             if len(chunk)

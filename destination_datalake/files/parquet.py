@@ -94,6 +94,7 @@ _SAMPLE_ROWS = 4096
 _DICTIONARY_BELOW = 0.5
 """A column is dictionary-encoded if fewer than this share of the values in a sample are distinct."""
 
+# The fixed seed makes the choice of encodings reproducible. Sorted positions let `take` read forwards.
 _FIRST_SAMPLE = pa.array(np.sort(np.random.default_rng(0).choice(_SAMPLE_ROWS, 256, replace=False)), pa.int64())
 """The positions of random rows in the sample. For most columns, these rows are enough to choose the encoding. They are
 random because the values of a column may repeat at regular intervals."""
@@ -173,6 +174,7 @@ class ParquetFileWriter:
                 self._schema,
                 compression=self._compression,  # type: ignore[arg-type]
                 compression_level=1 if self._compression == "zstd" else None,
+                # A small table contains no huge values, so its columns need not be measured.
                 write_statistics=size <= _HUGE_VALUE_BYTES or _bounded_columns(table),
                 use_dictionary=repetitive,  # type: ignore[arg-type]  # The stubs know no list.
                 store_schema=False,
@@ -199,6 +201,7 @@ def repetitive_columns(table: pa.Table) -> list[str]:
     repetitive = []
     for name in table.column_names:
         column = sample.column(name)
+        # Arrow cannot count the distinct values of a nested type.
         if pa.types.is_nested(column.type):
             repetitive += _paths(table.schema.field(name))
         elif column.nbytes > _LARGE_BYTES:

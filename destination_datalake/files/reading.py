@@ -120,8 +120,10 @@ def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.Par
     return pq.ParquetFile(
         pa.PythonFile(stored, mode="r") if whole is None else pa.BufferReader(whole),
         read_dictionary=list(dictionaries),
+        # `StoredFile.load` requests the bytes ahead of the decoder, so Arrow need not buffer them too.
         pre_buffer=False,
         buffer_size=_PIECE_BYTES if whole is None else 0,
+        # The default, nanoseconds, overflows in the year 2262.
         coerce_int96_timestamp_unit="us",
         # Verify checksums, because a job must not copy a corrupted value to a new file with a valid checksum.
         page_checksum_verification=True,
@@ -211,6 +213,7 @@ class OpenedFile:
             # `struct_field` returns null for a null struct.
             return pc.struct_field(values, [*path[1:]]) if len(path) > 1 else values
 
+        # Arrow selects nested columns by their dotted paths.
         return self._batches(groups, [".".join(path)], values_of)
 
     def _batches(
@@ -223,6 +226,7 @@ class OpenedFile:
         for group, following in zip_longest(groups, groups[1:]):
             ahead = [] if following is None else byte_ranges(following.metadata, columns)
             self._stored.load(byte_ranges(group.metadata, columns), ahead)
+            # A row group in small batches, because decoded values may need many times the memory of the stored ones.
             first, rows = group.first, _batch_rows(group.metadata)
             with parquet_errors():
                 for batch in self.parquet.iter_batches(rows, [group.number], [*columns], use_threads=False):
@@ -304,12 +308,14 @@ class StoredFile(io.RawIOBase):
         """
         self._loaded = []  # Free memory before the next ranges are read.
         missing, following = self._missing(parts), self._missing(ahead)
+        # If the caller continues with another row group, the ranges that were requested ahead are of no use.
         if self._ahead is not None and self._ahead[0] == missing:
             self._loaded = self._ahead[1].result()
             self._ahead = None
         else:
             self._loaded = self._fetch_all(missing)
         if following:
+            # A single thread: at most one row group is read ahead, which bounds the memory.
             self._pool = self._pool or ThreadPoolExecutor(1, "row group")
             self._ahead = (following, self._pool.submit(self._fetch_all, following))
 
@@ -321,6 +327,7 @@ class StoredFile(io.RawIOBase):
 
     def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return those of the ranges that are not in memory, or no ranges if they are too large in total to load."""
+        # The end of the file is in memory already.
         missing = [(start, end) for start, end in parts if start < self._tail[0]]
         return missing if sum(end - start for start, end in missing) <= _MAX_GROUP_BYTES else []
 
@@ -353,6 +360,7 @@ class StoredFile(io.RawIOBase):
         start = self._position
         end = self._size if size < 0 else min(start + size, self._size)
         self._position = max(start, end)
+        # A range that is only partly in memory is requested as a whole.
         for first, content in (self._tail, *self._loaded):
             if first <= start and end <= first + len(content):
                 return content[start - first : end - first]
@@ -383,11 +391,14 @@ def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
 
 def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
     """Yield the positions that a position delete file deletes from the data file at `path`, in batches in any order."""
+    # The schema tells which column to decode as a dictionary. The second time, the footer is in memory.
     schema = parquet_file(stored).schema_arrow
     path_column, position_column = _column(schema, PATH_ID, "file_path"), _column(schema, POSITION_ID, "pos")
     file = parquet_file(stored, [path_column])
     for index in range(file.num_row_groups):
         group = file.metadata.row_group(index)
+        # Rows are sorted by path (Iceberg spec: Position Delete Files), so statistics exclude most deletes of other
+        # files.
         if group.num_rows and _may_have(group, path_column, path):
             columns = [path_column, position_column]
             stored.load(byte_ranges(group, columns))
@@ -426,6 +437,7 @@ def _bytes(bound: Any) -> bytes:
 
 def _is_path(paths: pa.Array[Any], path: str) -> pa.BooleanArray:
     """Return a mask of the values that equal `path` byte for byte."""
+    # Compare the few distinct paths instead of all rows. As bytes, because other writers' texts may not be UTF-8.
     encoded = cast(
         "pa.DictionaryArray[Any, Any]", paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
     )
@@ -455,6 +467,7 @@ class Projection:
         self._source = source
         self._target = target
         positions = _by_id(list(source))
+        # Readers take a missing partition column from the manifest. In a rewritten file, it would be null instead.
         if missing := field_ids(target) & set(required_ids) - field_ids(source):
             raise UnsupportedFile(f"lacks the columns of its partition (field IDs {sorted(missing)})")
         self._positions = [positions.get(_id(field)) for field in target]
@@ -542,6 +555,7 @@ def _is_promotion(old: pa.DataType, new: pa.DataType) -> bool:
         return types.is_timestamp(old)
     if types.is_time(new):
         return types.is_time(old)
+    # Arrow's cast checks the range, so it also rejects values that do not fit a narrower type.
     if types.is_integer(new):
         return types.is_integer(old)
     if types.is_float64(new):

@@ -116,6 +116,7 @@ def _rewrite(task: RewriteTask) -> Rewritten:
     source = SourceFile(task.source, len(body), UNKNOWN, position_deletes=task.position_deletes)
     file = OpenedFile(StoredFile(source, s3, body))
     schema = _widened(file.parquet, task)
+    # A file without floats need not change, so the table keeps it.
     if task.to_double and schema.equals(file.schema):
         return Rewritten(task.source, len(body), file.row_count, source=task.source)
     deleted = deleted_rows(replace(source, rows=file.row_count), s3)
@@ -144,6 +145,7 @@ def copy_rows(
             table = file.read_group(group)
             if live is not None and not live.all():
                 table = table.filter(pa.array(live))
+            # By default, Arrow would split larger tables at a fixed number of rows. Keep the row groups of the file.
             writer.write_table(table.cast(schema), row_group_size=max(table.num_rows, 1))
     return writer
 
@@ -161,7 +163,9 @@ def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.Pa
         cast("IO[Any]", upload),
         schema,
         compression=cast("Any", "none" if codec == "uncompressed" else codec),
+        # The columns that the old writer stored with a dictionary repeat their values.
         use_dictionary=cast("Any", [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]),
+        # Arrow's own schema restores types that Parquet lacks, such as dictionaries.
         store_schema=_ARROW_SCHEMA in (old.metadata.metadata or {}),
         sorting_columns=first.sorting_columns or None if first is not None else None,
         write_page_checksum=True,
@@ -170,6 +174,7 @@ def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.Pa
 
 def _widened(old: pq.ParquetFile, task: RewriteTask) -> pa.Schema:
     """Return the schema of the file with the task's new column types. Ignores the case of names, as catalogs do."""
+    # Arrow's schema has the same type for all timestamps. Only Parquet's schema marks INT96.
     int96 = iter([old.schema.column(index).physical_type == "INT96" for index in range(len(old.schema))])
     wanted = {name.lower(): type_ for name, type_ in task.columns.items()}
     widened = [_wider_field(field, wanted.get(field.name.lower()), int96) for field in old.schema_arrow]
@@ -267,6 +272,7 @@ def _write_compacted(task: CompactTask, skipped: dict[str, SkippedFile], s3: S3C
             rows += table.num_rows
         # Reading may have added to `skipped`.
         merged = [source for source in sources if source.uri not in skipped]
+        # A copy of a single file without deletes would not improve anything.
         if len(merged) < _MIN_SOURCES and not any(source.position_deletes for source in merged):
             upload.abort()
             return NotCompacted(tuple(skipped.values()))

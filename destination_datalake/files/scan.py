@@ -140,6 +140,7 @@ def _rows_of_units(task: RowIdTask) -> RowIdMatches:
     rows = 0
     json_files = [source for source in task.sources if ".jsonl" in source.uri.rpartition("/")[2]]
     for source in json_files:
+        # A retry starts at the beginning of the file, so the function returns its result instead of changing `lines`.
         lines_of_file, count = retry_on(body_errors(), partial(_json_rows_of_units, source.uri, units, s3))
         rows += count
         for unit, numbers in lines_of_file.items():
@@ -186,7 +187,9 @@ def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> Non
     """
     texts: Any = pa.array(ids, pa.string()) if isinstance(ids, list) else ids.cast(pa.string())
     unit_length = _ID_LENGTH - COUNTED_DIGITS
+    # Other writers use other IDs. Below, all IDs must have the same length.
     texts = texts.filter(pc.equal(pc.binary_length(texts), pa.scalar(_ID_LENGTH)))
+    # Without the line number, which differs in every row, an ID equals the ID of its unit.
     unit_indexes = pc.index_in(pc.utf8_slice_codeunits(texts, 0, unit_length), value_set=units)
     matching = texts.filter(unit_indexes.is_valid())
     # `filter` has created a contiguous array. Its data buffer is a matrix with a row of 36 characters per ID.
@@ -195,6 +198,7 @@ def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> Non
     is_canonical = (nibbles < 16).all(axis=1)
     shifts = np.arange(COUNTED_DIGITS - 1, -1, -1, dtype=np.int64) * 4
     numbers = (nibbles[is_canonical].astype(np.int64) << shifts).sum(axis=1)
+    # `drop_null` leaves one entry for each row of `matching`.
     add_rows(lines, unit_indexes.drop_null().to_numpy().astype(np.int32)[is_canonical], numbers)
 
 
@@ -271,6 +275,7 @@ def column_value_tasks(
 
     The tasks contain no IDs yet: `ids.search` adds them.
     """
+    # `distribute` deals the files out in turn, so files in the order of their sizes result in tasks of similar sizes.
     by_size = sorted(sources, key=lambda source: source.size, reverse=True)
     return [ColumnValueTask(share, column, path, access) for share in distribute(by_size, tasks)]
 
@@ -359,6 +364,7 @@ def matching_rows(
     """
     matches, name = np.zeros(file.row_count, np.bool_), ".".join(path)
     groups = file.groups
+    # Hashed IDs have no order, so statistics cannot exclude them.
     may_be_in: Callable[[Any, str], bool] | None = getattr(wanted, "may_be_in", None)
     columns = [file.parquet.schema.column(index).path for index in range(len(file.parquet.schema))]
     # Use statistics only if a single column has this dotted path. A field of a struct and a column with a dot in its
@@ -367,6 +373,7 @@ def matching_rows(
         groups = [group for group in groups if may_be_in(group.metadata, name)]
     for first, values in file.values(path, groups):
         try:
+            # Files of other writers may have nanoseconds. A safe cast would fail on them.
             cast = values.cast(type_, safe=not pa.types.is_timestamp(values.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UnsupportedFile(f"stores column {name} as {values.type}, but the table's type is {type_}") from error

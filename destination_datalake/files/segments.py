@@ -125,6 +125,7 @@ class Content:
             return self
         octets = np.frombuffer(self.lines, np.uint8)
         starts, ends = line_bounds(octets)
+        # A line has `ends - starts` bytes and a newline. The newlines stay, because line numbers depend on them.
         kept = np.repeat(~is_left_out, ends - starts + 1)
         kept[ends] = True
         emptied = int(np.count_nonzero(is_left_out & (starts < ends)))
@@ -157,6 +158,7 @@ def _downloads(segments: Sequence[StagedSegment], access: AwsAccess) -> Generato
     waiting: Future[bytes] | None = None
     with ThreadPoolExecutor(1, "segments") as thread:
         for segment, following in zip_longest(segments, segments[1:]):
+            # Only one segment is read ahead, so that at most two are in memory.
             content = _downloaded(segment, access) if waiting is None else waiting.result()
             waiting = None
             if following is not None and following.bytes <= READ_AHEAD_BYTES:
@@ -170,6 +172,7 @@ def _downloaded(segment: StagedSegment, access: AwsAccess) -> bytes:
     assert isinstance(source, StagedObject)
     with naming_lost_object(source.uri, SegmentGone):
         content = get(access.client("s3"), source.uri, etag=source.etag)
+    # A response that ends early raises an error, so a different length means a different object.
     if len(content) != segment.bytes:
         raise SegmentGone(source.uri)
     return content
@@ -188,6 +191,7 @@ def naming_lost_object(uri: str, gone: Callable[[str], ConnectorError]) -> Itera
         yield
     except ClientError as error:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        # 404: the object was deleted. 412: its ETag differs. A missing bucket has another cause.
         if status in (404, 412) and error.response["Error"]["Code"] != "NoSuchBucket":
             raise gone(uri) from error
         raise
@@ -196,5 +200,6 @@ def naming_lost_object(uri: str, gone: Callable[[str], ConnectorError]) -> Itera
 
 
 def _mapped(path: str) -> mmap.mmap:
+    # The mapping stays valid after the file is closed.
     with Path(path).open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

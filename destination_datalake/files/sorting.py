@@ -95,6 +95,7 @@ class Spill:
         with self._disk_errors():
             self._writer.close()
             self._file.flush()
+            # The mapping keeps the file on the disk until the last table that refers to it is gone.
             mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
             self._file.close()
         self._runs.append(pa.ipc.open_file(pa.py_buffer(mapped)))
@@ -160,6 +161,7 @@ def spark_directory() -> Path | None:
     Returns None outside of Spark.
     """
     folders = [folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if folder]
+    # Spark names one folder per disk. The processes use different disks.
     return Path(folders[os.getpid() % len(folders)]) if folders else None
 
 
@@ -207,9 +209,12 @@ def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
     direction = "ascending" if field.ascending else "descending"
     keys = []
     if values.null_count:
+        # Arrow places nulls after all values, so this key comes first.
         keys.append(("null", values.is_null(), "descending" if field.nulls_first else "ascending"))
+    # A constant key does not change the order.
     if values.null_count == len(values):
         return []
+    # Most columns have no NaN, and each additional key slows down the sort.
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         keys.append(("nan", pc.is_nan(values), direction))
     return [*keys, ("value", values, direction)]
@@ -279,13 +284,18 @@ class MergeSort:
         """
         candidates = self._candidates(runs)
         table = pa.concat_tables(run.buffer for run in candidates)
+        # `table` contains the buffers one after the other: buffer i ends before position `ends[i]`.
         ends = np.cumsum([run.buffer.num_rows for run in candidates])
         positions = sorted_positions(table, self._order)
+        # The position of the last buffered row of each run that has more rows on disk.
         bounds = [end - 1 for end, run in zip(ends, candidates, strict=True) if run.has_more]
+        # In sort order, take the rows up to the first of these.
         count = int(np.flatnonzero(np.isin(positions, bounds))[0]) + 1 if bounds else table.num_rows
+        # `searchsorted` returns the buffer that contains a position, and `bincount` the rows taken from each buffer.
         taken = np.bincount(np.searchsorted(ends, positions[:count], side="right"), minlength=len(candidates))
         for run, rows in zip(candidates, taken, strict=True):
             run.buffer = run.buffer.slice(int(rows))
+        # The rows of a single run are in order, so a slice without a copy is enough.
         if len(candidates) == 1:
             return table.slice(0, count)
         return table.take(positions[:count])
@@ -301,8 +311,10 @@ class MergeSort:
         # more rows on disk. A run is a candidate if its first row sorts before all of these last rows.
         last = [run.buffer.slice(run.buffer.num_rows - 1) for run in runs if run.has_more]
         edges = pa.concat_tables([*(run.buffer.slice(0, 1) for run in runs), *last])
+        # Only the columns of the order decide. Other columns may be large.
         edges = edges.select(sorted({field.source[0] for field in self._order.fields} & set(edges.column_names)))
         positions = sorted_positions(edges, self._order).tolist()
+        # Rows below len(runs) are first rows. A run that begins after the lowest last row has none of the next rows.
         before = set(positions[: next(index for index, row in enumerate(positions) if row >= len(runs))])
         return [run for number, run in enumerate(runs) if number in before]
 

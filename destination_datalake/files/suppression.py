@@ -73,6 +73,7 @@ class SuppressionRule:
 
         Raises the same errors as `open`.
         """
+        # Remove and insert the IDs, so that the dict is in the order of use.
         ids = _recent.pop(self.uri, None)
         if ids is None:
             with naming_object("read the suppressed IDs from", self.uri):
@@ -109,6 +110,7 @@ class SuppressionFilter:
         starts, ends = line_bounds(octets)
         is_left_out = np.zeros(len(ends), np.bool_)
         present = starts < ends
+        # The search accepts no empty lines, so remove their newlines.
         is_left_out[present] = self._search.match_lines(np.delete(octets, ends[~present]).tobytes())
         return content.without(is_left_out)
 

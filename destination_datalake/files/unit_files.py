@@ -118,6 +118,7 @@ class OpenFile:
         self._partition = partition
         self._spec_id = plan.partitioning.spec_id if plan.partitioning is not None else 0
         self._rows = 0
+        # A file that is written in several sorted runs loses this mark (see `write_row_group`).
         self._is_sorted = plan.sort_order is not None
         self._with_nulls: set[str] = set()
         self._footer = b""
@@ -212,7 +213,9 @@ class Uploads:
 
         Blocks while more than UPLOADING_BYTES of earlier files, or more than 32 files, are queued.
         """
+        # The upload empties the buffer on its own thread, so read the size first.
         waiting = file.buffered_bytes
+        # Append before waiting: if an earlier upload fails, `abort` must find this file too.
         self._running.append((file, self._pool.submit(file.upload), waiting))
         self._running_bytes += waiting
         while self._running_bytes - waiting > UPLOADING_BYTES or len(self._running) > 2 * THREADS:
@@ -230,9 +233,12 @@ class Uploads:
 
     def abort(self) -> None:
         """Cancel queued uploads, wait for running uploads, and delete all files, including published ones."""
+        # Wait first: an upload that ends after its object was deleted would create the object again.
         self._pool.shutdown(cancel_futures=True)
+        # The stack runs every step, even if one of them fails.
         with ExitStack() as steps:
             for file, upload, _ in self._running:
+                # `exception` would raise an error for a cancelled upload.
                 if upload.cancelled() or upload.exception() is not None:
                     steps.callback(file.abort)
                 else:
@@ -265,6 +271,7 @@ class RollingFileWriter:
     def write(self, decoded: Decoded) -> pa.Array[Any]:
         """Append records. Return the IDs of their rows (`_airbyte_raw_id`)."""
         ids, table = self._tables.table(decoded)
+        # `BlockTables` creates a new schema only if a column was widened, and a file has one schema.
         if self._open is not None and self._open.schema is not self._tables.schema:
             self._finish()
         if not decoded.rows:
@@ -296,6 +303,7 @@ class RollingFileWriter:
     def _finish(self) -> None:
         if self._open is None:
             return
+        # `end` may fail, and `upload` too. Until both are done, `abort` finds the file in `_open`.
         self._open.end()
         self._finished.append(self._open.upload())
         self._open = None
@@ -325,6 +333,7 @@ class PartitionFiles:
         self._row_group_bytes = ROW_GROUP_BYTES if plan.sort_order is None else SORTED_ROW_GROUP_BYTES
         self._schema: FileSchema | None = None
         self._opener: Opener | None = None
+        # By `repr` of the values, because 0.0 equals -0.0, and NaN does not equal itself.
         self._open: dict[str, OpenFile] = {}
         self._opened = 0
         self._uploads = Uploads(s3)
@@ -414,6 +423,7 @@ class PartitionFiles:
         return OpenFile(uri, self._schema, self._opener, plan, self._s3, values)
 
     def _finish(self, key: str) -> None:
+        # `end` may fail, so the file leaves `_open` only afterwards.
         self._open[key].end()
         self._uploads.add(self._open.pop(key))
 
@@ -486,6 +496,7 @@ class PartitionedFileWriter:
         for values, rows in self._groups():
             self._files.write(values, [*self._spill.take(values), rows])
             self._files.finish(values)
+        # The remaining partitions have no rows in memory: all of them were spilled earlier.
         for values, tables in self._spill.take_all():
             self._files.write(values, tables)
             self._files.finish(values)
@@ -494,6 +505,7 @@ class PartitionedFileWriter:
 
     def abort(self) -> None:
         """Delete all files of the unit, including published ones, and discard the collected and spilled rows."""
+        # The files must be deleted even if the disk fails.
         with ExitStack() as steps:
             steps.callback(self._files.abort)
             self._spill.close()

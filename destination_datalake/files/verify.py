@@ -86,6 +86,7 @@ def verify(tasks: Iterable[VerifyTask]) -> Iterator[VerifiedFile | Failed]:
 def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
     s3, source, units = access.client("s3"), expected.source, set[str]()
     result = VerifiedFile(source.uri, expected.group, 0, source.size)
+    # A file that was found by listing may disappear meanwhile, which is no problem of the table.
     size = _size(s3, source.uri)
     if size is None:
         return replace(result, was_deleted=True) if expected.listed else replace(result, problems=("does not exist",))
@@ -461,6 +462,7 @@ def _read_lines(copy: Path, units: set[str], *, is_gzip: bool) -> tuple[int, int
                     )
                 id_ = bytes(decoder.decode(line).get(RAW_ID, b""))
                 if len(first_ids) < _MAX_UNITS:
+                    # A quote follows the ID's digits.
                     first_ids.setdefault(id_[: -COUNTED_DIGITS - 1], id_)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return number, longest, (f"contains no valid JSON object in line {number}",)
@@ -511,11 +513,13 @@ def _partition_problems(expected: ExpectedPartition | None, copy: Path, lines: s
         if transform == Void() or is_ambiguous:
             fields.append(replace(field, transform=Void()))
             continue
+        # JSON Pointer (RFC 6901) escapes `~` and `/`. SQL doubles quotes in literals.
         top, path = (
             "'" + "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names).replace("'", "''") + "'"
             for names in (field.source[:1], field.source)
         )
         text = f"json_extract_string(json, {path})"
+        # TRY_CAST returns null for a text that is no value of the type. The conditions skip such rows.
         columns.append(f"TRY_CAST({text} AS {glue_type(widest(type_))}) AS {alias}")
         is_own = f"json_exists(json, '/{RAW_ID}')" if _is_null_if_missing(field) else "false"
         conditions.append(f"(json_exists(json, {top}) OR {is_own}) AND ({text} IS NULL OR {alias} IS NOT NULL)")
@@ -548,6 +552,7 @@ def _queried(copy: Path, query: str, read: Callable[[DuckDBPyRelation], _Result]
     """
     import duckdb
 
+    # Spilled data is deleted together with the copy.
     limits: dict[str, Any] = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": str(copy.parent)}
     with duckdb.connect(config=limits) as engine:
         try:
