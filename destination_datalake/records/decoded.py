@@ -64,6 +64,7 @@ def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]])
     `by_row` have no changes.
     """
     entries: list[ValueChange] = []
+    # Entry i + 1 is first the number of changes of row i. The cumulative sum turns these numbers into offsets.
     offsets = np.zeros(rows + 1, np.int32)
     for row, changes in by_row:
         if changes:
@@ -161,12 +162,14 @@ class Decoded:
     def filtered(self, kept: Mask) -> Decoded:
         """Return a copy with only the rows for which `kept` is True, and with all rejected lines."""
         mask = pa.array(kept)
+        # The new number of each kept row.
         numbers = np.cumsum(kept) - 1
         changes: Any = None if self.changes is None else self.changes.filter(mask)
         return replace(
             self,
             extracted_at=self.extracted_at.filter(mask),
             columns=[column.filter(mask) for column in self.columns],
+            # The kept rows may have empty lists only, which count as no changes.
             changes=changes if changes is not None and len(changes.flatten()) else None,
             changed={int(numbers[row]): changes for row, changes in self.changed.items() if kept[row]},
             lines=self.lines.select(np.flatnonzero(kept)),

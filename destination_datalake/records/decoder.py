@@ -98,6 +98,7 @@ class BlockDecoder:
         yield from self._decode_one_by_one(read.refused)
         cells = _CoercedCells(0)
         for row, column, start, end in read.cells:
+            # Split only between rows: the cells of a row must be in one part.
             if cells.change_count > BLOCK_CHANGES and row not in cells.changes:
                 yield self._rows(read, cells, row)
                 cells = _CoercedCells(row)
@@ -112,6 +113,7 @@ class BlockDecoder:
         """
         first, count = cells.first_row, end - cells.first_row
         columns = [
+            # Cells replace nulls, so the arrays of columns without cells are slices without a copy.
             _with_values(array.slice(first, count), *cells.values[number])
             if number in cells.values
             else array.slice(first, count)
@@ -151,6 +153,7 @@ class BlockDecoder:
         columns = [
             pa.array([row.values[index] for row in rows], column.type) for index, column in enumerate(self._columns)
         ]
+        # The cast cannot overflow, because `emitted_at` accepts only the years 1 to 9999.
         milliseconds: Any = pa.array([row.emitted_at for row in rows], pa.timestamp("ms", "UTC"))
         extracted_at = milliseconds.cast(pa.timestamp("us", "UTC"))
         changed = {number: new for number, row in enumerate(rows) if (new := row.changes[row.reported :])}
@@ -196,6 +199,7 @@ class _CoercedCells:
 
 def _with_values(array: Any, rows: Sequence[int], values: Sequence[Value]) -> Any:
     """Return a copy of `array` with `values` at the positions `rows`."""
+    # `take` from the array followed by the new values: position len(array) + i selects value i.
     order = np.arange(len(array))
     order[np.array(rows)] = np.arange(len(array), len(array) + len(rows))
     return pa.concat_arrays([array, pa.array(values, array.type)]).take(pa.array(order))
@@ -214,6 +218,7 @@ def _merged_changes(
     if not entries.null_count and not reported and not changed:
         # Omit the array's null mask, so that null lists become empty lists: the start and end of a null list are equal.
         return changes_array(read.offsets, read.values) if len(entries) else None
+    # `by_row` has the source's changes first. The connector's changes are appended below.
     by_row: dict[int, list[ValueChange]] = {row: [*changes] for row, changes in reported.items()}
     for row, row_entries in enumerate(read.to_pylist() if len(entries) else ()):
         if row_entries:
@@ -246,16 +251,20 @@ def blocks(
 
     A block has at most BLOCK_BYTES bytes and at most `cells` values in the columns, unless it is a single line.
     """
+    # A list counts like one value per leaf, because the number of its elements is unknown.
     max_lines = max(1, cells // max(1, _leaves(columns)))
     text = memoryview(content).toreadonly()
     start = 0
     while start < len(text):
+        # The last newline within the limit, or else the end of a single line that exceeds it. Only a last line may lack
+        # a newline.
         end = content.rfind(b"\n", start, start + BLOCK_BYTES) + 1 or content.find(b"\n", start) + 1 or len(text)
         yield from _split_lines(text[start:end], max_lines)
         start = end
 
 
 def _split_lines(block: memoryview, max_lines: int) -> Iterator[memoryview]:
+    # Most blocks are too short to contain too many lines, so do not count their newlines.
     if len(block) > max_lines * _SHORTEST_LINE:
         is_end = np.frombuffer(block, np.uint8) == _NEWLINE
         if np.count_nonzero(is_end) > max_lines:

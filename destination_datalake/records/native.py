@@ -103,6 +103,7 @@ class NativeDecoder:
         Line numbers also count empty lines. But empty lines are neither in `lines` nor in `refused` of the result.
         Raises MemoryError if memory is exhausted.
         """
+        # The extraction times, the number arrays, `meta` and the columns, in this order.
         arrays = (_ArrowArray * (1 + _NUMBERS + len(self._types)))()
         octets = np.frombuffer(block, np.uint8)
         line_count = _library().decode_records(
@@ -120,6 +121,8 @@ class NativeDecoder:
             raise MemoryError("Not enough memory to decode a block of records.")
         extracted_at = _imported(arrays[0], _EXTRACTED_AT)
         numbers = [_imported(array, pa.int64()).to_numpy() for array in arrays[1 : 1 + _NUMBERS]]
+        # Even if an array is not used, import it: only then does Arrow call the release function of the C data
+        # interface.
         meta, *columns = [
             _imported(array, type_) if is_known else _nulls(len(_imported(array, pa.int64())), type_)
             for array, type_, is_known in zip(arrays[1 + _NUMBERS :], self._types, self._is_known, strict=True)
@@ -127,7 +130,9 @@ class NativeDecoder:
         lines, refused = (
             Lines(block, starts, ends, relative + first_number) for starts, ends, relative in (numbers[:3], numbers[7:])
         )
+        # `lines` starts at 0, cells at 3, and refused lines at 7. The C code numbers `meta` as column 0.
         rows, cell_columns, starts, ends = numbers[3:7]
+        # Within a row, cells are in the order of the record's keys. `lexsort` takes the primary key last.
         order = np.lexsort((cell_columns, rows))
         cells = np.stack([rows, cell_columns - 1, starts, ends], axis=1)[order].tolist()
         parsed_cells = [Cell(*cell) for cell in cells]
@@ -135,6 +140,7 @@ class NativeDecoder:
 
 
 def _imported(array: _ArrowArray, type_: pa.DataType) -> Any:
+    # A private function of PyArrow, which takes the address of a C struct. It takes over the ownership of the buffers.
     importing: Any = pa.Array
     return importing._import_from_c(ctypes.addressof(array), type_)
 

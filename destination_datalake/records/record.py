@@ -78,6 +78,7 @@ def emitted_at(raw: bytes) -> int:
     If the number is between -SECONDS_BELOW and SECONDS_BELOW, its unit is seconds. Raises RejectedRecord if `raw` is
     not a number, or if the time is outside the years 1 to 9999.
     """
+    # Nearly all records take this path, which is faster than the exact one.
     if len(raw) == _USUAL_DIGITS and raw.isdigit():
         return int(raw)
     number = exact_number(raw.decode("ascii", "replace"))
@@ -138,6 +139,8 @@ def record_coercer(columns: Sequence[Field], floats: Floats = Floats.ANY) -> Cal
         data, reported = record.data, source_changes(bytes(record.meta))
         changes: list[ValueChange] = []
         if is_whole:
+            # The whole record must stay exactly as received, so take its text from the line and not from decoded
+            # members.
             data = {source: Raw(_data_text(line)) for source, _ in by_source}
         values = [coercer(bytes(data.get(source, NULL)), changes) for source, coercer in by_source]
         return CoercedRecord(emitted_at(bytes(record.emitted_at)), values, [*reported, *changes], len(reported))
@@ -158,6 +161,7 @@ def _record(line: bytes) -> _Members:
     try:
         return _LINE.decode(line).record
     except (msgspec.MsgspecError, UnicodeDecodeError):
+        # The first function still uses msgspec, which is much faster than the lenient scanner.
         return _record_with_surrogates(line) or _irregular_record(line)
     except RecursionError:
         raise RejectedRecord(RECORD_UNREADABLE, "the record is nested too deeply") from None
@@ -177,6 +181,7 @@ def _record_with_surrogates(line: bytes) -> _Members | None:
         record = _LINE.decode(line.replace(b"\\ud", b"\\ue").replace(b"\\uD", b"\\uE")).record
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    # A surrogate inside a key is decoded already and cannot be restored.
     if any(_PRIVATE.search(key) for key in record.data):
         return None
     return RawRecord(

@@ -42,6 +42,7 @@ def matches_of(values: Any, wanted: ValueSet) -> NDArray[np.bool_]:
     if not values.null_count:
         return wanted.contains(values)
     mask = values.is_valid().to_numpy(zero_copy_only=False)
+    # The right side is computed first, with one entry for each True in the mask.
     mask[mask] = wanted.contains(values.drop_null())
     return mask  # type: ignore[no-any-return]
 
@@ -83,11 +84,13 @@ class _ColumnSearch:
     def match_lines(self, block: bytes) -> NDArray[np.bool_]:
         count = block.count(b"\n")
         matches, is_row = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        # The decoder counts lines over all blocks, so subtract those of earlier blocks.
         for decoded in self._decoder.decode(block):
             numbers = decoded.lines.numbers - self._lines
             is_row[numbers] = True
             matches[numbers] = matches_of(decoded.columns[0], self._wanted)
         self._lines += count
+        # Lines that did not become rows are rejected or irregular. They may still contain the value.
         if not is_row.all():
             lines = block.split(b"\n")
             for number in np.flatnonzero(~is_row).tolist():

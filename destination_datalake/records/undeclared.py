@@ -109,12 +109,14 @@ def undeclared_warning(stream: object, paths: Iterable[str]) -> str:
     )
 
 
+# Created once, because creating a decoder takes longer than decoding a line.
 _LINE = msgspec.json.Decoder(RecordLine[RawRecord[Raw]])
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
 
 def _first_lines(block: bytes | memoryview) -> Iterator[bytes]:
+    # The last line may be cut off. msgspec rejects it then.
     return iter(bytes(block[:SAMPLE_BYTES]).split(b"\n")[:SAMPLE_LINES])
 
 
