@@ -83,6 +83,7 @@ class IcebergPath:
         )
         if len(folder) <= MAX_KEY_BYTES // 2:  # The other half is for the table's location and the file's name.
             return folder
+        # Do not leave half an escape such as `%2` at the cut.
         return re.sub("%.?$", "", folder[: MAX_KEY_BYTES // 2]).rstrip("/")
 
 
@@ -136,6 +137,7 @@ class PartitionKey:
             return self.null
         if not isinstance(transform, CalendarPart):
             text = value_text(value, self.source)
+            # Only the partition becomes null. The rows keep the value in their column.
             if _NO_LOCATION.search(text):
                 return self.null
             # Athena inserts projected values into storage.location.template unchanged, and separates them by commas.
@@ -201,6 +203,7 @@ class PartitionFolders:
         If the folder would be too long for S3, null replaces the longest values in the folder (see `texts`). Raises
         ConfigError if the folder is too long even if null replaces all values.
         """
+        # `texts` has replaced all values that it could.
         folder = self._filled(self.texts(values))
         if len(folder.encode()) > self.max_bytes:
             raise ConfigError(
@@ -220,6 +223,7 @@ class PartitionFolders:
             non_null = [n for n, key in enumerate(self.keys) if texts[n] != key.null]
             if not non_null:
                 break
+            # Escapes and UTF-8 make folder names longer than values, so compare the bytes in the folder.
             longest = max(non_null, key=lambda n: len(self.keys[n].folder_text(texts[n]).encode()))
             texts[longest] = self.keys[longest].null
         return tuple(texts)
@@ -252,11 +256,13 @@ class PartitionFolders:
         seen: set[str] = set()
 
         def group(name: str) -> str:
+            # A variable may occur twice in a template. Both folders must then have the same value.
             if name in seen:
                 return f"(?P=k{numbers[name]})"
             seen.add(name)
             return f"(?P<k{numbers[name]}>{self.keys[numbers[name]].pattern})"
 
+        # `split` with a group returns literals at even positions and the variables between them at odd positions.
         pieces = VARIABLE.split(self.template)
         return re.compile("".join(group(piece) if n % 2 else re.escape(piece) for n, piece in enumerate(pieces)))
 
@@ -308,6 +314,7 @@ def value_text(value: PartitionValue, type_: ColumnType) -> str:
         case int(), Date():
             return date_text(value)
         case int(), Timestamp():
+            # Hive and Spark omit zeros at the end of the fraction.
             text = _moment_text(value).replace("T", " ")
             return text.rstrip("0") if "." in text else text
         case DecimalValue(), _:
@@ -353,6 +360,7 @@ def date_text(days: int) -> str:
 
     Supports years before 1 and after 9999.
     """
+    # Python's dates end at the year 9999, but NumPy's do not.
     return str(np.datetime64(days, "D"))
 
 

@@ -96,6 +96,7 @@ def projection(
     """
     parameters = {ENABLED: "true", LOCATION: folders.location_template(location)}
     for number, key in enumerate(folders.keys):
+        # Ranges only grow, because Athena must still find the partitions of earlier syncs.
         known = _parsed(key, before, today) or _fixed(key)
         texts = frozenset(values[number] for values in partitions)
         domain = _grown(known, key, texts) if texts else known or _smallest(key, today)
@@ -111,6 +112,7 @@ def is_projection(parameter: str) -> bool:
 
 def _fixed(key: PartitionKey) -> Domain | None:
     match key.field.transform:
+        # These parts of a date have few values, so that the whole range costs little and never needs to grow.
         case CalendarPart(part="month" | "day" | "hour" as part, digits=digits):
             return Integers(*_FIXED[part], digits or 1)
     return None
@@ -181,6 +183,7 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
             return {"type": "integer", "range": f"{first:0{digits}},{last:0{digits}}", "digits": str(digits)}
         case Days(first, last):
             # NOW is in UTC. The additional day is for time zones that are ahead of UTC.
+            # With a fixed end, Athena would not find the partitions of later days before the next sync.
             end = "NOW+1DAYS" if last <= today else last.isoformat()
             unit = {"interval": "1", "interval.unit": "DAYS"}
             return {"type": "date", "format": "yyyy-MM-dd", "range": f"{first.isoformat()},{end}", **unit}
@@ -200,6 +203,7 @@ def _parsed(key: PartitionKey, parameters: Mapping[str, str], today: date) -> Do
         case "date":
             first, last = parameters[f"{prefix}range"].split(",")
             begin = date.fromisoformat(first)
+            # NOW stands for the day of each query, so the range contains at least today.
             return Days(begin, max(begin, today) if last.startswith("NOW") else date.fromisoformat(last))
         case "enum":
             return Listed(frozenset(parameters[f"{prefix}values"].split(",")))

@@ -55,6 +55,7 @@ class PathTemplate:
     def parse(cls, text: str) -> PathTemplate:
         """Parse a path template, which the user sets in the option `path_layout`. Raises InvalidTemplate."""
         folders = text.strip("/").split("/")
+        # The folder of a table ends with the last folder that contains a name.
         depth = max((n for n, folder in enumerate(folders, 1) if NAMES.keys() & set(variables(folder))), default=0)
         template = cls("/".join(folders[:depth]), "/".join(folders[depth:]))
         for folder in folders:

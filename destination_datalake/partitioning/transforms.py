@@ -108,6 +108,7 @@ def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
         case Void():
             return pa.nulls(len(array), pa.int32())
         case Bucket(buckets):
+            # The mask removes the sign bit, so that no bucket is negative (Iceberg spec: Bucket Transform Details).
             return _integers((_hashes(array) & 0x7FFFFFFF) % buckets, array)
         case Truncate(width):
             return _truncated(array, width)
@@ -170,6 +171,7 @@ def _in_microseconds(array: pa.Array[Any]) -> pa.Array[Any]:
     if array.type.unit == "us":
         return array.view(pa.int64())
     per = {"s": 1_000_000, "ms": 1000, "ns": 1}[array.type.unit]
+    # NumPy rounds down, also before 1970, as Iceberg requires. Arrow's cast rounds towards zero.
     values = _numpy(array.cast(pa.int64()))
     return _integers(values // 1000 if per == 1 else values * per, array)
 
@@ -214,11 +216,14 @@ def _minimal_bytes(array: pa.Array[Any]) -> pa.Array[Any]:
 
     The bytes are in big-endian order (Iceberg spec, Appendix B).
     """
+    # `_limbs` has the lower word first. Big-endian order needs the upper word and the highest byte first.
     data = np.ascontiguousarray(_limbs(array)[:, ::-1]).astype(">u8").view(np.uint8).reshape(-1, 16)
     # A leading byte is redundant if all its bits and the next byte's first bit equal the sign.
     sign = np.where(data[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8)
     superfluous = (data[:, :-1] == sign) & ((data[:, 1:] >= 0x80) == (sign >= 0x80))
+    # `accumulate` stops at the first byte that is not redundant, so the sum is the number of leading bytes to drop.
     leading = np.logical_and.accumulate(superfluous, axis=1).sum(axis=1)
+    # Shape (rows, 16): which bytes to keep. Selecting by this mask concatenates the bytes of all rows.
     kept = np.arange(16) >= leading[:, None]
     offsets = np.concatenate([[0], np.cumsum(16 - leading)]).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets.data), pa.py_buffer(data[kept].data)]
@@ -231,12 +236,16 @@ def _truncated_decimals(array: pa.Array[Any], width: int) -> pa.Array[Any]:
     A negative result may have one digit more than the precision of the column allows.
     """
     limbs = _limbs(array)
+    # Long division of the 128-bit value by parts of 32 bits: each intermediate value fits in 64 bits, because `width`
+    # is below 2^31.
     remainder = limbs[:, 1].view(np.int64) % width
     for half in (limbs[:, 0] >> np.uint64(32), limbs[:, 0] & np.uint64(0xFFFFFFFF)):
         remainder = ((remainder << 32) + half.astype(np.int64)) % width
     lower = limbs[:, 0] - remainder.astype(np.uint64)
+    # If the lower word has become larger, it has borrowed from the upper word.
     upper = limbs[:, 1] - (lower > limbs[:, 0])
     data = pa.py_buffer(np.stack([lower, upper], axis=1).data)
+    # The precision of the column may be too small for the result (see above), so use the highest.
     result = pa.Array.from_buffers(pa.decimal128(38, array.type.scale), len(array), [None, data])
     return pc.if_else(array.is_valid(), result, None) if array.null_count else result
 
@@ -325,8 +334,10 @@ def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.dateti
     unknown zone.
     """
     times = moments.view(np.int64)
+    # Times outside the range get the offset of the nearest day, because Python cannot represent them.
     days = pa.array((times // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST)).dictionary_encode()
     changes = [_change(zone, day) for day in days.dictionary.to_numpy().tolist()]
+    # For each distinct day: the offset before the change, the time of the change, and the offset after it.
     before, at, after = np.array(changes, np.int64).reshape(-1, 3).T
     day_of = days.indices.to_numpy()
     local: NDArray[np.int64] = times + np.where(times < at[day_of], before[day_of], after[day_of])
@@ -356,6 +367,7 @@ def _change(zone: str, day: int) -> tuple[int, int, int]:
     first, last = day * _DAY, (day + 1) * _DAY - 1
     before, after = _offset(rules, first), _offset(rules, last)
     if before != after:
+        # Binary search for the first second with the new offset.
         while last - first > 1:
             middle = (first + last) // 2
             if _offset(rules, middle) == before:
@@ -375,11 +387,13 @@ def _offset(rules: ZoneInfo, second: int) -> int:
 
 def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the hash of each integer's eight bytes in little-endian order."""
+    # Each integer is hashed as two 32-bit words. Products of unsigned numbers wrap around, as in C.
     words = np.ascontiguousarray(values, "<i8").view("<u4").reshape(-1, 2)
     hashes = np.zeros(len(words), np.uint32)
     for word in (words[:, 0], words[:, 1]):
         mixed = hashes ^ _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
         hashes = _rotated(mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    # The length of the input, 8 bytes, is part of the hash. The steps that follow mix its bits (fmix32).
     hashes ^= np.uint32(8)
     hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)
@@ -390,6 +404,7 @@ def hashes_of_bytes(values: pa.Array[Any]) -> NDArray[np.int32]:
     """Return the hash of each byte string, and an arbitrary number for null. Computes each distinct hash only once."""
     distinct = values.dictionary_encode()
     texts = cast("list[bytes]", distinct.dictionary.to_pylist())
+    # NumPy cannot take from an empty array, so there is always one hash, to which nulls refer.
     hashes = np.array([mmh3.hash(text) for text in texts] or [0], np.int32)
     return hashes.take(distinct.indices.fill_null(0).to_numpy())
 
@@ -418,13 +433,16 @@ def by_partition(
     if table.num_rows == 0:
         return
     sources = [(source_values(table, field.source), field.transform) for field in fields]
+    # A batch often has rows of a single partition. Then no row needs to be encoded or moved.
     if all(_is_constant(source, transform) for source, transform in sources):
         (values,) = _rows([transformed(source[:1], transform) for source, transform in sources])
         yield values, table
         return
     columns = [transformed(source, transform) for source, transform in sources]
     codes = _codes(columns)
+    # The rows at which the code differs from that of the row before.
     starts = firsts = np.flatnonzero(np.diff(codes, prepend=-1))
+    # More changes than codes: the rows of a partition are not contiguous.
     if len(starts) > codes.max() + 1:
         # NumPy uses the faster radix sort for 16-bit integers.
         order = np.argsort(codes.astype(np.uint16) if codes.max() < 2**16 else codes, kind="stable")
@@ -465,10 +483,13 @@ def _is_constant(source: pa.Array[Any], transform: Transform) -> bool:
         return False
     if pa.types.is_floating(source.type):  # Compare bits: NaN equals itself, and -0.0 differs from 0.0.
         source = source.view(pa.int64() if source.type.bit_width == 64 else pa.int32())
+    # Compare two rows first: this rejects most columns without a pass over all values.
     if not _is_equal(transformed(pa.concat_arrays([source[:1], source[-1:]]), transform)):
         return False
     extremes = pc.min_max(source)
     bounds: pa.Array[Any] = pa.array([extremes["min"], extremes["max"]], source.type)
+    # A calendar part repeats, and buckets are not in order, so equal results for the bounds prove nothing. The other
+    # transforms keep the order of values.
     match transform:
         case CalendarPart():
             return is_one_period(bounds, transform)
@@ -488,11 +509,14 @@ def _codes(columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
     """
     codes: NDArray[np.int64] | None = None
     for column in columns:
+        # Nulls get a code of their own.
         encoded = column.dictionary_encode("encode")
         indices = encoded.indices.to_numpy().astype(np.int64)
         if codes is None:
             codes = indices
         else:
+            # Pairs of codes are unique, but far apart. Encoding them again numbers them in the order of their first
+            # rows.
             pairs = pa.array(codes * len(encoded.dictionary) + indices)
             codes = pairs.dictionary_encode().indices.to_numpy().astype(np.int64)
     assert codes is not None
