@@ -87,11 +87,14 @@ def narrowest(array: pa.Array[Any], type_: ColumnType) -> ColumnType:
     match type_:
         case Int32():
             bounds = pc.min_max(array)
+            # `min_max` returns null for both if the column contains only nulls.
             low, high = bounds["min"].as_py(), bounds["max"].as_py()
             return type_ if low is None or (low >= _INT32_MIN and high <= _INT32_MAX) else Int64()
         case Float32():
             narrow = array.cast(pa.float32(), safe=False).cast(pa.float64())
+            # NaN does not equal itself, but is exact in 32 bits.
             is_exact = pc.or_(pc.equal(narrow, array), pc.is_nan(array))
+            # `all` returns null if the column contains only nulls, so compare with False.
             return type_ if pc.all(is_exact).as_py() is not False else Float64()
         case Struct(fields):
             members = cast("pa.StructArray", array)
@@ -99,6 +102,8 @@ def narrowest(array: pa.Array[Any], type_: ColumnType) -> ColumnType:
                 tuple(replace(field, type=narrowest(members.field(i), field.type)) for i, field in enumerate(fields))
             )
         case List(element):
+            # `values` also includes elements of null lists and outside a slice. They can only widen the type
+            # needlessly.
             return List(narrowest(cast("pa.ListArray[Any]", array).values, element))
         case _:
             return type_

@@ -130,6 +130,7 @@ NO_RECORD = NameRecord({})
 
 def _added(names: Names, fields: Sequence[tuple[str, Field]]) -> Names:
     return names | {
+        # Names in the record are kept, including those of fields that the stream no longer sends.
         source: (field.name, _added(_inside([names], source)[0], [(member.source, member) for member in members]))
         for source, field in fields
         for members in [_struct_fields(field.type)]
@@ -152,16 +153,21 @@ def assign_names(
     A field without an entry in `record` keeps its existing column, even if a newer field would have the same name.
     """
     by_style = record.by_style
+    # The current style comes first: a field keeps its name in this style, and avoids those of all other styles.
     levels = [
         by_style.get(naming.style, {}),
         *(names for style, names in by_style.items() if style != naming.style),
     ]
+    # A redirected column such as `price__string` holds values of the same source, so its struct fields have the same
+    # names.
     stored: dict[str, list[ColumnType]] = {}
     for name, type_ in types.items():
         if type_ is not None:
             stored.setdefault(redirected_from(name.lower()) or name.lower(), []).append(type_)
             stored.setdefault(name.lower(), []).append(type_)
     origins = {name: source for source, (name, _) in levels[0].items()}
+    # A column for redirected values has the same source as the original one. Without this, the source would get its
+    # name.
     redirected = {
         name: None
         for name, source in existing.items()
@@ -296,6 +302,7 @@ class _Object:
         key = column.parents[depth]
         index = self._objects.get(key)
         if index is None:
+            # Members keep the position of their first column, so that `positions` stay valid.
             index = self._objects[key] = len(self._members)
             self._members.append(_Object((*self._path, key)))
         inner = self._members[index]

@@ -104,6 +104,7 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
     """
     spelling = {name.lower(): name for name in table}
     fields = [replace(field, name=spelling.get(field.name.lower(), field.name)) for field in stream]
+    # Names of all fields, so that a redirected column of one field does not take the name of another.
     claimed = {field.name for field in fields}
     changes: list[SchemaChange] = []
     columns: list[Field] = []
@@ -135,6 +136,7 @@ def _target_column(
 ) -> tuple[Field, Sequence[SchemaChange]]:
     """Return the column that will store a field's values, and the changes that the table needs for this column."""
     name = field.name
+    # A redirected column may have another type too, for example in a struct. Then redirect once more, to a longer name.
     while name in table or (name != field.name and name in claimed):
         common = _common_supertype(table.get(name), field.type, (name,))
         if common and (name == field.name or name not in claimed):
@@ -175,6 +177,7 @@ def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: 
     created such a column. In this case, return the name of the related column.
     """
     suffix = redirect_suffix(column_type)
+    # Glue limits the length of names, so the name may be truncated and hashed.
     target, *related_targets = (
         bounded(f"{name.lower()}__{kind}", f"{name}__{kind}") for kind in (suffix, *_RELATED.get(suffix, ()))
     )
@@ -196,6 +199,7 @@ class _Supertype:
 def _common_supertype(table: ColumnType | None, stream: ColumnType, path: Path) -> _Supertype | None:
     if table is None:
         return None
+    # The table is wider than the stream. It stays as it is, and the writer uses its type.
     if WIDER.get(stream) == table:
         return _Supertype(table)
     if WIDER.get(table) == stream:
@@ -203,10 +207,13 @@ def _common_supertype(table: ColumnType | None, stream: ColumnType, path: Path) 
     match table, stream:
         case (String() | Json(), String() | Json()) | (Timestamp(zoned=None), Timestamp()):
             return _Supertype(stream)
+        # Decide for `bigint`, the widest type to which an integer column can change (Iceberg spec: Schema Evolution).
         case Int32() | Int64(), Decimal(scale=0):  # An integer column cannot be changed to a decimal column.
             return _common_supertype(table, Int64(), path)
+        # A decimal column with 19 digits stores every 64-bit integer.
         case Decimal(scale=0), Int32() | Int64() if table.precision >= _INT64_DIGITS:
             return _Supertype(table)
+        # Iceberg can add digits to a decimal, but not change its scale (Iceberg spec: Schema Evolution).
         case Decimal(), Decimal() if table.scale == stream.scale:
             is_wide = table.precision >= stream.precision
             return _Supertype(table) if is_wide else _Supertype(stream, (Widen(path, stream),))

@@ -104,6 +104,7 @@ class _Parser:
         if match := _DECIMAL.match(self.rest):
             self.rest = self.rest[match.end() :]
             return Decimal(int(match[1]), int(match[2] or 0))
+        # Types with parameters that this module does not parse, such as `varchar(10)`, leave text in `rest`.
         word = "".join(takewhile(str.isalpha, self.rest))
         self.rest = self.rest[len(word) :]
         return _SIMPLE.get(word)

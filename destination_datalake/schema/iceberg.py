@@ -55,6 +55,7 @@ ICEBERG: Mapping[type[ColumnType], Callable[[Any, NextId], IcebergType]] = {
     Date: lambda _, __: DateType(),
     Timestamp: lambda t, _: TimestamptzType() if t.zoned else TimestampType(),
     Struct: lambda t, next_id: StructType(*(iceberg_field(field, next_id) for field in t.fields)),
+    # The ID of the element, and IDs inside it, come from the same counter: IDs must be unique in the table.
     List: lambda t, next_id: ListType(
         element_id=next_id(), element_type=iceberg_type(t.element, next_id), element_required=False
     ),
@@ -92,6 +93,8 @@ def iceberg_field(field: Field, next_id: NextId) -> NestedField:
         field_id=next_id(),
         name=field.name,
         field_type=iceberg_type(field.type, next_id),
+        # Records may lack any field, and Iceberg cannot add a required column without a default (Iceberg spec: Schema
+        # Evolution).
         required=False,
         doc=None if field.origin == field.name else comment_of(field.origin),
     )

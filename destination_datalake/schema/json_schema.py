@@ -224,6 +224,7 @@ class _Reader:
         """
         untyped = {key: value for key, value in schema.items() if key != "type"}
         scope = replace(self.scope, depth=-1)  # The properties are columns, at depth 0.
+        # Own declarations decide. The schemas beside them only add columns.
         own, beside = self._own(untyped, scope), self._beside(untyped, scope)
         if reference := _reference_of(schema):
             beside = [self._referenced(reference, scope), *beside]
@@ -233,6 +234,7 @@ class _Reader:
 
     def read_column(self, schema: object, scope: _Scope) -> Shape:
         """Return the shape of a column's values. If `schema` contains too many schemas, the shape allows any value."""
+        # A column that is too large becomes JSON text and must not use up the budget of the columns after it.
         before, self._remaining_schemas = self._remaining_schemas, min(self._remaining_schemas, MAX_COLUMN_SCHEMAS)
         allowed = self._remaining_schemas
         try:
@@ -246,6 +248,7 @@ class _Reader:
         self._remaining_schemas -= 1
         if self._remaining_schemas < 0:
             raise _TooManySchemas
+        # `false` allows no value (JSON Schema: Boolean schemas).
         if schema is False:
             return {}
         if not _is_object(schema) or scope.depth > _MAX_DEPTH or scope.steps > _MAX_STEPS:
@@ -286,6 +289,7 @@ class _Reader:
             text = _string(schema)
             return {**_ANY_VALUE, **nested, "string": Json() if text == String() else text}
         declared = schema["type"]
+        # `null` makes a column nullable, and all columns are nullable already.
         names = [name for name in (declared if isinstance(declared, list) else [declared]) if name != "null"]
         if declared == [] or not all(isinstance(name, str) and name in _KINDS for name in names):
             return _ANY_VALUE
@@ -314,6 +318,7 @@ class _Reader:
     def _object(self, schema: Mapping[str, object], scope: _Scope) -> Nest:
         properties = schema.get("properties")
         inside = _Scope(scope.root, scope.seen, scope.depth + 1, scope.steps)
+        # At depth -1, the properties are columns, each with its own budget of schemas.
         read = self.read_column if scope.depth < 0 else self._read
         return Nest({key: read(value, inside) for key, value in properties.items()} if _is_object(properties) else {})
 
@@ -334,6 +339,7 @@ class _Reader:
             return []
         every = [self._read(branch, scope) for branch in _listed(schema.get("allOf"))]
         unions = [self._union(branches, scope) for key in _UNIONS if (branches := _listed(schema.get(key)))]
+        # A conditional schema applies to some values only, so any other value is allowed as well.
         sometimes = [self._union([True, branch], scope) for branch in _conditional(schema)]
         values = [schema["const"]] if "const" in schema else _listed(schema.get("enum"))
         if self._infers and values and "type" not in schema:
@@ -342,6 +348,7 @@ class _Reader:
 
     def _of_value(self, value: object) -> Shape:
         match value:
+            # Before `int`, because Python's `bool` is a subclass of `int`.
             case bool():
                 return {"boolean": Boolean()}
             case int():
@@ -360,6 +367,7 @@ class _Reader:
 
     def _referenced(self, reference: str, scope: _Scope) -> Shape:
         key = (id(scope.root), reference)
+        # The referenced schema encloses this reference. No column type can describe such a recursive schema.
         if key in scope.seen:
             return _ANY_VALUE
         target, root = self._resolved(reference, scope.root)
@@ -378,9 +386,11 @@ class _Reader:
             root = self._named.get(address)
         target = root
         for step in unquote(fragment).split("/")[1:]:
+            # JSON Pointer (RFC 6901): decode `~1` before `~0`, so that `~01` becomes `~1`.
             key = step.replace("~1", "/").replace("~0", "~")
             if _is_object(target):
                 target = target.get(key)
+            # `isdecimal` and the length exclude texts that `int` would reject or take long to convert.
             elif isinstance(target, list) and key.isdecimal() and len(key) < 9 and int(key) < len(target):
                 target = target[int(key)]
             else:
@@ -523,6 +533,7 @@ def _named_schemas(document: object) -> Mapping[str, object]:
             anchors = (f"#{value[key]}" for key in ("$anchor", "$dynamicAnchor") if isinstance(value.get(key), str))
             address = value.get("$id")
             for name in {*anchors, *([address] if isinstance(address, str) else [])}:
+                # An ambiguous name resolves to nothing, so the column becomes JSON text.
                 named[name] = None if name in named else value
         elif isinstance(value, list):
             waiting += value

@@ -196,18 +196,21 @@ class Naming:
             existing_source = existing.get(name)
             if name in METADATA_NAMES or name in assigned.taken or (existing_source is None and name in existing):
                 return False
+            # The source has a column with a suffix already, and keeps it.
             if existing.get(suffixed(name, _hash(source))) is not None:
                 return False
             if name in _RESERVED:
                 # Keep the reserved name of an existing column. A second column would not remove the first.
                 return existing_source == source
             if existing_source is not None and (existing_source, name) in candidates:
+                # The stream still sends the source of this column, so no other source may have the name.
                 return existing_source == source
             return uses[name] == 1 or source == name
 
         kept = {s: name for s, name in candidates if s not in assigned.names and keeps(s, name)}
         words = {
             source: in_words[source]
+            # Only sources that do not keep their plain name.
             for source, name in zip(sources, spelled, strict=True)
             if source in in_words
             and source not in assigned.names
@@ -236,6 +239,7 @@ def _snake_case(text: str, cut: re.Pattern[str]) -> str:
     words = "_".join(cut.sub("_", run) for run in _RUN.findall(anyascii(text))).lower()
     underscores = _LEADING_UNDERSCORES.match(text)
     assert underscores is not None
+    # In SQL, a name with a leading digit would need quotes.
     return (underscores[0] or "_" * words[:1].isdigit()) + words if words else ""
 
 
@@ -260,6 +264,7 @@ _SIGN = re.compile("^-|[+%#&@<>=]")
 
 def _preserved(text: str) -> str:
     """Convert the text to lower case. Replace all characters except letters, digits and combining marks by `_`."""
+    # Lower case may decompose a character, so normalise again.
     lowered = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
     kept = "".join(c if unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in lowered)
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
@@ -399,6 +404,7 @@ def _identifier(spelling: Spelling, source: str) -> str:
 
 
 def _cut(text: str, size: int) -> str:
+    # The cut may split a character. `ignore` drops the incomplete bytes.
     return text.encode()[:size].decode(errors="ignore")
 
 
