@@ -89,6 +89,7 @@ def read(desired: Desired, client: LakeFormationClient) -> Present:
     tagged = {containing_table(tag.resource) for tag in desired.tags}
     granted = {containing_table(grant.resource) for grant in desired.grants}
     opted_in = {opt_in.resource for opt_in in desired.opt_ins}
+    # A role may lack the permission to read settings that the options do not use, so do not read them.
     return Present(
         frozenset(_registrations(client) if desired.registration else ()),
         dict(_definitions(desired.tag_values, client)),
@@ -105,6 +106,7 @@ def effective_permissions(principal: str, resource: Resource, client: LakeFormat
     ListPermissions request with both a principal and a resource
     (https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissions.html).
     """
+    # Only with both a principal and a resource does AWS include permissions by LF-Tags.
     request = {"Principal": {"DataLakePrincipalIdentifier": principal}, "Resource": to_request(resource)}
     permissions: set[str] = set()
     grantable: set[str] = set()
@@ -112,6 +114,7 @@ def effective_permissions(principal: str, resource: Resource, client: LakeFormat
         for page in _pages(client.list_permissions, request):
             for entry in page["PrincipalResourcePermissions"]:
                 grantable |= {*entry.get("PermissionsWithGrantOption", [])}
+                # A permission with grant option includes the permission itself.
                 permissions |= {*entry.get("Permissions", []), *grantable}
     return EffectivePermissions(frozenset(permissions), frozenset(grantable))
 
@@ -139,6 +142,7 @@ def _registrations(client: LakeFormationClient) -> Iterator[Registration]:
 
 def _definitions(keys: Iterable[str], client: LakeFormationClient) -> Iterator[tuple[str, frozenset[str]]]:
     for key in keys:
+        # An LF-Tag without a definition is not an error: the difference then creates it.
         with _reading("the values", LfTag(key, ("*",))), suppress(client.exceptions.EntityNotFoundException):
             yield key, frozenset(client.get_lf_tag(TagKey=key)["TagValues"])
 
@@ -190,6 +194,7 @@ def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
     """Request the pages of a list, and yield each page. botocore has no paginator for most of these operations."""
     token: dict[str, str] = {}
     while True:
+        # Pages may be empty but still have a token, so only the token ends the list.
         page = operation(**request, MaxResults=_MAX_PAGE_SIZE, **token)
         yield page
         if not (next_token := page.get("NextToken")):
@@ -256,6 +261,7 @@ def calls(changes: Iterable[Change]) -> list[Call]:
     """
     groups: dict[object, list[Change]] = defaultdict(list)
     for change in changes:
+        # Grants to one principal on one resource share a call. Every other change is a group of its own.
         groups[(change.principal, change.resource) if isinstance(change, Grant) else change].append(change)
     return [call for group in groups.values() for call in _calls(group)]
 
@@ -266,6 +272,8 @@ def _calls(changes: Sequence[Change]) -> Iterator[Call]:
             request: dict[str, Any] = {"ResourceArn": arn, "RoleArn": role_arn, "HybridAccessEnabled": hybrid}
             yield Call("RegisterResource", request, change)
         case CreateLfTag(key, values):
+            # One request may not contain more values, so the definition is created with the first ones and then
+            # extended.
             yield Call("CreateLFTag", {"TagKey": key, "TagValues": [*values[:_MAX_VALUES]]}, change)
             yield from _additions(key, values[_MAX_VALUES:], change)
         case AddLfTagValues(key, values):
@@ -304,9 +312,11 @@ def _send(call: Call, client: LakeFormationClient) -> None:
     from botocore.exceptions import ClientError
 
     try:
+        # A response with status 200 may still report failures, for example for some of the LF-Tags.
         for failure in getattr(client, xform_name(call.operation))(**call.request).get("Failures", []):
             detail = failure.get("Error", {})
             code, text = detail.get("ErrorCode", ""), detail.get("ErrorMessage", "")
+            # Raise the same error as for a rejected request, so that one handler is enough.
             raise ClientError({"Error": {"Code": code, "Message": text}}, call.operation)
     except ClientError as error:
         detail = error.response.get("Error", {})

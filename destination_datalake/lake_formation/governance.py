@@ -280,6 +280,7 @@ def _correction(error: ChangeError | ReadError) -> str:
 def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[MissingPermission, str]:
     """Return the permission that the caller lacks, and sentences that explain how to grant this permission."""
     caller = _caller(access)
+    # If IAM denied the request, the error text names the action. Otherwise, the change determines the permissions.
     needed = None if "not authorized to perform" in error.text else _required_permissions(error, access)
     if needed is not None:
         permissions, resource, grantable = needed
@@ -392,6 +393,8 @@ class Governance:
         self._policy = policy
         self._access = access
         self._lock = threading.Lock()
+        # Held during requests, so that threads do not apply the settings of a database several times. `_lock` is held
+        # only for moments.
         self._database_lock = threading.Lock()
         self._databases: set[str] = set()
         self._tables: dict[tuple[str, str, Hashable], Desired] = defaultdict(Desired)
@@ -426,6 +429,7 @@ class Governance:
             if name not in self._databases:
                 is_created = self._policy.default_tag is not None and created_by_connector()
                 self._converge(self._policy.database(name, created_by_connector=is_created))
+                # Only after success, so that the next table of the database tries again after an error.
                 self._databases.add(name)
 
     def govern_table(
@@ -443,6 +447,7 @@ class Governance:
         a dropped column, so this method always applies those of an added column. `incarnation` identifies the table
         among tables with the same name, because AWS also deletes the LF-Tags and grants of a dropped table.
         """
+        # The lock is not held during requests. Two threads may apply the same settings, which are idempotent.
         missing = self._ungoverned(database, table, columns, added, incarnation)
         if missing:
             self._converge(missing)
@@ -481,9 +486,11 @@ class Governance:
         failure: ChangeError | None = None
         read_failure: ReadError | None = None
 
+        # Called up to eight times with increasing delays (see `retry_until_done`).
         def attempt() -> bool:
             nonlocal failure, read_failure
             try:
+                # Read before each attempt, because a request may have taken effect although it failed.
                 result = difference(desired, read(desired, client))
             except ReadError as error:
                 if error.code not in _RETRIED:
@@ -493,6 +500,7 @@ class Governance:
             still_missing = failure is not None and failure.change in result.changes
             if failure is not None and still_missing and not _may_succeed_on_retry(failure, desired):
                 raise failure
+            # Deviations are logged only once, not after each retry.
             if failure is None:
                 for deviation in result.deviations:
                     _logger.warning("%s", warning(deviation, CommandLines.for_access(self._access)))

@@ -116,6 +116,7 @@ class Policy:
         """Return the desired LF-Tags, grants and opt-ins of a database, and the grants on all its tables."""
         tags: Values = self.options.tags
         if created_by_connector and self.default_tag is not None:
+            # Later entries win: the explicit tags of the options replace the default tag.
             tags = {**_lowered(dict([self.default_tag])), **_lowered(tags)}
         grants = [
             grant
@@ -169,6 +170,7 @@ class Policy:
         for tagged in self.options.table_tags:
             is_default = tagged.table == ALL_TABLES and tagged.columns is None
             if tagged.table != REJECTS_TABLE and not is_default:
+                # A resource has one value per key, so the first value applies, as in `_desired`.
                 for key, (value, *_) in _lowered(tagged.tags).items():
                     record_tags[key] = value if record_tags.get(key, value) == value else MIXED
         return record_tags
@@ -204,6 +206,7 @@ class Policy:
             for key, values in source.items():
                 merged[key] = tuple(dict.fromkeys((*merged.get(key, ()), *values)))
         for key, value in self._record_tags().items():
+            # `MIXED` must be defined before it can be assigned.
             merged[key] = tuple(dict.fromkeys((*merged[key], value)))
         return merged
 

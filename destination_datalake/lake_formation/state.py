@@ -203,6 +203,7 @@ class Registration:
         A registration applies to all folders below its path
         (https://docs.aws.amazon.com/lake-formation/latest/dg/register-data-lake.html).
         """
+        # The ARN of a registered folder may end with `/` or `/*`.
         folder = self.arn.removesuffix("*").rstrip("/")
         return arn == folder or arn.startswith(f"{folder}/")
 
@@ -260,6 +261,7 @@ class Desired:
 
     def without(self, other: Desired) -> Desired:
         """Return this state without the tags, grants and opt-ins that `other` contains."""
+        # Registrations and the values of LF-Tags belong to the location, which is governed separately.
         return replace(
             self, tags=self.tags - other.tags, grants=self.grants - other.grants, opt_ins=self.opt_ins - other.opt_ins
         )
@@ -334,6 +336,7 @@ class Present:
             Grant(grant.principal, resource, permission, grantable) in self.grants
             for resource in resources
             for permission in (grant.permission, ALL)
+            # A grant with grant option includes the one without.
             for grantable in {True, grant.grantable}
         )
 
@@ -449,6 +452,8 @@ class Difference:
 
 def difference(desired: Desired, present: Present) -> Difference:
     """Return the changes and deviations between the desired and the present state of Lake Formation."""
+    # In this order, each change finds what it needs: a grant on a location requires its registration, and an assignment
+    # requires the LF-Tag's values.
     items = [*_registration(desired, present), *_tag_values(desired, present), *_tags(desired, present)]
     items += [grant for grant in sorted(desired.grants, key=str) if not present.is_granted(grant)]
     items += sorted(desired.opt_ins - present.opt_ins, key=str)
@@ -477,6 +482,7 @@ def _tag_values(desired: Desired, present: Present) -> Iterator[Change]:
         existing = present.values_of(key)
         if existing is None:
             yield CreateLfTag(key, values)
+        # Definitions are only extended. Values of other users of the LF-Tag stay.
         elif missing := tuple(value for value in values if value.lower() not in existing):
             yield AddLfTagValues(key, missing)
 
@@ -486,5 +492,6 @@ def _tags(desired: Desired, present: Present) -> Iterator[Change | Deviation]:
         value = present.assigned_value(tag.resource, tag.key)
         if value is None:
             yield tag
+        # Assigning another value would replace the present one, and with it the access of others.
         elif value.lower() != tag.value.lower():
             yield OtherValueAssigned(tag, value)
