@@ -179,6 +179,7 @@ def _folder(location: str) -> S3Address:
         address = S3Address.parse(location)
     except ValueError as error:
         raise ConfigError(f"--location: {error}, such as s3://bucket/folder.") from None
+    # The first two are wildcards in policies, and `$` begins a policy variable.
     if not {"*", "?", "$"}.isdisjoint(location):
         raise ConfigError(
             f"--location {location} contains *, ? or $, which have a special meaning in policies. Use a folder "

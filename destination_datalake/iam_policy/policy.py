@@ -65,6 +65,7 @@ def document(policy: Sequence[Statement]) -> dict[str, Any]:
 def characters(policy: Sequence[Statement]) -> int:
     """Return the length of the policy document. Like IAM, count characters, but no white space."""
     text = json.dumps(document(policy), ensure_ascii=False, separators=(",", ":"))
+    # This also removes spaces inside values, because IAM's rule makes no exception for them.
     return len("".join(text.split()))
 
 
@@ -76,6 +77,7 @@ def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
     resource is too long.
     """
     documents: list[list[Statement]] = [[]]
+    # Fill one document after the other, so that statements keep their order.
     for statement in (piece for whole in policy for piece in _numbered(whole)):
         if characters([*documents[-1], statement]) > MANAGED_POLICY_CHARACTERS:
             documents.append([])
@@ -85,6 +87,7 @@ def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
 
 def _numbered(statement: Statement) -> Sequence[Statement]:
     """Return the statement or, if it is too long, several pieces. Each piece gets its own Sid, as IAM requires."""
+    # Measure with four digits after the Sid, so that a piece still fits when it gets its number.
     pieces = [*_pieces(replace(statement, sid=f"{statement.sid}{_SID_ROOM}"))]
     if len(pieces) == 1:
         return [statement]

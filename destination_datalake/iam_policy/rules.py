@@ -109,6 +109,8 @@ class Scope:
 
         The outermost name comes first. Returns an empty sequence if the tables are not in a federated catalog.
         """
+        # A warehouse has the form `account:catalog/…`. An account alone means its default catalog, which is not
+        # federated.
         catalog = self.config.catalog
         warehouse = catalog.warehouse if isinstance(catalog, GlueRestCatalogOptions) else None
         return warehouse.partition(":")[2].split("/") if warehouse is not None and ":" in warehouse else ()
@@ -120,6 +122,7 @@ class Scope:
             return catalog.table_bucket_arn
         if not catalog.limits.assigns_locations:
             return None
+        # The last name in a federated catalog of S3 Tables is that of the table bucket.
         region = self.config.glue_region or self.config.region
         return f"arn:{self.partition}:s3tables:{region}:{self.account}:bucket/{self._federated()[-1]}"
 
@@ -142,6 +145,7 @@ def _under(folder: S3Address) -> str:
 
 
 def _catalog_account(config: Config) -> str:
+    # Without an explicit account, the catalog belongs to the account of the role that the connector assumes.
     credentials = config.credentials
     role_account = _ROLE_ACCOUNT.match(credentials.role_arn) if credentials.credentials_title == "IAM Role" else None
     account = config.glue_catalog_id or config.aws_account_id or (role_account[1] if role_account else None)
@@ -156,6 +160,7 @@ def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:
     options: tuple[Grant | TableTags, ...] = (*governance.grants, *governance.table_tags)
     configured = (option.database for option in options if option.database)
     additional = {*(naming.table_of(stream).database for stream in streams), *configured} - {naming.database}
+    # lakeformation_database_name stays first, because `Scope.database` takes the first one.
     return (naming.database, *sorted(additional))
 
 
@@ -207,6 +212,7 @@ def _buckets(scope: Scope) -> Sequence[str]:
 
 
 def _listed_prefixes(scope: Scope) -> Condition:
+    # IAM compares the prefix of a list request with these patterns, so other folders of the bucket cannot be listed.
     return {"StringLike": {"s3:prefix": tuple(dict.fromkeys(_in_policy(_under(folder)) for folder in scope.folders))}}
 
 
@@ -257,6 +263,7 @@ def _capabilities() -> Iterator[Capability]:
     """Yield the capabilities in `permissions.toml`, in the order of the file."""
     table = tomllib.loads(Path(__file__).with_name("permissions.toml").read_text(encoding="utf-8"))
     for sid, rule in table.items():
+        # `when` is the name of a constant in `iam_policy.conditions`.
         permissions = [
             Permission(action, Need[need], why, vars(conditions)[when]) for action, need, when, why in rule["actions"]
         ]
@@ -265,6 +272,7 @@ def _capabilities() -> Iterator[Capability]:
 
 
 _DECLARED = tuple(_capabilities())
+# The first permission decides for the whole capability, because erasure has statements of its own.
 CAPABILITIES = tuple(capability for capability in _DECLARED if capability.permissions[0].need is not Need.ERASURE)
 """The capabilities that syncs, `check`, `maintain` and `replay` need, in the order of the policy's statements."""
 ERASURE = tuple(capability for capability in _DECLARED if capability not in CAPABILITIES)
