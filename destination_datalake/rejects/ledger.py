@@ -198,6 +198,7 @@ class RejectLedger:
         If the stream now exceeds a limit, returns a user-facing message, otherwise None. If this method returns a
         message, do not commit the batch.
         """
+        # The lock covers reading and writing, so that batches of a stream on two threads do not lose counts.
         with self._lock:
             total = self._counts[stream] = RejectCounts.total([self._counts.get(stream, RejectCounts()), counts])
         if (excess := self._limit.exceeded(total)) is None:
@@ -215,12 +216,15 @@ class RejectLedger:
         """
         if not files:
             return
+        # First the objects: a kill between the two steps leaves readable objects without a partition.
         publish_all([file.pending_upload for file in files], self._access.client("s3"))
         if self._catalog is None:
             return
+        # Catalogs are not thread-safe (see `RejectCatalog`).
         with self._lock:
             try:
                 self._catalog.register(files)
+            # Rejects must not stop a sync because of the catalog. Their objects are published already.
             except Exception:
                 _logger.warning(
                     "Cannot register rejects in table airbyte_rejects of the Glue Data Catalog. Read the objects under "

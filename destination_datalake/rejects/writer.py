@@ -110,6 +110,8 @@ class RejectFormatter:
         self._location = location
         self._table = _Table(location.database, location.table)
         self._stream = stream
+        # Most rejects of a unit concern a few fields. The cache belongs to this formatter, because it depends on its
+        # columns.
         self._describe = lru_cache(maxsize=_CACHED_PATHS)(
             partial(_describe, columns=RecordFields.for_columns(columns).fields)
         )
@@ -126,6 +128,7 @@ class RejectFormatter:
         self._records += 1
         for number, change in enumerate(changes[:MAX_VALUES]):
             _, type_ = self._describe(change.field or "")
+            # The record is stored only once, with its first line.
             raw_data, unlisted = (None, 0) if number else (line, max(0, len(changes) - MAX_VALUES))
             yield self._line(raw_data, change.reason or "", _message(change, type_), number, row, change, unlisted)
 
@@ -206,6 +209,7 @@ def _nested_type(path: str, type_: ColumnType) -> ColumnType | None:
         case Struct(fields):
             match_ = column_at(path, fields)
             return None if match_ is None else match_[1]
+        # The next step is a list index, which the type does not contain.
         case List(element):
             _, _, nested_path = path.partition(".")
             return _nested_type(nested_path, element) if nested_path else element
@@ -229,6 +233,7 @@ def _describe(path: str, columns: Sequence[Field]) -> tuple[str, str]:
     return column[0], glue_type(widest(column[1])).partition("<")[0]
 
 
+# The first character of a JSON text determines its kind. Numbers may begin with a digit or a minus sign.
 def _message(change: ValueChange, type_: str) -> str:
     kind = _KINDS.get((change.original or b" ")[0], "number")
     return _MESSAGES[change.change or "", change.reason or ""].format(kind=kind, type=type_)
@@ -294,6 +299,7 @@ class RejectWriter:
 
     def close(self) -> list[RejectFile]:
         """Upload the remaining rejects, and return the files, which readers do not see yet. Raises ObjectFailed."""
+        # A closed file moves to `_closed` at once, so that `abort` finds each file in exactly one of the two.
         for reason in [*self._open]:
             upload = self._open[reason].close()
             del self._open[reason]
@@ -303,6 +309,7 @@ class RejectWriter:
 
     def abort(self) -> None:
         """Abort the uploads, and delete the objects of this attempt from S3."""
+        # The stack runs every step, even if one fails: first the aborts, then the deletion.
         with ExitStack() as steps:
             steps.callback(delete_uncommitted, self._closed, self._s3)
             for file in self._open.values():
@@ -330,6 +337,7 @@ class _File:
 
     def append(self, line: RejectLine) -> None:
         """Append a line to the object."""
+        # -1 appends at the end of the buffer.
         self._encoder.encode_into(line, self._buffer, -1)
         self._buffer += b"\n"
         if len(self._buffer) >= BUFFER_BYTES:
