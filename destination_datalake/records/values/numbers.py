@@ -27,6 +27,7 @@ def coerce_integer(raw: bytes, changes: list[ValueChange]) -> Value:
 
     For a number with a fraction or out of range, and for any other value, returns null.
     """
+    # Fewer than 19 characters always fit in 64 bits. Nearly all integers take this path.
     if len(raw) < _INT64_DIGITS and (raw.isdigit() or (raw[:1] == b"-" and raw[1:].isdigit())):
         return int(raw)
     if raw == NULL:
@@ -36,6 +37,7 @@ def coerce_integer(raw: bytes, changes: list[ValueChange]) -> Value:
         return nulled(raw, changes, SERIALIZATION_ERROR)
     if not number:
         return 0
+    # Before `int`, which would write out all the zeros of a huge exponent.
     if number.adjusted() >= _INT64_DIGITS:
         return nulled(raw, changes, FIELD_SIZE_LIMITATION)
     whole = int(number)
@@ -94,6 +96,7 @@ def decimal_coercer(type_: Decimal) -> Coercer:
     """
     whole_digits = type_.precision - type_.scale
     unit = decimal.Decimal(1).scaleb(-type_.scale)
+    # The default context has 28 digits, fewer than a column may have.
     exact = decimal.Context(
         prec=type_.precision,
         rounding=decimal.ROUND_HALF_EVEN,

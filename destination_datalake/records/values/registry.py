@@ -93,6 +93,8 @@ def coerce_json_text(raw: bytes, changes: list[ValueChange]) -> Value:
         return None
     try:
         text = raw.decode()
+        # Decoders accept these words outside of strings, but JSON does not. All other texts have been checked by the
+        # decoder. With `len`, numbers are not converted: `int` rejects more than 4,300 digits.
         if b"NaN" in raw or b"Infinity" in raw:
             json.loads(text, parse_int=len, parse_float=len, parse_constant=_no_constant)
     except (ValueError, RecursionError):

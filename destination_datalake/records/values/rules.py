@@ -72,6 +72,7 @@ def bounded(coercer: Coercer) -> Coercer:
         try:
             return coercer(raw, changes)
         except TooManyChanges:
+            # The change of the whole value replaces those of its elements.
             del changes[before:]
             return nulled(raw, changes, SERIALIZATION_ERROR)
 

@@ -116,6 +116,7 @@ def _moment(raw: bytes) -> _Moment:
     """
     text = (string_or_none(raw) or "" if raw[:1] == b'"' else "").strip(BLANKS)
     if (basic := _BASIC.match(text)) is not None:
+        # Rewrite the text in the extended format, so that one pattern and one function are enough.
         text = "{}-{}-{}T{}:{}:{}".format(*basic.groups("00")) + text[basic.end() :]
     match = _MOMENT.fullmatch(text)
     if match is None:
@@ -127,6 +128,7 @@ def _moment(raw: bytes) -> _Moment:
     ahead = 0 if sign is None else _clock(int(hours), int(minutes or 0), int(seconds or 0))
     ahead = -ahead if sign == "-" else ahead
     micros, is_finer = int((fraction or "")[:6].ljust(6, "0")), bool(fraction and fraction[6:].strip("0"))
+    # In ISO 8601, 24:00 is the end of a day.
     if (int(hour), int(minute or 0), int(second or 0)) == (24, 0, 0) and not (fraction or "").strip("0"):
         return _Moment(days + 1, 0, ahead, False)
     if second == "60":
@@ -141,6 +143,7 @@ def _moment(raw: bytes) -> _Moment:
 
 def _astronomical(year: str, era: str | None) -> int:
     """Return the astronomical number of a year: 0 for the year 1 BC, and negative numbers for earlier years."""
+    # `int` rejects texts with more than 4,300 digits, and a year this long is out of range anyway.
     number = int(year) if len(year) <= _LONGEST_YEAR else _FAR_YEAR
     if era != "BC":
         return number
