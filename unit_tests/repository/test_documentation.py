@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator
@@ -104,6 +105,23 @@ def test_every_file_of_the_connector_that_a_page_names_is_there(page: str) -> No
     homes = (ROOT, ROOT / "integration_tests", package, *(path for path in package.rglob("*") if path.is_dir()))
 
     assert [name for name in named if not any((home / name).exists() for home in homes)] == []
+
+
+def test_every_log_line_on_the_page_of_log_lines_is_in_the_code() -> None:
+    cells = re.findall(r"^\| (`.+?) \|", text("docs/operating/log.md"), re.MULTILINE)
+    quoted = [part for cell in cells for line in re.findall(r"`([^`]+)`", cell) for part in line.split("…")]
+    parts = [part.strip() for part in quoted if part.strip()]
+    code = " ".join(string for path in (ROOT / "destination_datalake").rglob("*.py") for string in strings_in(path))
+
+    assert len(parts) > 20
+    assert [part for part in parts if part not in code] == []
+
+
+def strings_in(path: Path) -> Iterator[str]:
+    """Every string of a module, and every part of an f-string between what it inserts."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def test_every_room_has_a_row_on_the_page_of_rooms() -> None:

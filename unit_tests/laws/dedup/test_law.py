@@ -155,7 +155,7 @@ def test_a_table_that_others_write_to_and_roll_back_has_the_rows_that_a_dict_has
     holds(shared_histories(steps=4), long_examples(200, more=5))
 
 
-_FIGURES = re.compile(r"merged \d+ rows by .*: (\d+) inserted, (\d+) replaced, (\d+) deleted")
+_FIGURES = re.compile(r"merged [\d,]+ rows? by .*: (\d+) inserted, (\d+) replaced, (\d+) deleted")
 
 
 @pytest.mark.law

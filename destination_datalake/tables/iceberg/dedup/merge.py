@@ -22,7 +22,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import S3Address, delete
-from destination_datalake.errors import ConnectorError
+from destination_datalake.errors import ConnectorError, counted
 from destination_datalake.files.dedup.tasks import (
     Deletes,
     IndexPart,
@@ -152,12 +152,12 @@ class MergeResult:
         how to write less.
         """
         amplification = self.bytes_written / max(1, self.pending_bytes)
-        with_deletes = f", added position deletes to {self.with_deletes} files" if self.with_deletes else ""
+        with_deletes = f", added position deletes to {counted(self.with_deletes, 'file')}" if self.with_deletes else ""
         text = (
-            f"merged {self.pending_rows} rows by ({key}): {self.inserted} inserted, {self.replaced} replaced, "
-            f"{self.deleted} deleted. Rewrote {self.rewritten} files{with_deletes} and added {self.by_reference} "
-            f"files unchanged. Wrote {self.bytes_written / 1e6:.1f} MB for {self.pending_bytes / 1e6:.1f} MB of "
-            f"pending rows ({amplification:.1f} times as much)."
+            f"merged {counted(self.pending_rows, 'row')} by ({key}): {self.inserted:,} inserted, {self.replaced:,} "
+            f"replaced, {self.deleted:,} deleted. Rewrote {counted(self.rewritten, 'file')}{with_deletes} and added "
+            f"{counted(self.by_reference, 'file')} unchanged. Wrote {self.bytes_written / 1e6:,.1f} MB for "
+            f"{self.pending_bytes / 1e6:,.1f} MB of pending rows ({amplification:,.1f} times as much)."
         )
         if amplification <= _HIGH_AMPLIFICATION:
             return text

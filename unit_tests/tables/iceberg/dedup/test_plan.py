@@ -259,7 +259,7 @@ def test_the_log_says_what_a_merge_has_done(orders: Orders, caplog: pytest.LogCa
     [line] = [record.getMessage() for record in caplog.records if "merged 4 rows" in record.getMessage()]
     assert line.startswith(
         f"Table {orders.lake.name}: merged 4 rows by (id): 1 inserted, 1 replaced, 1 deleted. "
-        "Rewrote 1 files and added 0 files unchanged. "
+        "Rewrote 1 file and added 0 files unchanged. "
     )
     assert "times as much)" in line
 
