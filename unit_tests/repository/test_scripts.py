@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from unit_tests.repository.files import ROOT
+from unit_tests.repository.files import ROOT, text
 
 
 class Machine:
@@ -164,3 +166,36 @@ def test_setup_that_a_proxy_s_certificate_stops_names_the_variable_for_it(
 def test_the_python_that_runs_the_tests_is_one_that_setup_accepts(project: dict[str, Any]) -> None:
     assert project["requires-python"] == ">=3.11,<3.14", "scripts/setup.sh looks for these"
     assert (3, 11) <= sys.version_info[:2] < (3, 14)
+
+
+def release_notes(version: str) -> subprocess.CompletedProcess[str]:
+    script = str(ROOT / "scripts" / "release_notes.py")
+    return subprocess.run([sys.executable, script, version], capture_output=True, text=True, check=False)
+
+
+def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:
+    version = tomllib.loads(text("pyproject.toml"))["project"]["version"]
+
+    notes = release_notes(version)
+
+    assert notes.returncode == 0, notes.stderr
+    assert f"[{version}]" not in notes.stdout
+    assert notes.stdout.strip() in text("CHANGELOG.md")
+    assert "### Added" in notes.stdout
+
+
+def test_a_version_without_a_section_of_the_changelog_is_not_released() -> None:
+    notes = release_notes("99.0.0")
+
+    assert (notes.returncode, notes.stdout) == (1, "")
+    assert "no section for version 99.0.0" in notes.stderr
+
+
+def test_a_tag_of_a_version_releases_it_with_these_notes() -> None:
+    workflow = yaml.safe_load(text(".github/workflows/release.yml"))
+    [job] = workflow["jobs"].values()
+    steps = [step["run"] for step in job["steps"] if "run" in step]
+
+    assert workflow[True] == {"push": {"tags": ["v*"]}}, "YAML reads the key `on` as true"
+    assert steps[0] == 'python scripts/release_notes.py "${GITHUB_REF_NAME#v}" > notes.md'
+    assert "--notes-file notes.md" in steps[1]
