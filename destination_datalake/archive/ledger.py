@@ -78,6 +78,7 @@ class ArchiveLedger(CommitListener):
         self._streams = {stream.id: (stream, configured) for stream, configured in streams}
         self._access = access
         self._clock = clock
+        # Fixed at the start, so that all objects of a sync are in one folder even if the sync runs past midnight.
         self._day = datetime.fromtimestamp(clock(), UTC).date().isoformat()
         self._locations: dict[StreamId, ArchiveLocation] = {}
 
@@ -109,9 +110,12 @@ class ArchiveLedger(CommitListener):
             keeps_lines=self._keeps_lines,
         )
         location = ArchiveLocation(table_folder(self._root, *table.name), self._day, sync)
+        # Write the configuration before the entry that refers to it. A kill in between leaves an unused configuration,
+        # not an entry that a replay cannot use.
         with _raise_connector_errors(f"{location.folder}/"):
             self._write_catalog(f"{location.folder}/catalog/{sync.catalog}.json", catalog)
         self._put_entry(location, "begin", sync)
+        # Set last, because `add` and `end` take the location as the sign that the first entry exists.
         self._locations[stream_id] = location
 
     def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:
@@ -156,6 +160,7 @@ class ArchiveLedger(CommitListener):
         uri = f"{self._root.removesuffix(ARCHIVE_FOLDER)}{SCHEMA_FOLDER}/{database}/{name}.json"
         schema = {"database": database, "table": name, "stream": str(stream), "files": plan.folder, "columns": columns}
         try:
+            # Names can contain unpaired surrogates, which UTF-8 cannot encode.
             self._put_if_different(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
         except Exception:
             # The archive already contains the lines. Only the replay or erasure of a dropped table needs the
@@ -179,8 +184,10 @@ class ArchiveLedger(CommitListener):
         lines of this sync.
         """
         s3, address = self._access.client("s3"), S3Address.parse(uri)
+        # The object's name is the hash of its content, so only the age of an existing object matters.
         if not ConditionalObject(uri, s3).put(catalog):
             modified = s3.head_object(Bucket=address.bucket, Key=address.key)["LastModified"]
+            # This compares two clocks, but S3 rejects requests if they differ by more than 15 minutes.
             if self._clock() - modified.timestamp() > _REWRITTEN_AFTER_SECONDS:
                 put(s3, uri, catalog)
 
@@ -191,12 +198,15 @@ class ArchiveLedger(CommitListener):
         """
         object_ = ConditionalObject(uri, self._access.client("s3"))
         for _ in range(_ATTEMPTS):
+            # A failed `put` is followed by a read, which remembers the ETag that the next `put` requires.
             if object_.put(content) or object_.read() == content:
                 return
 
     def _put_entry(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
         uri = f"{location.index}/{name}.json"
         with _raise_connector_errors(uri):
+            # Without a condition: the name contains the unique name of the sync, so no other sync writes this object,
+            # and a retry writes the same content.
             put(self._access.client("s3"), uri, msgspec.json.encode(entry))
 
 
@@ -220,8 +230,10 @@ def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
     objects. Raises errors of the S3 client.
     """
     s3, names = access.client("s3"), {uri.removeprefix(f"{folder}/") for uri in objects}
+    # The name of an archived object begins with its sync and its batch. They select the journal entries to read.
     batches = {tuple(name.rpartition("/")[2].split("-")[:2]) for name in names}
     for uri, _ in listed(s3, f"{folder}/index") if names else ():
+        # The end of the name is `{start}-{sync}/{batch}.json`.
         *_, sync_folder, batch = uri.removesuffix(".json").split("/")
         if (sync_folder.partition("-")[2], batch) not in batches:
             continue
@@ -237,5 +249,6 @@ def _encode_catalog(configured: Mapping[str, Any]) -> bytes:
     Equal configurations result in equal bytes, and therefore in equal hashes. The JSON keeps the order of members,
     because this order determines the order of columns.
     """
+    # `json.dumps` escapes unpaired surrogates, which `encode` would reject.
     catalog = {name: value for name, value in configured.items() if name not in _IDS}
     return json.dumps(catalog, indent=1).encode()

@@ -88,9 +88,11 @@ class ArchivedLines:
 
         preceding_lines = 0
         for member in self._members(access):
+            # Positions of each line's first byte and of its newline. They are equal for an empty line.
             starts, ends = line_bounds(np.frombuffer(member, np.uint8))
             content = Content(member, left_out=int(np.count_nonzero(starts == ends)))
             if self.line_numbers is not None:
+                # Line numbers count through the whole object, not from the start of a member.
                 numbers = range(preceding_lines, preceding_lines + len(ends))
                 excluded = [number not in self.line_numbers for number in numbers]
                 content = content.without(np.array(excluded, np.bool_))
@@ -107,18 +109,22 @@ class ArchivedLines:
 
         def pieces() -> Iterator[bytes]:
             for start in range(0, self.size, PIECE_BYTES):
+                # With the ETag, S3 rejects the request if another program has replaced the object since the last piece.
                 piece = get(s3, self.uri, start, min(start + PIECE_BYTES, self.size), etag=self.etag)
                 digest.update(piece)
                 yield piece
 
         with naming_lost_object(self.uri, ArchiveObjectReplaced):
             try:
+                # An empty gzip member is valid, but has no last line to check.
                 for member in filter(None, gunzipped(pieces(), MAX_MEMBER_BYTES)):
                     if not member.endswith(b"\n"):
                         raise ArchiveObjectCorrupted(self.uri, "its last line is incomplete")
                     yield member
             except (EOFError, BadGzipFile) as error:
                 raise ArchiveObjectCorrupted(self.uri, str(error)) from error
+        # The caller has already encoded the lines, but this error fails the whole unit, so the replay commits none of
+        # them.
         if self.sha256 and digest.hexdigest() != self.sha256:
             raise ArchiveObjectCorrupted(self.uri, "its hash differs from the journal")
 
@@ -190,6 +196,7 @@ class ArchiveWriter:
             spool_folder=spool_folder,
             metadata=location.metadata(archived),
         )
+        # The upload receives compressed bytes, so its hash is that of the object, not of the lines.
         self._gzip = GzipUpload(self._upload, MEMBER_BYTES)
 
     def write(self, lines: bytes | bytearray | memoryview) -> None:
@@ -207,6 +214,8 @@ class ArchiveWriter:
 
     def abort(self) -> None:
         """Delete everything that this writer has written, even after `close`."""
+        # `Upload.abort` aborts a multipart upload, but keeps the local file of a deferred upload. The second call below
+        # deletes the file, and has no effect on an aborted multipart upload.
         self._upload.abort()
         if self._upload.pending_upload is not None:
             self._upload.pending_upload.abort(self._upload.s3)

@@ -149,6 +149,7 @@ class ArchiveLocation:
     @property
     def index(self) -> str:
         """Return the S3 URI of the folder that contains the sync's journal entries."""
+        # 13 digits suffice until the year 2286. With a fixed width, S3 lists the syncs in the order of their starts.
         return f"{self.folder}/index/{self.sync.started:013d}-{self.sync.sync}"
 
     def name(self, attempt: str) -> str:
@@ -168,6 +169,8 @@ class ArchiveLocation:
 
 def _encode_ascii(value: object) -> str:
     """Return a printable ASCII string unchanged, and any other value as JSON in ASCII."""
+    # HTTP removes spaces at the ends of a header's value, so such texts are stored as JSON. So are texts that begin
+    # with a quotation mark, because `_decode_text` takes them for JSON.
     plain = isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip() != ""
     # JSON does not escape the control character DEL, which is invalid in an HTTP header.
     return str(value) if plain and not str(value).startswith('"') else json.dumps(value).replace("\x7f", "\\u007f")
@@ -203,6 +206,8 @@ class ConditionalObject:
         Raises errors of the S3 client.
         """
         try:
+            # botocore sends the request again if the answer was lost. S3 then rejects the second request because of the
+            # first, and this method returns False although it has written the object.
             self._etag = put(self._s3, self._uri, content, if_none_match=self._etag is None, if_match=self._etag)
         except self._s3.exceptions.ClientError as error:
             if not is_changed(error):
@@ -229,5 +234,6 @@ def row_id_prefix(first_id: str) -> str:
     A unit is the part of a batch that one task encodes. `first_id` is the raw ID of the unit's first line, without
     hyphens.
     """
+    # A UUID consists of groups of 8, 4, 4, 4 and 12 digits. The line number is the end of the last group.
     digits = first_id[:-COUNTED_DIGITS]
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -181,24 +181,29 @@ class History:
 
 def read_history(folder: str, access: AwsAccess) -> History:
     """Read the archive of a table. `folder` is its S3 URI. Raises errors of the S3 client."""
+    # A replay later requires the ETags of this listing, so it notices objects that other programs replace.
     listing = {uri.removeprefix(f"{folder}/"): object_ for uri, object_ in listed(access.client("s3"), folder)}
     reader = _Reader(folder, listing)
     entries = {name: match for name in listing if (match := _ENTRY.fullmatch(name)) is not None}
     contents = dict(zip(entries, _read_objects(folder, entries, access), strict=True))
     for name, match in entries.items():
+        # First add all syncs: S3 lists `000001.json` before `begin.json`, but an event needs its sync.
         if match[3] == "begin":
             reader.add_sync(name, contents[name])
     for name, match in entries.items():
         if match[3] != "begin" and match[2] in reader.syncs:
             reader.add_event(name, match, contents[name])
+    # Only at this point is it known which objects the journal lists.
     unindexed = [match for name in listing if name not in reader.indexed and (match := _LINES.fullmatch(name))]
     for match, metadata in zip(
         unindexed, _read_metadata(folder, [match[1] for match in unindexed], access), strict=True
     ):
         reader.add_unindexed(match, metadata)
     reader.assign_sequence_numbers()
+    # Read each configuration once, because most syncs share the same one.
     hashes = sorted({hash_ for sync in reader.syncs.values() if _catalog_name(hash_ := sync.entry.catalog) in listing})
     catalogs = dict(zip(hashes, _read_objects(folder, map(_catalog_name, hashes), access), strict=True))
+    # Iterate over a copy, because the loop removes syncs.
     for name, sync in [*reader.syncs.items()]:
         if not reader.configure(sync, catalogs.get(sync.entry.catalog)):
             reader.missing += [lines.archived.name for lines in reader.syncs.pop(name).lines()]
@@ -266,6 +271,7 @@ class _Reader:
         except (KeyError, ValueError):  # Errors of msgspec and JSON are ValueErrors.
             self.foreign.append(f"{name} has no archive metadata")
             return
+        # The first ID of a unit contains random bits, so two objects with the same ID are copies of each other.
         original = self._units.setdefault(lines.archived.first_id, name)
         if described.sync != match[2] or original != name:
             self.foreign.append(f"{name} is a copy of another object")
@@ -282,7 +288,10 @@ class _Reader:
         table_starts: dict[str, int] = {}
         for sync, _, milliseconds, _ in self._events:
             table_starts[sync.entry.table] = min(milliseconds, table_starts.get(sync.entry.table, milliseconds))
+        # Positions of different tables are not comparable, so the tables follow each other in the order of their first
+        # entries.
         in_order = sorted(self._events, key=lambda event: (table_starts[event[0].entry.table], *event[1:3]))
+        # Start at 1, because 0 stands for a table without a refresh (`_last_refresh`).
         for number, (*_, set_sequence_number) in enumerate(in_order, start=1):
             set_sequence_number(number * SPACING)
 
@@ -292,6 +301,7 @@ class _Reader:
             return False
         try:
             sync.configure(json.loads(catalog))
+            # Parse the configuration here, so that an invalid one becomes a gap instead of an error of the plan.
             _ = sync.stream
         except (KeyError, TypeError, ValueError, ConnectorError):
             self.unreadable.append(f"{_catalog_name(sync.entry.catalog)} is not a valid stream catalog")
@@ -430,6 +440,7 @@ def build_plan(history: History, state: TableState | None, committed_rows: Mappi
     task encodes. Raises ConfigError if the archived configuration of a stream is invalid.
     """
     syncs = [
+        # Copy the batches, because `_add_committed_unindexed` adds some, and callers use the history again.
         replace(sync, batches={**sync.batches}, published=sync.published or _published_without_entry(sync, state))
         for sync in history.syncs
     ]
@@ -439,6 +450,7 @@ def build_plan(history: History, state: TableState | None, committed_rows: Mappi
     replaced: dict[str, Sequence[int]] = {}
     columns: list[Stream] = []
     for sync in syncs:
+        # The batches of the refresh precede its publication, but are what it published.
         replaced_until = 0 if sync in refresh_syncs else refreshed
         _add_committed_unindexed(sync, replaced_until, state, committed_rows, skipped)
         replaced_batches = [number for number, batch in sync.batches.items() if batch.sequence_number <= replaced_until]
@@ -447,6 +459,7 @@ def build_plan(history: History, state: TableState | None, committed_rows: Mappi
         if sync in refresh_syncs or sync.last_event > refreshed:
             remaining = {number: batch for number, batch in sync.batches.items() if number not in replaced_batches}
             selected[sync.name] = replace(sync, batches=remaining)
+        # A refresh replaces rows, but keeps columns.
         elif (stream := as_append(sync.stream)) not in columns:
             columns.append(stream)
     steps = sorted(step for sync in selected.values() for step in _steps(sync))
@@ -459,6 +472,7 @@ def _steps(sync: StoredSync) -> Iterator[Step]:
     for number, batch in sync.batches.items():
         yield Step(batch.sequence_number, sync.name, StepKind.BATCH, number)
     if sync.published is not None:
+        # A batch without a journal entry has a higher number than the publication, but was committed before it.
         yield Step(max(sync.published, sync.last_event), sync.name, StepKind.END)
 
 
@@ -470,6 +484,7 @@ def _published_without_entry(sync: StoredSync, state: TableState | None) -> int 
     """
     if state is None or not (sync.stream.overwrites_table or sync.stream.dedup):
         return None
+    # Merges do not record their syncs. If no rows are pending, the rows of all syncs are merged.
     is_published = state.published_by == sync.name if sync.stream.overwrites_table else not state.has_pending
     return sync.last_event if is_published else None
 
@@ -489,7 +504,12 @@ def _add_committed_unindexed(
     for number, unindexed in sorted(sync.unindexed.items()):
         for lines in unindexed:
             if rows := committed_rows.get(lines.unit):
+                # An Iceberg commit contains all rows of a batch, so one row proves that all were committed, even if a
+                # merge has replaced some since. The files of a Hive batch become visible one by one, so only the rows
+                # that were found count.
                 line_numbers = None if state is not None and state.commits_whole else tuple(rows)
+                # The table contains these rows, so no refresh has replaced them: their number must be higher than that
+                # of the refresh.
                 batch = sync.batches.get(number) or StoredBatch(max(sync.last_event, replaced_until) + 1)
                 committed = replace(lines, line_numbers=line_numbers)
                 sync.batches[number] = replace(batch, lines=(*batch.lines, committed))
@@ -553,6 +573,7 @@ def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
     refresh_syncs = [
         sync for sync in syncs if sync.stream.overwrite_generation == generation and sync.begun <= last.begun
     ]
+    # The first publication replaced the earlier rows. Later syncs of the same generation added rows to it.
     return refresh_syncs, min(sync.published for sync in refresh_syncs if sync.published is not None)
 
 
@@ -653,6 +674,8 @@ class ReplayProgress:
         If there was no earlier run, stores `now` as the start time. Raises ConnectorError if another run claims the
         object at the same time.
         """
+        # The first `put` requires that the object does not exist. If it exists, `_read` remembers its ETag, and `save`
+        # replaces only this version.
         completed = CompletedSteps(run, now)
         if not self._object.put(msgspec.json.encode(completed)):
             completed = self._read()
