@@ -64,6 +64,7 @@ def _replay(config: Config, options: argparse.Namespace, termination: Terminatio
         )
     access = aws_access(config)
     name, history = _find_archive(options.stream, config)
+    # Two suffixes, because `--replace` drops an existing target table, but must not drop the result of another replay.
     suffix = REBUILD_SUFFIX if options.replace else REPLAY_SUFFIX
     target_table = TableName(name.database, options.into or f"{name.table}{suffix}")
     if target_table == name or not _TABLE.fullmatch(target_table.table):

@@ -97,6 +97,8 @@ class ArchiveAccess:
         """Return a reference to the segment's archived object, without copying any lines."""
         assert isinstance(segment, ArchivedSegment)
         assert segment.location is not None
+        # With the same first ID, rows get the raw IDs of the original sync. Comparisons and resumed replays find rows
+        # by these IDs.
         return replace(segment.staged(segment.location), first_id=segment.first_id)
 
 
@@ -163,12 +165,15 @@ class SyncReplay:
         self._stream = stream.id
         self._outcomes: list[BatchOutcome] = []
         self._batches = 0
+        # The names of data files begin with this name. Each sync counts its batches from 1, so the number keeps the
+        # files of different syncs apart.
         name = f"{context.run}-{number:04d}"
         self._landing = Landing(
             StreamTables({stream.id: lambda: context.open_table(stream)}, context.access),
             Encoding(context.engine, ArchiveAccess(context.staging), context.access, name, lambda: context.suppressed),
             context.rejects,
             self._outcomes.append,
+            # A replay releases no states, so it may commit every batch.
             lambda _batch: True,
             ActiveStages(),
         )
@@ -330,6 +335,7 @@ class Replayer:
             progress = ReplayProgress(
                 f"{self._source.folder}/replay/{self._target_table.table}.json", self._source.access
             )
+            # Claim the progress object before the first change of the target table, so that an older run stops.
             completed = self._resume_or_start(progress, rebuild, run, replace=replace)
             if not replace:
                 self._add_columns(plan, context)
@@ -350,6 +356,7 @@ class Replayer:
         rejects = ledger(config.uri(REJECTS_FOLDER), run, day, RejectLimit(), None, access)
         deletions = config.uri(DELETIONS_FOLDER)
         rules = rules_of(deletions, requests(deletions, access.client("s3")))
+        # The rules belong to the source table, but the encoder looks them up by the name of the table that it writes.
         suppressed = {str(self._target_table): rules.get(str(self._source.name), ())}
         open_table = self._table_opener(jobs, run, in_place=replace)
         return ReplayContext(engine, staging, access, run, rejects, open_table, suppressed)
@@ -394,6 +401,7 @@ class Replayer:
             assert plan is not None
             latest = list(plan.syncs.values())[-1]
             context = TableContext(f"{latest.name}-replay", source.access, source.catalog, jobs)
+            # Open the table for an append: an overwrite would prepare new content for the original table.
             return open_table(as_append(latest.stream), source.name, source.config, context)
 
         source = self._source
@@ -424,6 +432,7 @@ class Replayer:
         completed = progress.claim(run, now)
         exists = rebuild.state(self._target_table) is not None
         if not replace:
+            # `now` is the stored time only if `claim` has created the object, so no known run has written to the table.
             if exists and completed.started == now:
                 raise ConfigError(
                     f"Table {self._target_table} already exists, and does not belong to a replay that can resume. Drop "
@@ -433,12 +442,16 @@ class Replayer:
                 completed.started, completed.syncs = now, {}
             return completed
         is_fresh = completed.started != now and now - completed.started < _MAX_REPLACEMENT_AGE_SECONDS
+        # In any other state, the original table may already refer to files of the target table, so no run may write to
+        # the target table again.
         if exists and completed.state == "replaying" and is_fresh:
             return completed
         if exists:
             rebuild.drop(self._target_table)
         completed.started, completed.syncs, completed.state = now, {}, "replaying"
         progress.save(completed)
+        # Clone after saving: a kill in between leaves no table, and the next run starts again. In the other order, the
+        # next run would skip the steps of the dropped table.
         rebuild.clone(self._target_table, {REPLAY_OF: str(self._source.name)})
         return completed
 
@@ -485,6 +498,8 @@ class Replayer:
                 return False
             sync = plan.syncs[group[0].sync]
             if sync.name not in self._sync_replays:
+                # The start takes the fencing token of the target table, even from a newer run. The check below stops
+                # this run before it commits anything with that token.
                 self._sync_replays[sync.name] = self._start_sync(sync.stream, context)
                 progress.require(completed.run)
             if present is None:
@@ -497,6 +512,8 @@ class Replayer:
                 sync_replay = self._sync_replays.pop(sync.name)
                 sync_replay.publish()
                 sync_replay.close()
+            # Save after the commit. If the run is killed in between, the next run finds the rows in the table
+            # (`_find_committed_rows`).
             completed.add(group)
             progress.save(completed)
         return True
@@ -527,6 +544,8 @@ class Replayer:
         state = rebuild.state(self._target_table)
         lines = {stored.unit: stored.archived.lines for stored in plan.lines(remaining)}
         rows = self._find_rows(state, lines.keys(), self._target_table)
+        # One row proves that the whole unit was committed. A merge may have replaced its other rows, which must not
+        # come back.
         return {unit: BitMap(range(lines[unit])) for unit in rows} if state and state.commits_whole else rows
 
     def _start_sync(self, stream: Stream, context: ReplayContext) -> SyncReplay:
@@ -563,6 +582,8 @@ class Replayer:
                 raise ConfigError(f"Table {self._source.name} no longer exists. Replay into another table.")
             history = read_history(self._source.folder, self._source.access)
             plan = self._plan(history, state)
+            # Syncs have written to the source table since the last attempt. `state` is older than the history, so a
+            # commit in between makes `take_over` return False.
             if any(not completed.includes(step) for step in plan.steps):
                 if not self._run_steps_with_retries(plan, context, rebuild, progress, completed):
                     return False
@@ -575,9 +596,12 @@ class Replayer:
                     f"{' '.join(differences)} Replay into another table to compare them, or run the command again with "
                     f"--accept-gaps, which uses the rows of {self._target_table}."
                 )
+            # Save this state first: after a kill during the next call, the original table may already refer to files of
+            # the target table.
             completed.state = "taking over"
             progress.save(completed)
             if rebuild.take_over(self._target_table, state):
+                # The target table no longer exists, so none of its steps may count as completed.
                 completed.state, completed.syncs = "complete", {}
                 progress.save(completed)
                 return True
