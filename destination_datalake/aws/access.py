@@ -190,6 +190,7 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
                 mandatory_timeout=role.renewal_margin_seconds * 2 // 3,
             )
 
+    # The resolver has no other provider, so the session never falls back to the credentials of the environment.
     session.register_component("credential_provider", CredentialResolver([AssumedRole()]))
 
 
@@ -203,6 +204,7 @@ def name_catalog(session: Session, catalog_id: str) -> None:
 
     def name_in_input(**event: Any) -> None:
         if (shape := event["model"].input_shape) is not None:
+            # The members of the caller come last, so they take precedence.
             event["params"].update({**dict.fromkeys(_members(shape), catalog_id), **event["params"]})
 
     def name_in_structures(**event: Any) -> None:
@@ -225,6 +227,7 @@ def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
             name: _with_catalog_id(member, shape.members[name], catalog_id) if name in shape.members else member
             for name, member in value.items()
         }
+        # The members of the caller come last, so they take precedence.
         return {**dict.fromkeys(_members(shape), catalog_id), **members}
     if isinstance(value, (list, tuple)) and shape.type_name == "list":
         return [_with_catalog_id(member, shape.member, catalog_id) for member in value]
@@ -315,6 +318,7 @@ def _forget_after_fork() -> None:
     _calls.clear()
 
 
+# The driver forks PySpark's worker daemon, and the daemon forks the Python workers.
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
@@ -334,6 +338,7 @@ def take_usage() -> Usage:
     Resets the counts. `peak_bytes` is always the maximum since the start of the process.
     """
     global _reported_cpu_seconds
+    # Linux reports kibibytes, and macOS reports bytes.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     with _usage_lock:
         calls = dict(_calls)
@@ -498,6 +503,7 @@ class AwsAccess:
         if self not in _sessions:
             import boto3
 
+            # `client` sets the region of each client. This default applies to the Glue clients that libraries create.
             _sessions[self] = boto3.Session(botocore_session=self._session(), region_name=self._region("glue"))
         return _sessions[self]
 
@@ -512,6 +518,7 @@ class AwsAccess:
                 _forget_missing_profile(session)
                 session.set_credentials(access_key_id, secret_access_key, token)
             case Role() as role:
+                # The source needs a session of its own, because `assume` replaces the credentials of `session`.
                 source = _with_hooks(get_session())
                 assume(role, source, partial(self._source_client, source), session)
             case _:
@@ -571,6 +578,7 @@ def _forget_ended_sessions() -> None:
 
     The caller must hold `_clients_lock`.
     """
+    # A dict keeps the order of insertion, so the oldest sessions come first.
     delegated = [access for access in _sessions if access.has_session_credentials]
     for access in delegated[:-_MAX_DELEGATED_SESSIONS]:
         del _sessions[access]
@@ -598,6 +606,8 @@ def _forget_missing_profile(session: Session) -> None:
     A session with explicit keys does not need the profile, but botocore would raise an error.
     """
     if session.get_config_variable("profile") not in (None, *session.available_profiles):
+        # The tuple stands for the name in the configuration file, the environment variable, the default and the
+        # conversion. Without them, botocore finds no profile.
         session.session_var_map["profile"] = (None, None, None, None)
 
 
@@ -613,6 +623,7 @@ def _with_hooks(session: Session) -> Session:
             frozen = credentials.get_frozen_credentials()
             register_secrets(frozen.access_key, frozen.secret_key, frozen.token)
 
+    # Before each signature, because every renewal results in new credentials.
     session.register("before-sign", register_credentials)
     for operation in ("GetTable", "GetTables", "GetDatabase", "GetDatabases", "GetPartitions"):
         session.register(f"after-call.glue.{operation}", _require_content)

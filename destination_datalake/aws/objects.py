@@ -213,6 +213,8 @@ def get(
         response = s3.get_object(Bucket=address.bucket, Key=address.key, **conditions)
         # As a context manager, the body would return the underlying stream, which does not detect an early end.
         with contextlib.closing(response["Body"]) as body:
+            # One byte more than the limit shows that the object is too large. Without a limit, this reads the whole
+            # body.
             content = body.read(limit and limit + 1)
             if limit is not None and len(content) > limit:
                 raise OversizedFile(uri, limit)
@@ -244,6 +246,7 @@ def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
     if _status(error) != 403:
         return False
     address = S3Address.parse(uri)
+    # S3 lists keys in the order of their bytes. Of all keys with this prefix, the key itself therefore comes first.
     response = s3.list_objects_v2(Bucket=address.bucket, Prefix=address.key, MaxKeys=1)
     return all(entry["Key"] != address.key for entry in response.get("Contents", ()))
 
@@ -428,6 +431,7 @@ def publish_all(uploads: Iterable[Pending], s3: S3Client) -> None:
     If publications fail, raises the error of one of them. In this case, any of the other uploads may be published.
     """
     with ThreadPoolExecutor(CONCURRENT_CALLS, "publish") as pool:
+        # `list` raises the first error. The end of the `with` block still waits for the other uploads.
         list(pool.map(lambda upload: upload.publish(s3), uploads))
 
 
@@ -435,6 +439,7 @@ def abort_all(uploads: Iterable[Pending], s3: S3Client) -> None:
     """Abort all uploads. If some of them cannot be aborted, abort the others, and then raise one of the errors."""
     with contextlib.ExitStack() as steps:
         for upload in uploads:
+            # An ExitStack runs all callbacks, even if some of them raise errors.
             steps.callback(upload.abort, s3)
 
 
@@ -462,6 +467,8 @@ def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
     """
     with contextlib.ExitStack() as steps:
         for file in files:
+            # The stack runs callbacks in reverse order: it aborts the upload before it deletes the object. After the
+            # abort, no late request can publish the object again.
             steps.callback(delete, s3, file.uri)
             if file.pending_upload is not None:
                 steps.callback(file.pending_upload.abort, s3)
@@ -581,8 +588,10 @@ class Upload:
         while len(remaining) >= (space := PART_BYTES - self._filled):
             self._fill(remaining[:space])
             self._wait_for_part()
+            # Reuse the buffer that has been sent. Before the first part, there is none.
             self._part, self._sent = self._sent or bytearray(PART_BYTES), self._part
             self._filled = 0
+            # Only one part is in flight, so parts keep their order, and `_etags` needs no lock.
             self._in_flight = self._sender.submit(self._send, self._sent)
             remaining = remaining[space:]
         self._fill(remaining)
@@ -609,6 +618,7 @@ class Upload:
                 self._may_exist = self._if_match is None and not 400 <= _status(error) < 500
                 raise
             return
+        # A multipart upload needs at least one part, even if the object is empty.
         if self._filled or self._upload_id is None:
             self._send(self._take())
         assert self._upload_id is not None
@@ -633,9 +643,11 @@ class Upload:
 
     def _fill(self, data: memoryview) -> None:
         begin, self._filled = self._filled, self._filled + len(data)
+        # The first buffer grows. A reused buffer already has its full size, so the bytes replace old ones.
         if len(self._part) == begin:
             self._part += data
         else:
+            # Release the view at the end, because `_take` cannot shorten a bytearray with a view.
             with memoryview(self._part) as part:
                 part[begin : self._filled] = data
 
@@ -714,6 +726,7 @@ class GzipUpload:
         self._upload.close()
 
 
+# A window of 15 bits, plus 16 for the header and trailer of gzip (zlib: deflateInit2).
 _GZIP_WBITS = 31
 
 _INPUT_BYTES = 256 * 1024
@@ -817,8 +830,10 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
                     content = inflate.decompress(part, _MAX_INFLATED)
                 except library.error as error:
                     raise BadGzipFile(f"{error}") from error
+                # If the output is full, the same input may contain more of it.
                 part, is_full = inflate.unconsumed_tail, len(content) == _MAX_INFLATED
                 yield content, inflate.eof
+            # At the end of a member, `unused_data` contains the beginning of the next member.
             remaining = remaining[consumed - len(inflate.unused_data) :]
             if inflate.eof:
                 inflate = library.decompressobj(wbits=_GZIP_WBITS)
