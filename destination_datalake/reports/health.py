@@ -149,6 +149,7 @@ class Reports:
         days_read = [day for day in reversed(self._days()) if day >= first]
         with ThreadPoolExecutor(_CONCURRENT_DAYS, "days") as pool:
             # Read the newest day alone, because callers often need no other syncs.
+            # The first range begins below 0, so it contains only the newest day.
             for start in range(1 - _CONCURRENT_DAYS, len(days_read), _CONCURRENT_DAYS):
                 for runs in pool.map(self._of_day, days_read[max(0, start) : start + _CONCURRENT_DAYS]):
                     for run in sorted(runs, key=lambda run: run.sync.start_time, reverse=True):
@@ -209,6 +210,7 @@ class Reports:
             for entry in page.get("Contents", []):
                 folder, _, name = entry["Key"][len(prefix) :].rpartition("/")
                 run = folder.removeprefix("run_id=")
+                # The report replaces the object from the sync's start, in whichever order S3 lists them.
                 if name == REPORT or (name == STARTED and run not in keys):
                     keys[run] = entry["Key"]
         return keys

@@ -56,8 +56,10 @@ def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequen
     if sync.status not in (*_FAILED, "finished"):
         return None
     before = 0
+    # The sync usually stores its own report before it sends the notice.
     for run in (run for run in earlier if run.sync.run_id != sync.run_id):
         before += run.failed
+        # Beyond the highest number, further failures change nothing, so read no more reports.
         if run.status == "finished" or before > max(after, default=0):
             break
     lake = printable(f"{sync.database} in {sync.s3_bucket}")
@@ -88,8 +90,10 @@ def notify(config: Config, access: AwsAccess, root: str, lines: Sequence[ReportL
         return
     fifo_arguments = {}
     if topic.endswith(".fifo"):
+        # SNS drops a message whose ID it has received in the last five minutes, such as a retry after a lost answer.
         fifo_arguments = {"MessageGroupId": lines[0].connection_id, "MessageDeduplicationId": lines[0].run_id}
     subject = notice.subject.encode("ascii", "replace").decode().replace("\n", " ")[:_MAX_CHARACTERS]
+    # The topic may be in another region than the bucket.
     client = replace(access, region=topic.split(":")[3], attempts=2, connect_timeout_seconds=3).client("sns")
     client.publish(
         TopicArn=topic,

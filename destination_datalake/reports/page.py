@@ -337,6 +337,7 @@ def _streams(tables: Mapping[str, Sequence[tuple[Run, ReportLine]]]) -> list[dic
     entries: list[dict[str, Any]] = []
     for table, history in tables.items():
         table_lines = [line for _, line in history]
+        # A small chart cannot show more points.
         rows = [line.row_count for line in reversed(table_lines)][-60:]
         entries.append(
             {
@@ -362,6 +363,7 @@ def _points(values: Sequence[int]) -> str:
     if len(values) == 1:
         values = [values[0], values[0]]
         step = 100
+    # The chart is 100 wide and 24 high, and y grows downwards. A margin of 2 keeps the line's width inside.
     return " ".join(f"{number * step:.1f},{22 - 20 * value / top:.1f}" for number, value in enumerate(values))
 
 

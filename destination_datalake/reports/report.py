@@ -206,6 +206,7 @@ def _encodable(value: Any) -> Any:
 
 def decode(content: bytes) -> Iterator[ReportLine]:
     """Yield the lines of one or more reports. Skip invalid lines, such as lines of an incompatible schema version."""
+    # Unlike `str.splitlines`, this splits bytes only at line feeds and carriage returns, which JSON escapes in texts.
     for line in content.splitlines():
         try:
             decoded = _decoder.decode(line)
@@ -222,6 +223,7 @@ def connection_id(config: Config, streams: Iterable[StreamId]) -> str:
     The location consists of bucket, prefix, database and table_prefix. The order of `streams` has no effect.
     """
     names = sorted((stream.namespace or "", stream.name) for stream in streams)
+    # Do not change this text: the reports of earlier syncs contain its hash.
     location = (config.bucket_name, config.key(), config.lakeformation_database_name, config.table_prefix)
     return hashlib.sha256(repr((location, names)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -278,6 +280,7 @@ def glue_columns() -> dict[str, str]:
     line_type = inspect.type_info(ReportLine)
     assert isinstance(line_type, inspect.StructType)
     columns = {field.name: glue_type(field.type) for field in line_type.fields}
+    # The lines contain times as texts, but Hive's JSON SerDes read texts of this format as timestamps.
     return columns | {"start_time": "timestamp", "finish_time": "timestamp"}
 
 
@@ -413,6 +416,7 @@ def _in_background(name: str, task: Callable[[], None], warn: Callable[[Exceptio
         except Exception as error:
             warn(error)
 
+    # A daemon thread does not keep the process alive if its request never ends.
     thread = threading.Thread(target=attempt, name=name, daemon=True)
     thread.start()
     return thread
