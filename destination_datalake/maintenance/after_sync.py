@@ -122,6 +122,7 @@ def _maintain(
         lambda: time.monotonic() < deadline and not stops(),
     )
     with ThreadPoolExecutor(_MAX_CONCURRENT_TABLES, "maintenance") as pool:
+        # `due` is a generator. Without `list`, its steps would run in this thread, one table after the other.
         for reports in pool.map(lambda table: list(maintainer.due(table)), tables):
             yield from reports
 

@@ -118,6 +118,7 @@ class Maintainer:
         return _compaction(table, plan.files, plan.bytes, len(plan.bins), outcome, plan.notes)
 
     def _compact(self, table: TableName) -> StepReport:
+        # Only for its check of the table's format version.
         self._operations(table)
         compaction = TableCompaction(table, self.catalog, self.compact_files, self.target_bytes)
         result = compaction.run(self.should_continue)
@@ -235,6 +236,7 @@ def remove_superseded(
     errors and errors of the catalog.
     """
     entry = catalog.find(table)
+    # The search below assumes table_type. With another type, it would search other files than those of the table.
     if entry is not None and is_iceberg(entry) != (config.table_type == "ICEBERG"):
         return StepReport(
             table, "archive", f"skipped: the type of the table differs from table_type {config.table_type}"
