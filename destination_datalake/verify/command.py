@@ -131,6 +131,7 @@ def _verify(config: Config, options: argparse.Namespace, termination: Terminatio
     except (s3.exceptions.ClientError, ValueError) as error:  # The caller may lack permission to read the ledger.
         reason = unreadable(error, config.uri(DELETIONS_FOLDER))
         terminal.note(f"Note: the ledger of erasures, {config.uri(DELETIONS_FOLDER)}/, {reason}.")
+        # Assume an unknown erasure in every table, so that missing rows are not reported as a problem.
         erasures = [_Erasure([*map(str, names)], None, None)]
     reported = _reported(Reports(s3, config.uri(REPORTS_FOLDER)), options.days, names, erasures)
     results: list[TableResult] = []
@@ -179,6 +180,7 @@ def _reported(
     reported: dict[TableName, list[Reported]] = {}
     has_successor = False
     for run in reports.runs(days):
+        # A sync without a report may have changed the tables after all older syncs, which follow in this loop.
         has_successor |= not run.has_report
         for line in run.streams if run.has_report else ():
             if (name := tables.get(line.table)) is None:
@@ -186,6 +188,7 @@ def _reported(
             changes = changes_by_table.setdefault(name, _Changes())
             # A failed overwrite has published nothing, so the next sync may have dropped the overwrite's files.
             is_unpublished = line.sync_mode == "overwrite" and line.status != "finished"
+            # The runs come newest first, so `changes` describes only later syncs.
             is_replaced = changes.overwrites or bool(changes.generations - {line.generation_id})
             changes.add(line)
             finished = datetime.fromisoformat(line.finish_time or line.start_time).replace(tzinfo=UTC)
@@ -355,6 +358,7 @@ def _read_files(
             f"DuckDB did not read {without_duckdb} files, because these files exceed the memory limit of DuckDB."
         )
     result.files, result.rows, result.bytes = (
+        # Delete files count only towards the bytes.
         sum(getattr(group, figure) for name, group in totals.items() if figure == "bytes" or name != "deletes")
         for figure in ("files", "rows", "bytes")
     )
