@@ -87,6 +87,7 @@ def temporary_table(context: CheckContext) -> Iterator[str]:
     Raises botocore's errors if the table cannot be created. Ignores an error from dropping the table.
     """
     glue, database = context.access.client("glue"), context.database
+    # Reversed, so that the name differs from that of `try_table`, whose table may still exist if Glue did not drop it.
     entry = _entry(context, context.unique[::-1])
     try:
         glue.create_table(DatabaseName=database, TableInput=entry)

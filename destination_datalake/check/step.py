@@ -200,6 +200,7 @@ def run_steps(steps: Sequence[Step], context: CheckContext) -> list[Outcome]:
     futures: dict[str, Future[Outcome]] = {}
     outcomes = []
     causes = set[object]()
+    # One thread per step, because a step blocks its thread while it waits for others.
     with ThreadPoolExecutor(len(steps), "check") as pool:
         for step in steps:
             needed, ended = ([futures[id] for id in ids if id in futures] for ids in (step.needs, step.after))

@@ -116,6 +116,7 @@ def _delete_leftovers(s3: S3Client, bucket: str, prefix: str) -> None:
     """
     listed = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     latest = datetime.now(UTC) - LEFTOVER_AGE
+    # Delete only objects that certainly belong to a check: name, age and size must all match.
     old = [
         entry
         for entry in listed
