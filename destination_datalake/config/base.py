@@ -110,6 +110,7 @@ class Entries:
             return entries
         named = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
         mapping = {entry["name"]: entry.get(self.value) for entry in named}
+        # After a duplicate or invalid entry, return the list. pydantic then rejects it, because it is not a mapping.
         return mapping if len(mapping) == len(entries) else entries
 
 

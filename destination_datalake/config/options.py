@@ -175,6 +175,7 @@ class Config(Options):
         the stream's namespace take precedence.
         """
         options = StreamOptions(stream=name)
+        # Entries with a namespace come last, so they override the others. `sorted` keeps the order of equal entries.
         for entry in sorted(self.streams, key=lambda entry: entry.namespace is not None):
             if entry.is_for(namespace, name):
                 options = options.overridden_by(entry)

@@ -90,6 +90,8 @@ def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, An
         if key in ("lakeformation_database_name", "table_prefix") and isinstance(value, str):
             # Glue stores names in lower case.
             value = value.lower()
+        # S3 distinguishes `a//b` from `a/b`, but Hadoop and others do not. A URI stays unchanged, so that the pattern
+        # rejects it.
         elif key == "bucket_prefix" and isinstance(value, str) and "://" not in value:
             value = "/".join(folder for folder in value.split("/") if folder.strip()).strip()
         if value is not None and value != "":
@@ -101,8 +103,11 @@ def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, An
                 lake_formation[name] = [_in_lower_case(entry) for entry in entries]
     spark, raw_spark = result.get("spark"), options.get("spark")
     if isinstance(spark, dict) and isinstance(raw_spark, dict):
+        # An explicit mode takes precedence over the inferred one.
         result["spark"] = {"mode": inferred_mode(spark), **spark}
         if "conf" in spark:
+            # Take the properties from the unchanged options, because spaces and empty texts can be significant in
+            # Spark.
             result["spark"]["conf"] = _settings(raw_spark["conf"])
     return _canonical_object(result, model)
 

@@ -96,6 +96,8 @@ class PartitionBy(Options):
 
     source: _Field
     transform: Annotated[
+        # At most nine digits, because the numbers are 32-bit integers (Iceberg spec: Bucket and Truncate Transform
+        # Details).
         str, Field(pattern=r"^(identity|year|month|day|hour|(bucket|truncate)\[[1-9][0-9]{0,8}\])$"), AnyCase()
     ] = "identity"
     name: Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9_]{0,254}$")] = None
