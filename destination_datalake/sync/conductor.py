@@ -104,6 +104,7 @@ def run_sync(
     - No disk is available for the buffer.
     """
     raise_limit()
+    # Before all other steps, so that a SIGTERM during any of them limits how long writers wait for the reader.
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
     sync, archives = uuid.uuid4().hex[:12], config.raw_archive.enabled
     with Reporting(config, engine, sync, out.log) as reporting:
@@ -130,6 +131,7 @@ def run_sync(
             rejects = _reject_ledger(config, sync, access, table_catalog)
             backlog = _backlog(config, directory, staging)
             conductor = Conductor(streams, backlog, tables, encoding, rejects, out, termination)
+            # Wait only here: the conductor's constructor has started to prepare the tables, so both run concurrently.
             reporting.wait_until_begun()
             exit_code = conductor.run(stdin)
         conductor.report(reporting, exit_code)
@@ -268,6 +270,7 @@ class Conductor:
         )
         self._executors = encoding.executors
         self._jobs = ThreadPool(backlog.policy.jobs, "job")
+        # The pool can have fewer threads than the policy allows, and a barrier for more threads would never open.
         self._all_jobs_ended = threading.Barrier(self._jobs.size)
         self._read_to_the_end = False
         self._published = False
@@ -277,12 +280,14 @@ class Conductor:
         with Reporter(self._out, self._progress, self._executors.progress):
             releasing = (self._in_flight, self._out)
             threading.Thread(target=release_states, args=releasing, name="states", daemon=True).start()
+            # `_land` returns only at the end of the sync, so each thread of the pool takes exactly one of these calls.
             for _ in range(self._jobs.size):
                 self._jobs.submit(self._land)
             with self._stages.active("reading"):
                 self._read(stdin)
             self._in_flight.end_input()
             self._in_flight.wait_until_finished(self._patience)
+        # If the sync has stopped early, threads may still be preparing tables.
         self._landing.close(lambda: self._termination.requested)
         return self._conclude()
 
@@ -308,7 +313,9 @@ class Conductor:
                     else:
                         self._in_flight.add_records(step)
                 if not self._in_flight.wait_for_room():
+                    # `_read_to_the_end` stays False, so the sync publishes nothing.
                     return
+            # After SIGTERM, `chunks` stops as at the end of the input.
             self._read_to_the_end = not self._termination.requested
         except (MalformedLine, UnexpectedMessage, InputUnreadable, DiskFailed) as error:
             if isinstance(error, DiskFailed):
@@ -339,10 +346,14 @@ class Conductor:
         try:
             if not self._outcome.is_stopped:
                 self._in_flight.fail_uncommitted()
+                # SIGTERM may have arrived after the end of the input. A publication could then last until the platform
+                # kills the process.
                 if self._read_to_the_end and not self._termination.requested:
                     self._publish()
                     self._published = True
                 elif not (self._outcome.is_failure or self._termination.requested):
+                    # No stream has failed, but reading stopped early. Spark has ended after the commit of all records
+                    # read so far.
                     self._in_flight.stop(input_not_read())
         except Exception as error:
             self._in_flight.stop(unexpected("complete the sync", error))
@@ -352,6 +363,7 @@ class Conductor:
         """Publish each stream that is complete and has not failed. Mark incomplete streams as failed."""
         for stream in self._streams:
             if (failure := self._landing.preparation_failure(stream)) is not None:
+                # A stream without records has no batch that would have reported this failure.
                 self._outcome.fail(stream, failure)
         completed = [stream for stream in self._streams if self._statuses.is_complete(stream)]
         publishable = [stream for stream in completed if not self._outcome.has_failed(stream)]

@@ -82,6 +82,8 @@ class InFlight:
         self._progress = {stream: StreamProgress(stream) for stream in streams}
         self._ledger = StateLedger(self._progress, backlog.states.keep)
         self._started = time.monotonic()
+        # Reentrant, because methods that hold the lock call methods that acquire it. Only the releasing thread waits
+        # for `_state_due`, so a due state does not wake the other threads.
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._state_due = threading.Condition(lock)
@@ -101,9 +103,11 @@ class InFlight:
         with self._changed:
             due = False
             for stream, records in read.items():
+                # A single piece needs no copy.
                 lines = records.pieces[0] if len(records.pieces) == 1 else b"".join(records.pieces)
                 first = self._ledger.received(stream)
                 if not self._outcome.has_failed(stream):
+                    # Append before `record`: if the disk fails, the ledger counts only records that are in the buffer.
                     due |= self._buffer.append(stream, lines, records.count, first)
                 self._ledger.record(stream, records.count)
                 progress = self._progress[stream]
@@ -130,6 +134,8 @@ class InFlight:
                 self._backlog.is_full(self._ledger.held, self._ledger.needs)
                 or self._policy.has_enough_queued(self._buffer.waiting(), self._jobs_running, self._tasks_running)
             ):
+                # A full backlog makes all queued records due. `add_records` notifies job threads only if a batch is due
+                # by size or age.
                 self._changed.notify_all()
                 self._changed.wait(_POLL_SECONDS)
             return not self._is_pointless_locked()
@@ -188,8 +194,10 @@ class InFlight:
                 if self._input_ended and (self._engine_failed or not early):
                     return None
                 if self._engine_failed:
+                    # Only the end of the input can end this wait.
                     seconds = None
                 elif early:
+                    # Nothing notifies this thread when Spark has started. Once Spark runs, the end of a job does.
                     seconds = _START_SECONDS if slots is None else None
                 else:
                     seconds = self._backlog.seconds_until_due()
@@ -296,6 +304,7 @@ class InFlight:
         """Remove the state that `next_state` returned. Call this method after writing the state."""
         with self._state_due:
             self._ledger.release()
+            # The main thread may be waiting for the last due state.
             if self._ledger.due() is None:
                 self._changed.notify_all()
 
@@ -380,6 +389,8 @@ def release_states(in_flight: InFlight, out: Stdout) -> None:
     """
     try:
         while (state := in_flight.next_state()) is not None:
+            # Release the state after writing it. Otherwise, the main thread could end the process between both calls,
+            # as no state would be due.
             out.write_line(with_statistics(state.line.read(), state.written, state.rejected))
             in_flight.release_state()
     except Exception as error:

@@ -88,6 +88,7 @@ class Intake:
             yield read
 
     def _stream_of(self, records: Records) -> StreamId:
+        # A chunk can contain many short runs. Sources use few spellings of a name, so this dict stays small.
         known = self._streams_by_name.get((records.namespace, records.stream))
         if known is None:
             known = self._find("RECORD", records.first_line, records.namespace, records.stream)
@@ -179,6 +180,8 @@ class Statuses:
         try:
             stream = self._finder.find(descriptor.namespace, descriptor.name)
         except AmbiguousStream:
+            # A subclass of UnknownStream. If the status were ignored, the stream would count as incomplete, and the
+            # user would not learn why.
             raise
         except UnknownStream:
             return

@@ -158,6 +158,7 @@ class Encoding:
         segments = tuple(map(self._segments.stage, batch.segments))  # Before `table.plan`: uploads may take a while.
         plan, location = table.plan(), rejects.location(*table.name)
         plan = replace(plan, spool_folder=self._segments.shared_folder())
+        # The number of the batch, not the current time: if the batch is encoded again, its rows keep their place.
         arrived = IngestOrder(self._started + batch.number, 0)
         line_filters = tuple(filters.get(str(table.name), ()))
         return EncodeUnit(
@@ -231,6 +232,7 @@ class Landing:
         self._table_locks = {stream: threading.Lock() for stream in tables.factories}
         self._committed = {stream: _Committed() for stream in tables.factories}
         self._commits = ThreadPool(MAX_COMMITS, "commit")
+        # Submit this call first: the pool runs calls in order, and each batch waits for the rules.
         self._filters = self._commits.submit(encoding.filters)
         self._tables: dict[StreamId, Future[Table]] = {
             stream: self._commits.submit(tables.prepared, stream) for stream in tables.factories
@@ -261,6 +263,8 @@ class Landing:
                 self._settle(BatchFailed(batch, failure_of(error, batch.stream, "encode records of")))
             return
         commits = [self._commits.submit(self._commit, batch, results[batch.stream]) for batch, _ in staged.values()]
+        # Wait for all commits before raising the error of one. The last job to end publishes the tables, so no commit
+        # may still be running then.
         wait(commits)
         for commit in commits:
             commit.result()
@@ -308,6 +312,7 @@ class Landing:
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         """Commit an encoded batch, report its outcome, and merge the table's pending rows if a merge is due."""
         table = self._tables[batch.stream].result()
+        # Two jobs can commit batches of the same stream at the same time.
         with self._table_locks[batch.stream], self._stages.active("committing"):
             try:
                 outcome = self._commit_encoded(table, _EncodedBatch(batch, results))
@@ -354,6 +359,7 @@ class Landing:
             if (failure := encoded.failure or self._publish_rejects_and_lines(encoded)) is not None:
                 self._discard(table, encoded)
                 return BatchFailed(batch, failure)
+            # The ledger adds up the counts, so it must count a batch once, however often the batch is encoded.
             if not attempt and (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
                 self._discard(table, encoded, with_rejects=False)  # Keep the rejects, because they show the cause.
                 return BatchFailed(batch, Failure(exceeded, "the rejects exceed the limit", "config_error"))
@@ -394,6 +400,7 @@ class Landing:
 
     def _discard(self, table: Table, encoded: _EncodedBatch, *, with_rejects: bool = True) -> None:
         try:
+            # The stack calls all three functions in reverse order, even if one of them raises an error.
             with ExitStack() as steps:
                 if with_rejects:
                     steps.callback(self._rejects.delete_uncommitted, encoded.rejects)

@@ -125,6 +125,7 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
     match error:
         case TableConflict():
             return Failure(str(error), trace, "config_error")
+        # This case must precede ConnectorError, the base class.
         case RewriteFailed(failure=failure):
             return failure
         case ConnectorError(failure=failure):

@@ -199,6 +199,7 @@ class Reporter:
                 if time.monotonic() >= due:
                     self._log(progress)
                     due = time.monotonic() + self._seconds
+            # Without task counts, because Spark may hang at the end of a sync.
             live.update(progress_table(self._progress()))
 
 

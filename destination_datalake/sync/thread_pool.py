@@ -50,6 +50,7 @@ class ThreadPool:
     def close(self, must_stop: Callable[[], bool]) -> None:
         """Discard queued calls. Wait until the running calls have ended, or until `must_stop` returns True."""
         self._closed = True
+        # Wake the threads that wait for a call.
         for _ in self._threads:
             self._queue.put(lambda: None)
         while any(thread.is_alive() for thread in self._threads) and not must_stop():
@@ -67,4 +68,5 @@ def _complete(future: Future[_R], call: Callable[..., _R], args: tuple[Any, ...]
     try:
         future.set_result(call(*args, **kwargs))
     except BaseException as error:
+        # Catch everything: an error must neither end a thread of the pool nor leave a waiting caller without a result.
         future.set_exception(error)
