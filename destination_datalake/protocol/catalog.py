@@ -138,6 +138,7 @@ class _ConfiguredStreamMessage(msgspec.Struct):
     stream: _StreamMessage
     destination_sync_mode: str = "append"
     cursor_field: list[str] | None = None
+    # Only deduplication needs a valid key, so `_key_paths` converts the key later.
     primary_key: Any = None
     generation_id: _Id | None = None
     minimum_generation_id: _Id | None = None

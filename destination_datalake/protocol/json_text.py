@@ -39,6 +39,7 @@ def line_bounds(octets: Octets) -> tuple[Positions, Positions]:
 
     Searches the text in pieces that fit in the processor's cache, which halves the time.
     """
+    # An empty text needs one piece, because `concatenate` rejects an empty list.
     pieces = range(0, len(octets), _PIECE) or (0,)
     ends = np.concatenate([np.flatnonzero(octets[start : start + _PIECE] == _NEWLINE) + start for start in pieces])
     starts = np.empty_like(ends)
@@ -66,6 +67,7 @@ def decode(text: bytes | Raw, type: type[_T]) -> _T:
     try:
         return msgspec.json.decode(text, type=type)  # noqa: TID251 (only the main thread decodes messages)
     except msgspec.ValidationError:
+        # Valid JSON of another shape. Without this clause, the next one would catch the error: it is a DecodeError.
         raise
     except _REFUSALS:
         with _depth_limited():
@@ -120,6 +122,7 @@ def readable(text: bytes) -> bytes:
         raise
     except ValueError:
         raise msgspec.DecodeError("JSON is malformed") from None
+    # In UTF-16, a lone surrogate becomes a single U+FFFD. In UTF-8, each of its three bytes would become one.
     return spelled.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 

@@ -58,10 +58,12 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
             raise InputUnreadable(f"Cannot read standard input: {error.strerror}") from error
         if not received:
             break
+        # Search only the new bytes: the bytes before them contain no newline.
         end = buffer.rfind(b"\n", filled, filled + received) + 1
         filled += received
         if end:
             yield memoryview(buffer)[:end]
+            # Copy these bytes only after the `yield`, when the consumer no longer needs the chunk.
             partial_line = bytes(memoryview(buffer)[end:filled])
             filled = len(partial_line)
             buffer = buffer if len(buffer) == READ_BYTES else _sized(filled)
@@ -170,6 +172,7 @@ class MessageReader:
 
     def read_one_by_one(self, lines: bytes) -> Iterator[Records | Message]:
         """Yield the messages like `read`, but decode one line at a time. The last line must end with a newline."""
+        # Not `splitlines`, which also splits at carriage returns.
         for text in lines.split(b"\n")[:-1]:
             self.lines_read += 1
             line = text.removeprefix(_BYTE_ORDER_MARK)
@@ -202,6 +205,7 @@ class MessageReader:
             raise MalformedLine(self.lines_read, len(line), f"{cause}") from None
         try:
             kind = _typed.decode(text).type
+            # Only a RECORD needs a valid member `record`.
             return _decoder.decode(text) if kind == "RECORD" else _Envelope(type=kind)
         except msgspec.ValidationError as error:
             raise MalformedLine(self.lines_read, len(line), f"{error}") from None
@@ -236,6 +240,7 @@ def _envelope_of_deep(line: bytes) -> _Envelope | None:
 def _member(line: bytes, member: pa.Field[Any]) -> Any:
     options = pj.ParseOptions(explicit_schema=pa.schema([member]), unexpected_field_behavior="ignore")
     source: Any = pa.BufferReader(line)
+    # Arrow rejects a value that does not fit in one block.
     read = pj.ReadOptions(use_threads=False, block_size=len(line) + 1)
     return pj.read_json(source, read, options).column(0)[0].as_py()
 

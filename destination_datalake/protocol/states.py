@@ -221,6 +221,7 @@ class StateLedger:
             progress.committed += progress.ahead.pop(progress.committed)
         while progress.awaited and progress.awaited[0][0] <= progress.committed:
             progress.awaited.popleft()[1].pending -= 1
+        # The commit can complete states of this stream and global states.
         for scope in (stream, None):
             if scope in self._held:
                 self._move_due(self._held[scope])
@@ -253,6 +254,7 @@ class StateLedger:
         if not self._due:
             return None
         held = self._due[0]
+        # Compute the counts once, when the state is first in line: `_acknowledge` assigns each record to one state.
         if held.due is None:
             held.due = DueState(held.line, *self._acknowledge(held.needs))
         return held.due
@@ -290,13 +292,17 @@ class StateLedger:
         if not self._globals_seen or not lost:
             return
         queue = self._held.get(None, deque())
+        # `awaited` contains exactly the states that need records which are not committed yet.
         impossible = {id(held) for progress in lost for _, held in progress.awaited}
         first = next((index for index, held in enumerate(queue) if id(held) in impossible), len(queue))
         self._drop(queue, first)
+        # The entries of later states replace those of earlier ones, because later states cover more records.
         self._last_covered = {id(progress): needed for held in queue for progress, needed in held.needs}
 
     def _drop(self, queue: deque[_Held], first: int) -> None:
         while len(queue) > first:
+            # A dropped global state may remain in the `awaited` of other streams, where its `pending` has no more
+            # effect.
             self._release(queue.pop())
 
     def _release(self, held: _Held) -> None:

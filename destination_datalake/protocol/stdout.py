@@ -168,6 +168,8 @@ class Stdout:
             while self._has_more and (wait or self._poll.poll(0)):
                 self._write_some()
         except BaseException:
+            # Drop the rest of the line, and remember that the reader has its beginning: the next line must start on a
+            # new line.
             self._partial |= self._begun
             self._rest, self._begun = memoryview(b""), False
             self._lines.clear()
