@@ -63,6 +63,7 @@ class Backlog:
         self.states = StateStore(buffer.directory)
         self._reserve = buffer.directory / "reserve"
         with disk_errors(buffer.directory), self._reserve.open("wb") as file:
+            # `truncate` would create a sparse file, which occupies no disk space.
             os.posix_fallocate(file.fileno(), 0, RESERVED_BYTES)
         self._flush_seconds = flush_seconds
         self._batches = 0
@@ -101,6 +102,7 @@ class Backlog:
         """
         idle = None
         if slots is not None:
+            # At least one: the job then waits in Spark's queue.
             idle = max(1, slots - tasks)
             self.policy.parallelism = slots
         batches: list[Batch] = []

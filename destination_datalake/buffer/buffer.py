@@ -85,6 +85,7 @@ class Buffer:
             try:
                 segment.append(lines, records)
             finally:
+                # The first write to this segment has failed. `take` would otherwise seal a segment without records.
                 if not segment.bytes:
                     self._delete(stream, segment)
         self.disk_bytes += segment.file_bytes - file_bytes
@@ -186,6 +187,7 @@ class Buffer:
         segment = self._open[stream]
         file_bytes = segment.file_bytes
         with disk_errors(self.directory):
+            # If this fails, the segment stays open and keeps its records.
             sealed = segment.seal()
         self._open_files.close(self._open.pop(stream))
         self.disk_bytes -= file_bytes - sealed.bytes
@@ -254,6 +256,7 @@ class OpenSegment:
 
     def seal(self) -> Segment:
         """Truncate the file to the appended lines, and close the file. Return the sealed segment. Raises OSError."""
+        # Executors must not read the remaining bytes of a spare file, or of a failed write.
         os.ftruncate(self._descriptor(), self.bytes)
         self.close()
         return Segment(self.stream, self.path, self.first_record, self.records, self.bytes, self.since)

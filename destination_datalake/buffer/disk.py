@@ -35,6 +35,7 @@ def disk_errors(directory: Path) -> Iterator[None]:
 def buffer_directory() -> Iterator[Path]:
     """Create a temporary directory under TMPDIR, and delete it after the `with` block. Raises DiskFailed."""
     try:
+        # After SIGTERM, job threads may still create files in the directory while it is deleted.
         directory = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
     except OSError as error:
         if (exhausted := exhaustion(error)) is not None:
@@ -62,6 +63,7 @@ def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> int:
     """Write all bytes of `data` to a file at `offset`. Return the offset after these bytes. Raises OSError."""
     view = memoryview(data)
     while view:
+        # A write can stop early, for example just before the disk is full. The next call then raises the error.
         written = os.pwrite(descriptor, view, offset)
         view, offset = view[written:], offset + written
     return offset
