@@ -112,6 +112,7 @@ class ClassicBackend:
             return
         daemon = self._scratch / "daemon"
         self._launch_java({ADDRESS: str(daemon)})
+        # A fork copies only the calling thread. A lock that another thread holds would stay locked in the daemon.
         if threading.active_count() == 1:
             with contextlib.suppress(OSError):  # Without the fork, Spark starts a daemon itself.
                 self._jvm.daemon = fork_daemon(daemon)
@@ -165,6 +166,8 @@ class ClassicBackend:
         """Run a job of two stages with a shuffle between them (see `Backend.exchange`)."""
         with self._spark_errors(), self._job():
             payloads = self.context.parallelize(tasks, len(tasks)).mapPartitions(self._prepared(produce))
+            # The keys are the numbers of partitions, so `int` sends each payload to the Spark task with the same
+            # number.
             shuffled = payloads.partitionBy(partitions, int)
             return shuffled.mapPartitions(self._prepared(partial(consumed, consume))).collect()
 
@@ -203,6 +206,7 @@ class ClassicBackend:
         try:
             yield
         except Exception as error:
+            # Check this first: when Spark ends, running jobs can fail with an exception of the JVM, too.
             if (ended := self.ended()) is not None:
                 raise ended from error
             if is_java_exception(error):
@@ -211,6 +215,7 @@ class ClassicBackend:
             raise end_failure(None) from error
 
     def _job(self) -> contextlib.AbstractContextManager[None]:
+        # A real job also starts the workers, so the warm-up job is then unnecessary.
         self._busy.set()
         return contextlib.nullcontext() if self._watch is None else self._watch.job()
 

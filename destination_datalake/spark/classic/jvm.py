@@ -151,6 +151,7 @@ class Jvm:
         """Wait until the launched JVM responds. Return py4j's gateway for calls to the JVM. Raises PySpark's errors."""
         assert self.process is not None
         assert self._output is not None
+        # Not in `launch`, because the worker daemon can be forked only while this process has a single thread.
         self._read_output(self._output)
         return connected_gateway(self.process, self._gateway_file)
 
@@ -166,6 +167,7 @@ class Jvm:
         read_end, write_end = os.pipe()
         self._read_output(read_end)
         try:
+            # Read the output from the beginning: a launch that fails explains itself only there.
             gateway = launch_gateway(file, write_end, _user_environment())
         finally:
             os.close(write_end)

@@ -284,6 +284,7 @@ def hide_pandas() -> Iterator[None]:
     Imports on other threads still succeed, because Spark Connect may import pandas on another thread.
     """
     finder = _PandasHider()
+    # First in the list, before the finders that would find pandas.
     sys.meta_path.insert(0, finder)
     try:
         yield

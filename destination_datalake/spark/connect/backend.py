@@ -161,6 +161,7 @@ class ConnectBackend:
         If `orderly` is set, waits for at most 10 seconds until the session is closed.
         """
         self._stopping.set()
+        # On a separate thread, because the server may respond later than this process can wait.
         seconds = _CLOSE_SECONDS if orderly else 0.0
         closing = threading.Thread(target=self._close, name="spark-close", daemon=True)
         closing.start()
@@ -213,6 +214,7 @@ class ConnectBackend:
             kind, differs = error_kind(error), difference(str(error), self._python)
             if session is not None and kind is ErrorKind.JOB_FAILED and differs is None:
                 raise JobFailed(str(error)) from error
+            # This sync cannot use the server any more: all later jobs raise the same failure.
             if kind is not ErrorKind.SESSION_LOST or self._lost == _MAX_LOST_SESSIONS:
                 failed = spark_failure(kind, error, self._server.name)
                 self._failure = failed if differs is None else SparkFailed(differs, "config_error")
@@ -221,6 +223,7 @@ class ConnectBackend:
             self._session = None
             _logger.warning("The session on %s ended. Opening a new session.", self._server.name)
             if session is not None:
+                # The server may still have the session, for example if only an operation was lost.
                 close(session.spark)
 
     def _open(self) -> RemoteSession:

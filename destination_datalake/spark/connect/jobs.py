@@ -77,6 +77,7 @@ def exchange(
     """
     mapper = Shipped(mapping.produce_rows, produce, tasks, shuffle_keys(partitions))
     payloads = _numbers(session, len(tasks)).mapInArrow(mapper, _PAYLOADS)
+    # A Spark task may get several partitions, and `consume_rows` needs the payloads of each one together.
     shuffled = payloads.repartition(partitions, "key").sortWithinPartitions("number")
     results = results_of(shuffled.mapInArrow(Shipped(mapping.consume_rows, consume), _RESULTS).toArrow(), kind)
     return [result for number in sorted(results) for result in results[number]]

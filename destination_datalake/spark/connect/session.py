@@ -213,6 +213,7 @@ class RemoteSession:
             if packages is not None:
                 with tempfile.TemporaryDirectory(prefix="destination-datalake-") as scratch:
                     spark.addArtifacts(f"{packages(Path(scratch))}#{FOLDER}", archive=True)
+            # Before the first job, which may wait for executors.
             watch = JobsWatch()
             spark.registerProgressHandler(watch)  # type: ignore[arg-type]  # it takes any callable
             cores = jobs.probe(spark, shipped(partial(answers, encode), python))

@@ -90,7 +90,10 @@ def result_type(work: Callable[..., Any]) -> Any:
 
 
 def _encoded(value: Any) -> Any:
+    # The exact class: an instance of a subclass would come back as an instance of the base class.
     kind: Any = type(value)
+    # MessagePack's strings are UTF-8, which has no lone surrogates. `_BUILT_IN` encodes all strings that could contain
+    # them.
     if kind in _PLAIN and (kind is not str or value.isascii()):
         return value
     if (names := _fields_of(kind)) is not None:
@@ -116,6 +119,7 @@ def _classes_in(kind: Any) -> Mapping[str, Callable[..., Any]]:
     while kinds:
         part = kinds.pop()
         kinds += get_args(part)
+        # Skip known classes, because classes can refer to each other.
         if _fields_of(part) is not None and _name(part) not in constructors:
             constructors[_name(part)] = part
             kinds += get_type_hints(part).values()

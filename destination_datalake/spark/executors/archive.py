@@ -180,6 +180,7 @@ def build(content: Contents, path: Path) -> None:
     There is therefore never a partial archive at `path`, even if the build is killed or another build runs
     concurrently.
     """
+    # In the same folder, because only a rename within a file system replaces a file in one step.
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with (
@@ -192,6 +193,7 @@ def build(content: Contents, path: Path) -> None:
             tar.addfile(_member("bin/python", len(script), 0o755), io.BytesIO(script))
             for name, source in content.files.items():
                 with source.open("rb") as opened:
+                    # The open file's size: a tar header with another size would corrupt the archive.
                     size = os.fstat(opened.fileno()).st_size
                     tar.addfile(_member(f"packages/{name}", size, 0o644), opened)
         Path(unfinished).replace(path)
