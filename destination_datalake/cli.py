@@ -148,6 +148,7 @@ def _closed_descriptors() -> set[int]:
         try:
             os.fstat(descriptor)
         except OSError:
+            # `open` returns the lowest free descriptor, which is this one.
             closed.add(os.open(os.devnull, os.O_RDWR))
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
@@ -234,6 +235,7 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
     """
     if sys.stderr.isatty():
         sys.stderr.write("Starting Spark …\n")  # The live display replaces this line after its import.
+    # Handle SIGTERM before Spark starts. Otherwise, the signal would end this process without deleting temporary files.
     termination, spark = Termination(), _early_spark(config)
     try:
         from destination_datalake.write import read_options, run_write

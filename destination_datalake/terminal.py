@@ -43,6 +43,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
+        # argparse looks up `add_argument`'s action under these names: None stands for an option without `action`.
         for name in (None, "store"):
             self.register("action", name, _StoreOnce)
 
@@ -270,6 +271,7 @@ def put(out: TextIO, line: str) -> None:
     Raises SystemExit with code 141 if the reader, such as `head`, has closed the pipe.
     """
     try:
+        # Write bytes: the encoding of `out` depends on the locale, and may not contain all characters.
         out.buffer.write(f"{line}\n".encode("utf-8", "replace"))
         out.buffer.flush()
     except BrokenPipeError:

@@ -21,6 +21,7 @@ class Termination:
     def __init__(self) -> None:
         """Install the SIGTERM handler. Must run on the main thread."""
         self.descriptor, self._writer = os.pipe()
+        # A signal handler must not block if the pipe is full.
         os.set_blocking(self._writer, False)
         self._callbacks: list[Callable[[], None]] = []
         self._previous_handler = signal.signal(signal.SIGTERM, lambda _signal, _frame: self.request())
@@ -28,6 +29,7 @@ class Termination:
     @property
     def requested(self) -> bool:
         """Whether termination was requested, by SIGTERM or by `request`."""
+        # Nobody reads from the pipe, so it stays readable.
         return bool(select.select([self.descriptor], [], [], 0)[0])
 
     def request(self) -> None:
@@ -44,6 +46,7 @@ class Termination:
 
         The callback may run in a signal handler, so it must not use locks or I/O.
         """
+        # Append first: if the signal arrives between both steps, the callback runs twice instead of never.
         self._callbacks.append(callback)
         if self.requested:
             callback()

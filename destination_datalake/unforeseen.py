@@ -168,6 +168,8 @@ def _number(v2: str, v1: str) -> int | None:
     """
     for name in (v2, v1):
         with contextlib.suppress(OSError, ValueError):
+            # Version 2 writes "max" if there is no limit, which is no number. Version 1 writes a number near 2 to the
+            # power of 63.
             number = int((_CGROUP / name).read_bytes())
             return number if number < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") else None
     return None

@@ -45,6 +45,7 @@ def run_write(
     config = parse_options(options, _logger)
     for warning in config.spark.warnings:
         _logger.warning("%s", warning)
+    # `spark` is None if `cli` could not start Spark. This second attempt raises an error for the user.
     spark = spark or _start_engine(config)
     try:
         return run_sync(config, catalog, stdin, out, spark, termination)
