@@ -463,6 +463,7 @@ static text emitted_at(struct Decoder *decoder, text at) {
 
 /* Return whether the string from `at` to its closing quote, which precedes `after`, has this content. */
 static bool is_string(text at, text after, const char *content, int64_t length) {
+    /* `after` is the position after the closing quote. */
     return after - at == length + 1 && memcmp(at, content, (size_t)length) == 0;
 }
 
@@ -573,6 +574,7 @@ static bool export_column(struct Decoder *decoder, struct Column *column, struct
     array->buffers = buffers;
     array->children = children;
     array->release = release;
+    /* Arrow permits an absent bitmap if no value is null. */
     if (array->null_count == 0) {
         free(column->valid);
         column->valid = NULL;
@@ -586,6 +588,7 @@ static bool export_column(struct Decoder *decoder, struct Column *column, struct
     for (int32_t i = 0; i < column->count; i++) {
         struct ArrowArray *child = malloc(sizeof *child);
         if (child == NULL) return false;
+        /* `release` skips this child if its export fails. */
         child->release = NULL;
         children[array->n_children++] = child;
         if (!export_column(decoder, &column->children[i], child)) return false;

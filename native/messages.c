@@ -84,6 +84,7 @@ static text record(struct Scan *scan, text start, text at, bool is_at_data) {
         switch (member) {
             case DATA:
                 if (!is_at_data) {
+                    /* Valid even if the scan refuses the rest of this line: `message` checks UTF-8 for each line. */
                     scan->head = start;
                     scan->head_length = at - start;
                     scan->head_line = scan->line;
@@ -153,12 +154,14 @@ int64_t split_messages(text lines, int64_t length, struct Run *runs, int64_t cap
     static const struct Name NONE = {NULL, -1};
     struct Name stream = NONE, namespace = NONE;  /* the names of the last run */
     int64_t count = 0;
+    /* Without a newline at the end, loops that read single bytes would leave the text. */
     if (length > 0 && lines[length - 1] != '\n') return 0;
     for (text at = lines, end; at < scan.end; at = end + 1) {
         end = message(&scan, at);
         struct Line line = end != NULL ? scan.line : (struct Line){0, NONE, NONE};
         if (end == NULL) end = memchr(at, '\n', (size_t)(scan.end - at));
         if (count == 0 || !is_equal(line.stream, stream) || !is_equal(line.namespace, namespace)) {
+            /* The line begins another run. The caller passes it again with the rest of the text. */
             if (count == capacity) break;
             stream = line.stream;
             namespace = line.namespace;

@@ -281,14 +281,18 @@ static inline bool nearest_double(const struct Number *number, const uint64_t *p
         const uint64_t *power = powers + 2 * (exponent - LOWEST_POWER);
         unsigned __int128 product = (unsigned __int128)mantissa * power[0];
         uint64_t high = (uint64_t)(product >> 64), low = (uint64_t)product;
+        /* Only if these nine bits are set can the lower word of the power change the 55 bits that are used. */
         if ((high & 0x1ff) == 0x1ff) {
             uint64_t more = (uint64_t)((unsigned __int128)mantissa * power[1] >> 64);
             low += more;
             high += low < more;
         }
+        /* The product may then be too small by one. Section 5 of the source proves that it is not for these powers. */
         if (low == UINT64_MAX && (exponent < -27 || exponent > 55)) return false;
         int upper = (int)(high >> 63);
         uint64_t rounded = high >> (upper + 9);
+        /* 217706 / 65536 is nearly log2(10), so the first term is the binary exponent of the power of ten, rounded
+         * down. */
         int64_t binary = ((217706 * exponent) >> 16) + 63 + upper - zeros + 1023;
         if (binary <= 0) return false;
         /* If the number is exactly between two doubles, round to the even one. */
@@ -331,6 +335,7 @@ static inline text day_of(text at, int64_t *day) {
     /* Count years from March, so that a leap day is the last day of a year. */
     int64_t years = year - (month <= 2), months = (month + 9) % 12;
     int64_t days = years * 365 + years / 4 - years / 100 + years / 400 + (153 * months + 2) / 5 + of_month - 1;
+    /* 719468 days lie between 0000-03-01 and 1970-01-01. */
     *day = days - 719468;
     return at + 10;
 }
@@ -358,6 +363,8 @@ static inline text moment_of(text at, int64_t *micros, int64_t *ahead) {
             text start = ++at;
             for (; is_digit(*at) && unit > 1; at++) fraction += (*at - '0') * (unit /= 10);
             if (at == start) return NULL;
+            /* Zeros after the sixth digit do not change the value. Other digits would, so the caller then refuses the
+             * text. */
             while (*at == '0') at++;
         }
     }
