@@ -98,8 +98,8 @@ class BlockDecoder:
         yield from self._decode_one_by_one(read.refused)
         cells = _CoercedCells(0)
         for row, column, start, end in read.cells:
-            # Split only between rows: the cells of a row must be in one part.
-            if cells.change_count > BLOCK_CHANGES and row not in cells.changes:
+            # Split only between rows: the cells of a row must be in one part. `changes` counts rows from `first_row`.
+            if cells.change_count > BLOCK_CHANGES and row - cells.first_row not in cells.changes:
                 yield self._rows(read, cells, row)
                 cells = _CoercedCells(row)
             cells.add(row, column, bytes(block[start:end]), self._columns)

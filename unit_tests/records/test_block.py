@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from destination_datalake.records import decoder
 from destination_datalake.records.decoded import Decoded
 from destination_datalake.records.decoder import BLOCK_BYTES, BLOCK_CELLS, BLOCK_CHANGES, BlockDecoder, blocks
 from destination_datalake.records.record import record_coercer
 from destination_datalake.records.values.rules import MAX_CHANGES
-from destination_datalake.schema.types import Field, Int64, Json, List, Struct
+from destination_datalake.schema.types import Field, Int32, Int64, Json, List, Struct
 
 pytestmark = pytest.mark.share(5)
 
@@ -29,6 +30,12 @@ def line(data: object, number: int = 0) -> bytes:
 
 def changes_in(part: Decoded) -> int:
     return sum(map(len, part.changed.values()))
+
+
+def in_rows(part: Decoded) -> list[list[tuple[str | None, ...]]]:
+    """The changes of each row of a part, those of the source first."""
+    changes: Any = part.changes
+    return [[]] * part.rows if changes is None else [[tuple(c.values()) for c in row] for row in changes.to_pylist()]
 
 
 def values(parts: Sequence[Decoded], column: int) -> list[Any]:
@@ -66,6 +73,51 @@ def test_a_block_with_too_many_changes_is_decoded_in_parts(columns: Sequence[Fie
     assert sum(map(changes_in, parts)) == rows * len(MANY)
     assert max(map(changes_in, parts)) <= BLOCK_CHANGES + MAX_CHANGES
     assert len(parts) > 1
+
+
+def test_no_part_ends_inside_a_row_whichever_part_it_is() -> None:
+    """The rows of the second part and of later ones count from the block's first row, and from their own."""
+    wide = [Field(f"c{i}", f"c{i}", Int32()) for i in range(8)]
+    rows = 3 * BLOCK_CHANGES // len(wide)
+
+    parts = list(BlockDecoder(wide).decode(line({column.name: "x" for column in wide}) * rows))
+
+    assert len(parts) == 3
+    assert sum(part.rows for part in parts) == rows
+    assert all(len(changes) == len(wide) for part in parts for changes in part.changed.values())
+
+
+@given(
+    limit=st.integers(0, 12),
+    wrong=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), max_size=12),
+    reported=st.lists(st.booleans(), min_size=12, max_size=12),
+)
+def test_rows_in_parts_of_any_size_are_those_of_their_records_alone(
+    limit: int, wrong: list[list[bool]], reported: list[bool]
+) -> None:
+    """Any number of changes in each row, and any of changes in a part."""
+    wide = [Field(f"c{i}", f"c{i}", Int64()) for i in range(4)]
+    # Entries that are no objects make the decoder leave the record's `meta` to the careful rule.
+    meta = {True: b'"meta":{"changes":[3,{"field":"x","change":"NULLED","reason":"SOURCE"}]},"emitted_at"'}
+    lines = [
+        line({f"c{i}": "x" if is_wrong else i for i, is_wrong in enumerate(row)}, n).replace(
+            b'"emitted_at"', meta.get(reported[n], b'"emitted_at"')
+        )
+        for n, row in enumerate(wrong)
+    ]
+    alone = [record_coercer(wide)(raw_line.rstrip()) for raw_line in lines]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder, "BLOCK_CHANGES", limit)
+        parts = list(BlockDecoder(wide).decode(b"".join(lines)))
+
+    assert [values(parts, i) for i in range(4)] == [[row.values[i] for row in alone] for i in range(4)]
+    assert [part.lines[row] + b"\n" for part in parts for row in range(part.rows)] == lines
+    noted = [changes for part in parts for changes in in_rows(part)]
+    assert noted == [[(change.field, change.change, change.reason) for change in row.changes] for row in alone]
+    own = [list(part.changed.get(row, ())) for part in parts for row in range(part.rows)]
+    assert own == [row.changes[row.reported :] for row in alone]
+    assert all(changes_in(part) <= limit + len(wide) for part in parts)
 
 
 @pytest.mark.parametrize("irregular_line", [False, True])
