@@ -267,6 +267,23 @@ def byte_ranges(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tu
     return merged
 
 
+def column_chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:
+    """Return the column chunk (a column in one row group) with this dotted path. Exactly one chunk must have it."""
+    [chunk] = [chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == column]
+    return chunk
+
+
+def bounds_of(chunk: pq.ColumnChunkMetaData) -> tuple[Any, Any]:
+    """Return the minimum and the maximum from the statistics of a column chunk, or twice None if they are unknown."""
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return None, None
+    try:
+        return statistics.min, statistics.max
+    except (ValueError, OverflowError, NotImplementedError, pa.ArrowException):  # A truncated text may not be UTF-8.
+        return None, None
+
+
 def _initial_bytes(source: SourceFile) -> int:
     """Return the number of bytes to read when a file is opened: all bytes of a small file, otherwise only its end."""
     return source.size if source.size <= _MAX_WHOLE_BYTES else min(source.size, _FOOTER_BYTES)
@@ -423,16 +440,13 @@ def _column(schema: pa.Schema, id_: int, name: str) -> str:
 
 def _may_have(group: pq.RowGroupMetaData, column: str, path: str) -> bool:
     """Return whether a row group may contain deletes of the data file at `path`, according to its statistics."""
-    [chunk] = [chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == column]
-    statistics = chunk.statistics
-    if statistics is None or not statistics.has_min_max:
+    lowest, highest = (
+        bound.encode() if isinstance(bound, str) else bound for bound in bounds_of(column_chunk(group, column))
+    )
+    # Bounds of a column that does not contain text exclude nothing.
+    if not isinstance(lowest, bytes) or not isinstance(highest, bytes):
         return True
-    encoded = path.encode()
-    return _bytes(statistics.min) <= encoded <= _bytes(statistics.max)
-
-
-def _bytes(bound: Any) -> bytes:
-    return bound.encode() if isinstance(bound, str) else bytes(bound)
+    return lowest <= path.encode() <= highest
 
 
 def _is_path(paths: pa.Array[Any], path: str) -> pa.BooleanArray:

@@ -12,7 +12,7 @@ import pytest
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.reading import UnsupportedFile, deleted_rows
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.files.stored import FOLDER, dead, field, put_deletes, with_deletes
+from unit_tests.files.stored import FOLDER, dead, field, put, put_deletes, with_deletes
 
 pytestmark = pytest.mark.share(7)
 
@@ -81,6 +81,19 @@ def test_paths_compare_exactly(lake: Cloud) -> None:
     deletes = put_deletes(lake, "deletes", sorted(rows, key=lambda row: row[0]), row_group_size=1)
 
     assert [positions(lake, with_deletes(file, deletes)) for file in files] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string(), pa.binary()], ids=str)
+def test_statistics_that_are_not_utf8_exclude_no_rows(lake: Cloud, type_: pa.DataType) -> None:
+    """Other writers cut the paths in their statistics, possibly inside a character."""
+    file = replace(FILE, uri=f"{FOLDER}/é.parquet")
+    cut = file.uri.encode()[: len(f"{FOLDER}/") + 1]
+    paths: Any = pa.array([cut, file.uri.encode()], pa.binary())
+    # A view, because a cast to text would refuse the cut path.
+    paths = paths.cast(pa.large_binary()).view(type_) if type_ == pa.large_string() else paths.view(type_)
+    deletes = put(lake, "deletes", pa.table({"file_path": paths, "pos": pa.array([0, 3], pa.int64())}))
+
+    assert positions(lake, with_deletes(file, deletes)) == [3]
 
 
 def test_positions_that_the_file_does_not_have_delete_nothing(lake: Cloud) -> None:

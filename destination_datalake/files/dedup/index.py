@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from destination_datalake.aws.objects import Upload, get, rollback_on_error
 from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, local_path
+from destination_datalake.files.reading import bounds_of, column_chunk
 from destination_datalake.files.sorting import spark_directory
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def may_have_keys(
     `columns` contains the names of the key columns in the file. A name is None if the file lacks the column. The values
     of a missing column are null. `bounds` contains, for each part of the index, the bounds of each key column.
     """
-    chunks = [None if column is None else _chunk(group, column) for column in columns]
+    chunks = [None if column is None else column_chunk(group, column) for column in columns]
     known = [None if chunk is None else _Values(chunk) for chunk in chunks]
     # Parts have their own bounds, and one part is enough. Within a part, all key columns must be able to match.
     return any(
@@ -170,11 +171,6 @@ def may_have_keys(
         )
         for key in bounds
     )
-
-
-def _chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:
-    [chunk] = [chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == column]
-    return chunk
 
 
 class _Values:
@@ -187,7 +183,7 @@ class _Values:
         # Unlike the number of values in the statistics, that of the chunk includes nulls.
         self._is_null = nulls == chunk.num_values
         self._is_floating = chunk.physical_type in ("FLOAT", "DOUBLE")
-        self._range = None if statistics is None or not statistics.has_min_max else _range(statistics)
+        self._range = bounds_of(chunk)
 
     def may_overlap(self, part: KeyBounds) -> bool:
         """Return whether the chunk may contain a value within the bounds `part` of the same column in the index.
@@ -199,18 +195,11 @@ class _Values:
             return True
         if self._is_null or part.lowest is None:
             return False
-        # An UNKNOWN bound is not comparable, so it excludes nothing.
-        if self._range is None or not are_comparable(*self._range, part.lowest, part.highest):
+        # A bound that is UNKNOWN or None is not comparable, so it excludes nothing.
+        if not are_comparable(*self._range, part.lowest, part.highest):
             return True
         lowest, highest = self._range
         return bool(lowest <= part.highest and part.lowest <= highest)
-
-
-def _range(statistics: pq.Statistics) -> tuple[Any, Any] | None:
-    try:
-        return statistics.min, statistics.max
-    except (ValueError, OverflowError, NotImplementedError, pa.ArrowException):  # A truncated text may not be UTF-8.
-        return None
 
 
 def are_comparable(*values: Any) -> bool:
