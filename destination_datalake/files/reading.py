@@ -234,9 +234,10 @@ class OpenedFile:
                     first += batch.num_rows
 
     def read_group(self, group: RowGroup) -> pa.Table:
-        """Return all columns of a row group, with the types in the file. Raises Arrow's errors and AWS errors."""
+        """Return all columns of a row group, with the types in the file. Raises UnsupportedFile and AWS errors."""
         self._stored.load(byte_ranges(group.metadata, self.schema.names))
-        return self.parquet.read_row_group(group.number, use_threads=False)
+        with parquet_errors():
+            return self.parquet.read_row_group(group.number, use_threads=False)
 
 
 def _batch_rows(group: pq.RowGroupMetaData) -> int:

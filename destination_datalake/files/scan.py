@@ -40,7 +40,9 @@ from destination_datalake.files.reading import (
     StoredFile,
     UnsupportedFile,
     deleted_rows,
+    naming_file,
     open_files,
+    parquet_errors,
     parquet_file,
 )
 from destination_datalake.records.search import ValueSet, matches_of
@@ -110,9 +112,18 @@ def find_by_row_id(tasks: Iterable[RowIdTask]) -> Iterator[RowIdMatches | Failed
     If a task fails, yields a Failed for this task and continues with the next one.
     """
     for task in tasks:
-        uri = task.sources[0].uri
-        problem = Problem(f"Cannot search rows in {uri} and the next files", "read", uri, task.access)
-        yield attempt(partial(_rows_of_units, task), problem)
+        yield attempt(partial(_rows_of_units, task), partial(_row_id_problem, task))
+
+
+def _row_id_problem(task: RowIdTask, error: Exception) -> Problem:
+    uri = task.sources[0].uri
+    remedy = None
+    if isinstance(error, UnsupportedFile):
+        remedy = (
+            f"Cannot search rows in {error.uri}: the file {error}. Restore the file from a copy, or remove it from the "
+            "table."
+        )
+    return Problem(f"Cannot search rows in {uri} and the next files", "read", uri, task.access, remedy)
 
 
 def row_id_tasks(
@@ -147,18 +158,19 @@ def _rows_of_units(task: RowIdTask) -> RowIdMatches:
             lines[unit] = lines.get(unit, BitMap()) | numbers
     parquet_files = [source for source in task.sources if source not in json_files]
     for source, stored in zip(parquet_files, open_files(parquet_files, s3), strict=True):
-        file = parquet_file(stored)
-        dead = deleted_rows(source, s3)
-        rows += file.metadata.num_rows - (0 if dead is None else int(np.count_nonzero(dead)))
-        first = 0
-        if not task.units or RAW_ID not in file.schema_arrow.names:
-            continue  # Another engine wrote the file, or rows are only counted.
-        for batch in file.iter_batches(columns=[RAW_ID], use_threads=False):
-            ids: Any = batch.column(0)
-            if dead is not None:
-                ids = ids.filter(pa.array(~dead[first : first + len(ids)]))
-            first += batch.num_rows
-            _add_lines(ids, units, lines)
+        with naming_file(source.uri), parquet_errors():
+            file = parquet_file(stored)
+            dead = deleted_rows(source, s3)
+            rows += file.metadata.num_rows - (0 if dead is None else int(np.count_nonzero(dead)))
+            first = 0
+            if not task.units or RAW_ID not in file.schema_arrow.names:
+                continue  # Another engine wrote the file, or rows are only counted.
+            for batch in file.iter_batches(columns=[RAW_ID], use_threads=False):
+                ids: Any = batch.column(0)
+                if dead is not None:
+                    ids = ids.filter(pa.array(~dead[first : first + len(ids)]))
+                first += batch.num_rows
+                _add_lines(ids, units, lines)
     return RowIdMatches({task.units[index]: matches for index, matches in row_sets(lines).items()}, rows)
 
 

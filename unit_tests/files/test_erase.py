@@ -411,6 +411,20 @@ def test_a_file_that_cannot_be_searched_fails_by_name(cloud: Cloud, body: bytes)
     assert "Another program wrote or changed this file" in failed.failure.message
 
 
+def test_a_file_whose_other_columns_are_damaged_fails_by_name_and_stays(cloud: Cloud) -> None:
+    """The search reads only the column with the ids, and the rewrite all others."""
+    table = pa.table({"user_id": [1, 7], "name": ["spoilt", "b"]})
+    options = {"use_dictionary": False, "compression": "none", "write_statistics": False}
+    body = parquet(table, write_page_checksum=True, **options).replace(b"spoilt", b"SPOILT")
+    damaged = put(cloud, "a", body)
+
+    [failed] = run(cloud, "rows", [damaged])
+
+    assert isinstance(failed, NotErased)
+    assert "the file cannot be read as Parquet. Another program wrote or changed this file" in failed.failure.message
+    assert (cloud.objects(), cloud.unfinished_uploads()) == ({"a": body}, [])
+
+
 @pytest.mark.parametrize(
     ("values", "type_"),
     [

@@ -133,6 +133,26 @@ def test_a_line_beyond_the_limit_fails_the_task_with_its_name(cloud: Cloud, monk
     assert f"Cannot read s3://{BUCKET}/long.jsonl.gz: has a line of more than" in result.failure.message
 
 
+@pytest.mark.parametrize("damage", ["all of it", "the footer", "a page"])
+def test_a_damaged_parquet_file_fails_the_task_with_its_name(cloud: Cloud, damage: str) -> None:
+    good, damaged = (stored(cloud, name, rows((UNIT_ONE, range(1000)))) for name in ("good", "damaged"))
+    s3, key = cloud.access.client("s3"), damaged.uri.removeprefix(f"s3://{BUCKET}/")
+    body = bytearray(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+    spoilt = {"all of it": slice(None), "the footer": slice(-40, -8), "a page": slice(400, 420)}[damage]
+    for position in range(len(body))[spoilt]:
+        body[position] ^= 0xFF
+    s3.put_object(Bucket=BUCKET, Key=key, Body=bytes(body))
+
+    result = search(cloud, good, damaged)
+
+    assert isinstance(result, Failed)
+    assert result.failure.type == "config_error"
+    assert result.failure.message == (
+        f"Cannot search rows in {damaged.uri}: the file cannot be read as Parquet. Restore the file from a copy, or "
+        "remove it from the table."
+    )
+
+
 def test_files_of_all_kinds_are_searched_together(cloud: Cloud) -> None:
     sources = [
         stored(cloud, f"{number}", rows((UNIT_ONE, [number])), format, codec)
