@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -217,16 +218,26 @@ def _metadata(old: Mapping[bytes, bytes], changed: Mapping[str, pa.DataType]) ->
     """
     kept = {key: value for key, value in old.items() if not changed or key not in _COPIES_OF_THE_SCHEMA}
     if _PANDAS in kept:
-        pandas = json.loads(kept[_PANDAS])
-        for column in pandas.get("columns", []):
-            type_ = changed.get(column.get("field_name") or column.get("name"))
-            if type_ is not None and pa.types.is_primitive(type_) and not pa.types.is_temporal(type_):
-                # Names of pandas' nullable types begin with a capital letter.
-                capital = str(column.get("numpy_type", ""))[:1].isupper()
-                name = "float64" if pa.types.is_floating(type_) else str(type_)
-                column["pandas_type"], column["numpy_type"] = name, name.capitalize() if capital else name
-        kept[_PANDAS] = json.dumps(pandas).encode()
+        # Another program may have written the entry. pandas cannot read a malformed one either, so it stays as it is.
+        with suppress(ValueError, TypeError, AttributeError, RecursionError):
+            kept[_PANDAS] = _with_types(kept[_PANDAS], changed)
     return kept
+
+
+def _with_types(entry: bytes, changed: Mapping[str, pa.DataType]) -> bytes:
+    """Return the entry that pandas reads, with the new column types.
+
+    For a malformed entry, raises ValueError, TypeError, AttributeError or RecursionError.
+    """
+    pandas = json.loads(entry)
+    for column in pandas.get("columns", []):
+        type_ = changed.get(column.get("field_name") or column.get("name"))
+        if type_ is not None and pa.types.is_primitive(type_) and not pa.types.is_temporal(type_):
+            # Names of pandas' nullable types begin with a capital letter.
+            capital = str(column.get("numpy_type", ""))[:1].isupper()
+            name = "float64" if pa.types.is_floating(type_) else str(type_)
+            column["pandas_type"], column["numpy_type"] = name, name.capitalize() if capital else name
+    return json.dumps(pandas).encode()
 
 
 # --- Compaction -------------------------------------------------------------------------------------------------------

@@ -218,6 +218,26 @@ def test_metadata_is_kept_without_copies_of_the_narrow_schema(cloud: Cloud) -> N
     assert pandas["pandas_version"] == "2.2.3"
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(b"{", id="no JSON"),
+        pytest.param(b"\xff", id="no UTF-8"),
+        pytest.param(b"[" * 100_000, id="deep"),
+        pytest.param(b"[1]", id="a list"),
+        pytest.param(b'{"columns":5}', id="no columns"),
+        pytest.param(b'{"columns":[{"name":"id"},"id"]}', id="a column that is a text"),
+        pytest.param(b'{"columns":[{"name":["id"]}]}', id="a name that is a list"),
+    ],
+)
+def test_a_malformed_entry_for_pandas_is_kept_as_it_is(cloud: Cloud, entry: bytes) -> None:
+    table = pa.table({"id": pa.array([1], pa.int32())}).replace_schema_metadata({b"pandas": entry})
+
+    file = rewritten(cloud, file_of(table), id=Int64())
+
+    assert (file.schema_arrow.field("id").type, file.schema_arrow.metadata) == (pa.int64(), {b"pandas": entry})
+
+
 def test_file_without_rows_is_rewritten(cloud: Cloud) -> None:
     file = rewritten(cloud, file_of(pa.table({"id": pa.array([], pa.int32())})), id=Int64())
 
