@@ -47,12 +47,12 @@ class Cloud:
         return pa.BufferReader(self.objects()[key])
 
     @contextmanager
-    def refusing(self, *operations: str) -> Iterator[None]:
-        """As long as this lasts, S3 answers these operations ("UploadPart") with AccessDenied."""
-        body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+    def refusing(self, *operations: str, status: int = 403, code: str = "AccessDenied") -> Iterator[None]:
+        """As long as this lasts, S3 answers these operations ("UploadPart") with AccessDenied, or another error."""
+        body = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
 
         def refused(request: AWSPreparedRequest, **_: object) -> Any:
-            return AWSResponse(str(request.url), 403, HTTPHeaders(), MockRawResponse(body))
+            return AWSResponse(str(request.url), status, HTTPHeaders(), MockRawResponse(body))
 
         events = self.access.client("s3").meta.events
         for operation in operations:
@@ -134,8 +134,14 @@ def close_body(response: Any) -> None:
 
 def at_the_next_update(access: AwsAccess, act: Callable[[], object], *, response_lost: bool = False) -> None:
     """Call `act` just before these clients' next update of a Glue table; or after it, and lose the response."""
-    events: Any = access.client("glue").meta.events
-    event = "needs-retry.glue.UpdateTable" if response_lost else "before-send.glue.UpdateTable"
+    at_the_next(access, "glue.UpdateTable", act, response_lost=response_lost)
+
+
+def at_the_next(access: AwsAccess, call: str, act: Callable[[], object], *, response_lost: bool = False) -> None:
+    """Call `act` just before these clients' next call ("s3.PutObject"); or after it, and lose the response."""
+    service: Any = call.partition(".")[0]
+    events: Any = access.client(service).meta.events
+    event = f"needs-retry.{call}" if response_lost else f"before-send.{call}"
 
     def once(**_: Any) -> float | None:
         events.unregister(event, once)

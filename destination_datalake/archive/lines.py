@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from gzip import BadGzipFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from destination_datalake.archive.objects import ArchiveLocation
 from destination_datalake.aws.objects import (
@@ -15,7 +15,7 @@ from destination_datalake.aws.objects import (
     MEMBER_BYTES,
     PIECE_BYTES,
     GzipUpload,
-    Upload,
+    HashedUpload,
     get,
     gunzipped,
     naming_object,
@@ -133,19 +133,6 @@ class ArchivedLines:
 # The executor that encodes a unit also archives the unit's lines. A unit is the part of a batch that one task encodes.
 
 
-class _HashedUpload(Upload):
-    """An upload that also computes the SHA-256 hash of the uploaded bytes."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.sha256 = hashlib.sha256()
-
-    def write(self, data: Any) -> int:
-        """Update the hash with `data`, and upload `data` like `Upload.write`."""
-        self.sha256.update(data)
-        return super().write(data)
-
-
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
     """Archives the lines that tasks encode, in one archived object per unit.
@@ -189,7 +176,7 @@ class ArchiveWriter:
         until the driver publishes it.
         """
         self._archived = archived
-        self._upload = _HashedUpload(
+        self._upload = HashedUpload(
             s3,
             f"{location.folder}/{archived.name}",
             deferred=True,

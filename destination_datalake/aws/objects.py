@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -372,10 +373,10 @@ class PendingUpload:
     if_match: str | None = None
 
     def publish(self, s3: S3Client) -> None:
-        """Make the object visible to readers. Further calls have no effect.
+        """Make the object visible to readers. Without `if_match`, further calls have no effect.
 
         If the existing object does not have the ETag `if_match`, raises a ClientError for which `is_changed` returns
-        True.
+        True. This also happens, or S3 does not find the upload, if an earlier request has published the object.
         """
         conditions: dict[str, Any] = {} if self.if_match is None else {"IfMatch": self.if_match}
         parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(self.etags, start=1)]
@@ -388,6 +389,9 @@ class PendingUpload:
                 **conditions,
             )
         except s3.exceptions.NoSuchUpload:
+            # With `if_match`, the existing object may be the one that this upload was meant to replace.
+            if self.if_match is not None:
+                raise
             # If the object exists, an earlier request has published it. Otherwise this request raises an error.
             s3.head_object(Bucket=self.bucket, Key=self.key)
 
@@ -689,6 +693,19 @@ class Upload:
             Body=part,  # type: ignore[arg-type]  # The stubs do not accept a bytearray.
         )
         self._etags.append(response["ETag"])
+
+
+class HashedUpload(Upload):
+    """An upload that also computes the SHA-256 hash of the uploaded bytes."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        """Update the hash with `data`, and upload `data` like `Upload.write`."""
+        self.sha256.update(data)
+        return super().write(data)
 
 
 class GzipUpload:

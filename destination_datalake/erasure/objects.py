@@ -80,7 +80,7 @@ class Objects(ErasureTarget):
         self.request = request
         self.table = table
         self.title = name
-        self.has_rewritten = False
+        self.may_have_rewritten = False
         self._search: _Search | None = None
 
     @abstractmethod
@@ -186,11 +186,12 @@ class Objects(ErasureTarget):
         """Rewrite those objects of the batch that are hits of the search, and remove them from the hits."""
         hits = [group for group in batch if not search.hits.isdisjoint(group)]
         search.hits -= {stored for group in hits for stored in group}
+        # A task that fails, or that finds another object, may have replaced an object in an earlier attempt.
+        self.may_have_rewritten |= bool(hits)
         for result in self._run(hits, write=True):
             if isinstance(result, NotErased):
                 search.failed.append(result)
             elif result.was_written:
-                self.has_rewritten = True
                 yield _as_erased(result)
             search.was_replaced |= isinstance(result, Erased) and result.is_gone
 

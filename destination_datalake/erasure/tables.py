@@ -141,7 +141,7 @@ class HiveTarget(Objects):
         def fence(table_input: TableInput) -> bool:
             parameters = table_input["Parameters"]
             is_copied = FolderState.DEAD in other_folders(table_input).values()
-            may_be_copied = self.has_rewritten and PendingOverwrite.load(table_input) is not None
+            may_be_copied = self.may_have_rewritten and PendingOverwrite.load(table_input) is not None
             if FencingToken.held(parameters) is None or not (is_copied or may_be_copied):
                 return False
             del parameters[TOKEN_PROPERTY]

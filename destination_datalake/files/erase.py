@@ -10,6 +10,7 @@ In the archive, an erased line becomes an empty line. The other lines keep their
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from destination_datalake.aws.objects import (
     MEMBER_BYTES,
     PIECE_BYTES,
     GzipUpload,
+    HashedUpload,
     S3Address,
     Upload,
     get,
@@ -98,8 +100,8 @@ class Erased:
     """The result for one object. `matches` is the number of matching rows or lines.
 
     If `was_written` is set, the task has erased these rows or lines. If `was_removed` is set, the task has deleted the
-    object: a data file that contained only matching rows. If `is_gone` is set, another writer has deleted or replaced
-    an object of the group, so the caller must search the group again.
+    object: a data file that contained only matching rows. If `is_gone` is set, another writer has, or may have, deleted
+    or replaced an object of the group, so the caller must search the group again.
     """
 
     object: StoredObject
@@ -158,8 +160,7 @@ def _erase(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
             case "rows":
                 return [_erase_rows(group[0], task, s3)]
     except Exception as error:
-        # Another writer changed the object after it was listed. Or S3 executed our request, but its response was lost,
-        # and the repeated request no longer met its condition.
+        # Another writer changed the object after it was listed.
         if is_changed(error) or any(_is_gone(error, stored, s3) for stored in group):
             return [Erased(stored, 0, is_gone=True) for stored in group]
         raise
@@ -204,19 +205,53 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
         if not matches or is_removed:
             upload.abort()
             return _remove(stored, matches, s3) if is_removed else Erased(stored, 0)
-        output.close()
+        _replace(output, upload, stored)
     return Erased(stored, matches, was_written=True)
 
 
 def _remove(stored: StoredObject, matches: int, s3: S3Client) -> Erased:
     """Delete an object that contains only matching rows, if the object has not changed since it was read."""
     address = S3Address.parse(stored.uri)
-    # Without the condition, rows that another writer stored under this key after the search would be lost.
-    s3.delete_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
+    try:
+        # Without the condition, rows that another writer stored under this key after the search would be lost.
+        s3.delete_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
+    except s3.exceptions.ClientError as error:
+        if not error.response["ResponseMetadata"].get("RetryAttempts") or _reload(stored, s3) is not None:
+            raise
+        # S3 may have executed an earlier request, whose response was lost. Or another writer has deleted the object,
+        # and may have moved its rows.
+        return Erased(stored, matches, was_written=True, was_removed=True, is_gone=True)
     return Erased(stored, matches, was_written=True, was_removed=True)
 
 
-def _upload_over(stored: StoredObject, s3: S3Client) -> Upload:
+def _replace(output: Upload | GzipUpload, upload: HashedUpload, stored: StoredObject) -> None:
+    """Close `output`, which writes to `upload`, so that the new content replaces the object.
+
+    Raises the errors of the upload. For some of them, `is_changed` returns True: then another writer has changed the
+    object.
+    """
+    s3 = upload.s3
+    try:
+        output.close()
+    except s3.exceptions.ClientError:
+        # If S3 executes the request, but its response is lost, botocore repeats the request. The object then is the new
+        # one, so the repeated request does not meet its condition.
+        if not _is_stored(upload, _reload(stored, s3)):
+            raise
+        upload.abort()
+
+
+def _is_stored(upload: HashedUpload, present: StoredObject | None) -> bool:
+    """Return whether the object that is now in S3 has the content of the upload."""
+    if present is None or present.size != upload.written:
+        return False
+    digest = hashlib.sha256()
+    for piece in _pieces(present, upload.s3):
+        digest.update(piece)
+    return digest.digest() == upload.sha256.digest()
+
+
+def _upload_over(stored: StoredObject, s3: S3Client) -> HashedUpload:
     """Return an upload that replaces the object's content but keeps its metadata.
 
     The upload fails if the object has changed since it was read.
@@ -224,7 +259,7 @@ def _upload_over(stored: StoredObject, s3: S3Client) -> Upload:
     address = S3Address.parse(stored.uri)
     # The metadata must belong to the version of the object that was read.
     head = s3.head_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
-    return Upload(s3, stored.uri, deferred=False, metadata=head["Metadata"], if_match=stored.etag)
+    return HashedUpload(s3, stored.uri, deferred=False, metadata=head["Metadata"], if_match=stored.etag)
 
 
 def _pieces(stored: StoredObject, s3: S3Client) -> Iterator[bytes]:
@@ -291,16 +326,21 @@ def _erase_rejects(group: Sequence[StoredObject], task: EraseTask, s3: S3Client)
     results: list[Erased] = []
     for first in first_passes:
         # The first pass has replaced the object, so its ETag differs.
-        stored = _reload(first.object, s3) if first.was_written else first.object
+        stored = (_reload(first.object, s3) if first.was_written else None) or first.object
         last = _erase_lines(stored, task, s3, dead.lines)
         results.append(Erased(first.object, first.matches + last.matches, first.was_written or last.was_written))
     return results
 
 
-def _reload(stored: StoredObject, s3: S3Client) -> StoredObject:
-    """Return the object with its present ETag and size in S3."""
+def _reload(stored: StoredObject, s3: S3Client) -> StoredObject | None:
+    """Return the object with its present ETag and size in S3, or None if it does not exist."""
     address = S3Address.parse(stored.uri)
-    head = s3.head_object(Bucket=address.bucket, Key=address.key)
+    try:
+        head = s3.head_object(Bucket=address.bucket, Key=address.key)
+    except s3.exceptions.ClientError as error:
+        if is_missing(error, s3, stored.uri):
+            return None
+        raise
     return StoredObject(stored.uri, head["ETag"], head["ContentLength"])
 
 
@@ -436,7 +476,7 @@ def _erase_parquet_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> 
         upload = _upload_over(stored, s3)
         with rollback_on_error(upload.abort):
             copy_rows(file, file.schema, dead, upload)
-            upload.close()
+            _replace(upload, upload, stored)
     return Erased(stored, matches, was_written=True)
 
 

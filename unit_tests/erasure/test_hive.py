@@ -16,7 +16,7 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.fencing import Fenced
 from destination_datalake.tables.hive.content import FolderState, list_folder
-from unit_tests.cloud import BUCKET, Cloud, another_client
+from unit_tests.cloud import BUCKET, Cloud, another_client, at_the_next
 from unit_tests.erasure.places import erased, named, outcomes, request, second_search, traces
 from unit_tests.tables.hive.orders import (
     NAME,
@@ -114,6 +114,39 @@ def test_a_pending_overwrite_is_searched_and_its_next_attempt_goes_on(cloud: Clo
     next_sync.commit("c", 3)
     next_sync.publish()
     assert ids(cloud) == [2, 3]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_sync_is_fenced_that_may_have_read_a_file_before_a_rewrite_whose_response_was_lost(
+    cloud: Cloud, tmp_path: Path, *, fails: bool
+) -> None:
+    sync(cloud, generation=1).commit("a", 1)
+    refresh = sync(cloud, generation=2, overwrite=True)
+    refresh.commit("b", PERSON, 2)
+
+    def fail() -> None:
+        if fails:
+            raise LookupError
+
+    access = another_client()
+    at_the_next(access, "s3.PutObject", fail, response_lost=True)
+    done = erased(request(tmp_path, access, "id", PERSON), NAME)
+
+    assert outcomes(done) == {"b": "left" if fails else "rewritten"}
+    assert traces(cloud, PERSON) == []
+    with pytest.raises(Fenced):
+        refresh.commit("c", 3)
+
+
+def test_a_deleted_file_is_reported_once_although_the_response_was_lost(cloud: Cloud, tmp_path: Path) -> None:
+    sync(cloud).commit("a", PERSON)
+
+    access = another_client()
+    at_the_next(access, "s3.DeleteObject", lambda: None, response_lost=True)
+    done = erased(request(tmp_path, access, "id", PERSON), NAME)
+
+    assert [(object_.outcome, object_.rows_removed) for object_ in done] == [("removed", 1)]
+    assert traces(cloud, PERSON) == []
 
 
 def test_former_contents_orphans_and_hidden_files_are_searched(cloud: Cloud, tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import base64
 import gzip
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.aws import objects as uploads
+from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files import erase as erasing
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
 from destination_datalake.files.ids import Ids
 from destination_datalake.schema.types import ColumnType, Field, Int64, String
-from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.cloud import BUCKET, Cloud, another_client, at_the_next, before
 from unit_tests.records.test_search import Values, line
 
 USER = Field("user_id", "user_id", Int64())
@@ -43,14 +45,22 @@ def run(
     column: Field = USER,
     chosen: Any = SEVEN,
     write: bool = True,
+    access: AwsAccess | None = None,
 ) -> list[EraseResult]:
-    task = EraseTask(tuple(map(tuple, groups)), content, (column,), cloud.access, write, chosen)
+    task = EraseTask(tuple(map(tuple, groups)), content, (column,), access or cloud.access, write, chosen)
     return [*erase([task])]
 
 
 def counts(results: Sequence[EraseResult]) -> list[int]:
     assert all(isinstance(result, Erased) for result in results), results
     return [result.matches for result in results if isinstance(result, Erased)]
+
+
+def losing_response(call: str, act: Callable[[], object] = lambda: None) -> AwsAccess:
+    """Access through clients whose next call of this name S3 executes, but whose response is lost."""
+    access = another_client()
+    at_the_next(access, call, act, response_lost=True)
+    return access
 
 
 # --- Lines of the archive -------------------------------------------------------------------------------------------
@@ -375,6 +385,107 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_deleted(cloud: Cloud)
     )
     [result] = erase([EraseTask(((whole,),), "rows", (USER,), executor, write=True, ids=SEVEN)])
     assert (result, cloud.objects()) == (Erased(whole, 0, is_gone=True), {"a": b"x"})
+
+
+# --- Lost responses -------------------------------------------------------------------------------------------------
+
+
+def user_rows(count: int) -> bytes:
+    return b"".join(b'{"user_id":%d}\n' % number for number in range(count))
+
+
+LARGE = b'{"x":"%b"}\n' % (b"x" * uploads.PART_BYTES)
+"""A row that makes an upload consist of several parts."""
+
+
+@pytest.mark.parametrize(
+    ("content", "body", "matches"),
+    [
+        pytest.param("archive", gzip.compress(b"".join(LINES)), 3, id="archive"),
+        pytest.param("rows", user_rows(9), 1, id="json lines"),
+        pytest.param("rows", parquet(TABLE), 2, id="parquet"),
+    ],
+)
+def test_an_object_that_the_task_itself_has_replaced_counts_although_the_response_was_lost(
+    cloud: Cloud, content: Content, body: bytes, matches: int
+) -> None:
+    old = put(cloud, "a", body)
+
+    results = run(cloud, content, [old], access=losing_response("s3.PutObject"))
+
+    assert results == [Erased(old, matches, was_written=True)]
+    assert counts(run(cloud, content, [stored(cloud, "a")])) == [0]
+
+
+@pytest.mark.parametrize(("status", "code"), [(412, "PreconditionFailed"), (404, "NoSuchUpload")])
+def test_a_large_object_that_the_task_itself_has_replaced_counts_although_the_response_was_lost(
+    cloud: Cloud, status: int, code: str
+) -> None:
+    old = put(cloud, "a", user_rows(8) + LARGE)
+
+    with ExitStack() as repetition:
+        refusal = cloud.refusing("CompleteMultipartUpload", status=status, code=code)
+        complete = "s3.CompleteMultipartUpload"
+        at_the_next(cloud.access, complete, lambda: repetition.enter_context(refusal), response_lost=True)
+        results = run(cloud, "rows", [old])
+
+    assert results == [Erased(old, 1, was_written=True)]
+    assert cloud.objects() == {"a": user_rows(7) + LARGE}
+    assert cloud.unfinished_uploads() == []
+
+
+def test_an_upload_that_someone_has_aborted_replaces_nothing(cloud: Cloud) -> None:
+    old, executor = put(cloud, "a", user_rows(8) + LARGE), another_client()
+
+    def abort() -> None:
+        s3 = cloud.access.client("s3")
+        [upload] = s3.list_multipart_uploads(Bucket=BUCKET)["Uploads"]
+        s3.abort_multipart_upload(Bucket=BUCKET, Key="a", UploadId=upload["UploadId"])
+
+    at_the_next(executor, "s3.CompleteMultipartUpload", abort)
+    [result] = run(cloud, "rows", [old], access=executor)
+
+    assert isinstance(result, NotErased)
+    assert (cloud.objects(), cloud.unfinished_uploads()) == ({"a": user_rows(8) + LARGE}, [])
+
+
+@pytest.mark.parametrize("theirs", [b"", b'{"user_id":9}', user_rows(8)])
+def test_another_writer_s_object_does_not_count_although_the_response_was_lost(cloud: Cloud, theirs: bytes) -> None:
+    old = put(cloud, "a", user_rows(9))
+    executor = losing_response("s3.PutObject", lambda: put(cloud, "a", theirs))
+
+    assert run(cloud, "rows", [old], access=executor) == [Erased(old, 0, is_gone=True)]
+    assert cloud.objects() == {"a": theirs}
+
+
+def test_a_deleted_object_counts_although_the_response_was_lost_and_is_searched_again(cloud: Cloud) -> None:
+    """S3 does not say who has deleted it: another writer may have moved its rows."""
+    whole = put(cloud, "a", b'{"user_id":7}')
+
+    results = run(cloud, "rows", [whole], access=losing_response("s3.DeleteObject"))
+
+    assert results == [Erased(whole, 1, was_written=True, was_removed=True, is_gone=True)]
+    assert cloud.objects() == {}
+
+
+@pytest.mark.parametrize("response_lost", [True, False])
+def test_an_object_that_another_writer_has_replaced_or_deleted_is_not_the_task_s(
+    cloud: Cloud, *, response_lost: bool
+) -> None:
+    whole, executor = put(cloud, "a", b'{"user_id":7}'), another_client()
+
+    def interfere() -> None:
+        if response_lost:
+            put(cloud, "a", b"x")
+        else:
+            cloud.access.client("s3").delete_object(Bucket=BUCKET, Key="a")
+
+    at_the_next(executor, "s3.DeleteObject", interfere, response_lost=response_lost)
+
+    assert run(cloud, "rows", [whole], access=executor) == [Erased(whole, 0, is_gone=True)]
+
+
+# --- Columns --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
