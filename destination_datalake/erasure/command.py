@@ -111,6 +111,7 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
             mask,
             options.keep_history,
             drop_tags=options.drop_tags,
+            is_resumed=ledger.is_resumed,
         )
         iceberg_tables = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
         erasure_targets: list[ErasureTarget] = [

@@ -52,6 +52,9 @@ class Ledger:
     record: RequestRecord
     folder: str
     access: AwsAccess
+    is_resumed: bool = False
+    """Whether an earlier attempt at this request has begun, and may have erased rows."""
+
     _marked: set[bytes] = field(default_factory=set)
     _unfinished: Sequence[Ledger] = ()
     """The ledgers of other unfinished requests. `are_marked` also considers the objects that these requests have marked
@@ -72,6 +75,7 @@ class Ledger:
         for ledger in ledgers:
             is_same_target = (ledger.record.column, ledger.record.target) == (column, tuple(target))
             if is_same_target and _checksum(file, ledger.salt) == (ledger.record.check, ledger.record.ids):
+                ledger.is_resumed = True
                 ledger._unfinished = [unfinished for unfinished in ledgers if unfinished is not ledger]
                 return ledger
         salt = new_salt()

@@ -69,6 +69,7 @@ class Request:
     - `mask`: masks IDs in user-facing output. Targets add the partition fields whose values reveal IDs.
     - `keep_history`: if set, the erasure keeps the snapshots of the last `keep_history` days.
     - `drop_tags`: whether the erasure drops tags of snapshots that contain the rows.
+    - `is_resumed`: whether an earlier attempt at this request may have erased rows.
     """
 
     id: str
@@ -81,6 +82,7 @@ class Request:
     mask: Mask
     keep_history: float | None = None
     drop_tags: bool = False
+    is_resumed: bool = False
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
     """The type of the column in each table that a target has searched."""
 

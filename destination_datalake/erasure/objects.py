@@ -80,7 +80,7 @@ class Objects(ErasureTarget):
         self.request = request
         self.table = table
         self.title = name
-        self.may_have_rewritten = False
+        self.may_have_rewritten = request.is_resumed
         self._search: _Search | None = None
 
     @abstractmethod

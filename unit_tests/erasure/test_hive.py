@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.erasure.ledger import Ledger
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.fencing import Fenced
@@ -347,6 +349,37 @@ def test_an_erasure_that_is_killed_is_finished_by_the_next_one(
     next_sync = sync(cloud, generation=2, overwrite=True)
     next_sync.publish()
     assert ids(cloud) == [5]
+
+
+def test_a_resumed_erasure_fences_a_sync_that_may_have_read_a_file_before_the_kill(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    sync(cloud, generation=1).commit("a", 1)
+    refresh = sync(cloud, generation=2, overwrite=True)
+    refresh.commit("b", PERSON, 2)
+    access = another_client()
+    with dying(access, 1, "after"), contextlib.suppress(Killed):
+        erased(request(tmp_path, access, "id", PERSON), NAME)
+    assert traces(cloud, PERSON) == []
+
+    erased(replace(request(tmp_path, cloud.access, "id", PERSON), is_resumed=True), NAME)
+
+    with pytest.raises(Fenced):
+        refresh.commit("c", 3)
+
+
+def test_a_request_that_has_begun_is_resumed_until_it_is_finished(cloud: Cloud, tmp_path: Path) -> None:
+    asked = request(tmp_path, cloud.access, "id", PERSON)
+
+    def opened() -> Ledger:
+        return Ledger.open("id", ("all",), asked.file, asked.config, cloud.access)
+
+    first = opened()
+    first.begin({}, asked.file, suppress=False)
+    second = opened()
+    second.finish()
+
+    assert [ledger.is_resumed for ledger in (first, second, opened())] == [False, True, False]
 
 
 def test_a_copy_that_is_made_of_a_dead_sync_is_listed_and_searched(cloud: Cloud, tmp_path: Path) -> None:
