@@ -685,7 +685,9 @@ class ReplayProgress:
 
     def save(self, completed: CompletedSteps) -> None:
         """Store the completed steps. Raises ConnectorError if another run has claimed the object."""
-        if not self._object.put(msgspec.json.encode(completed)):
+        content = msgspec.json.encode(completed)
+        # If the response of a write is lost, botocore repeats the write, which then fails because of the first one.
+        if not self._object.put(content) and self._object.read() != content:
             raise _displaced()
 
     def require(self, run: str) -> None:

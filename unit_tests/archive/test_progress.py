@@ -8,7 +8,7 @@ import pytest
 
 from destination_datalake.archive.plan import CompletedSteps, CompletedSyncSteps, ReplayProgress, Step, StepKind
 from destination_datalake.errors import ConnectorError
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, another_client, at_the_next
 
 URI = f"s3://{BUCKET}/lake/_raw/shop.orders/replay/orders__replay.json"
 STEPS = (
@@ -69,6 +69,22 @@ def test_a_replay_whose_progress_another_one_has_claimed_stops(cloud: Cloud) -> 
         older.require("run-1")
     newer.require("run-2")
     assert progress(cloud).claim("run-3", 30.0).includes(STEPS[0])
+
+
+@pytest.mark.parametrize("call", ["claim", "save"])
+def test_a_replay_goes_on_although_a_response_was_lost(cloud: Cloud, call: str) -> None:
+    access = another_client()
+    only = ReplayProgress(URI, access)
+    if call == "claim":
+        at_the_next(access, "s3.PutObject", lambda: None, response_lost=True)
+    done = only.claim("run-1", 10.0)
+    if call == "save":
+        at_the_next(access, "s3.PutObject", lambda: None, response_lost=True)
+    for step in STEPS:
+        done.add([step])
+        only.save(done)
+
+    assert progress(cloud).claim("run-2", 20.0).syncs == done.syncs
 
 
 def test_of_two_that_begin_at_once_one_goes_on(cloud: Cloud) -> None:
