@@ -55,8 +55,11 @@ class IngestOrder(NamedTuple):
     milliseconds: int
     """The start of the sync in milliseconds since 1970-01-01 UTC, plus the number of the batch."""
     part: int
-    """The number of the unit within the batch, less than 4096."""
+    """The number of the unit within the batch, less than MAX_PARTS."""
 
+
+MAX_PARTS = 4096
+"""Maximum number of units of a batch that get new row IDs. A row ID has 12 bits for the number of the unit."""
 
 COUNTED_DIGITS = 8
 """The number of hexadecimal digits at the end of a row ID that contain a line number: the number of the row's line in
@@ -487,10 +490,11 @@ UnitResult = Encoded | NotEncoded
 def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: AwsAccess) -> list[EncodeTask]:
     """Split batches into units, and distribute the units among at most `parallelism` tasks of similar size.
 
-    Does not split segments, and keeps their order. The share of a task is at least MIN_TASK_BYTES.
+    Does not split segments, and keeps their order. The share of a task is at least MIN_TASK_BYTES. There are at most
+    MAX_PARTS tasks.
     """
     total = sum(segment.bytes for batch in batches for segment in batch.segments)
-    share = max(MIN_TASK_BYTES, -(-total // max(parallelism, 1)))
+    share = max(MIN_TASK_BYTES, -(-total // min(max(parallelism, 1), MAX_PARTS)))
     tasks: dict[int, list[EncodeUnit]] = {}
     start = 0
     for batch in batches:

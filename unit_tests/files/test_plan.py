@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.files.block_tables import new_first_id, parse_ingest_order
 from destination_datalake.files.plan import (
     MIN_TASK_BYTES,
     EncodeTask,
@@ -102,6 +104,16 @@ def test_number_of_tasks_is_the_parallelism_unless_they_would_be_too_small(
     batches = [batch(str(index), segment_sizes) for index, segment_sizes in enumerate(sent)]
 
     assert sizes(split_into_tasks(batches, parallelism, ACCESS)) == expected
+
+
+def test_row_ids_have_a_number_for_each_unit_of_the_largest_batch() -> None:
+    """A cluster may have more cores, and a buffer may hold more records, than a row id has numbers for units."""
+    tasks = split_into_tasks([batch("a", [16 * MiB] * 10_000)], 10_000, ACCESS)
+
+    orders = [unit.ingest_order for task in tasks for unit in task.units]
+    ids = [parse_ingest_order(str(UUID(bytes=new_first_id(order)))) for order in orders]
+    assert ids == orders
+    assert ids == sorted(set(ids))
 
 
 def test_task_has_the_batch_s_plan_and_the_access() -> None:
