@@ -289,11 +289,13 @@ def put(
     *,
     if_none_match: bool = False,
     if_match: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> str:
     """Write an object in one request. Return its ETag.
 
     With `if_none_match`, the object must not exist. With `if_match`, the object must exist with this ETag. Otherwise,
-    raises a ClientError for which `is_changed` returns True.
+    raises a ClientError for which `is_changed` returns True. `attributes` contains further arguments of PutObject, such
+    as `ContentType`.
 
     Passes the content to botocore as a bytearray. botocore would wrap an object of type bytes in a file, and wait for
     the HTTP status 100 (Continue) before it sends the content, which doubles the time.
@@ -308,6 +310,7 @@ def put(
         Key=address.key,
         Body=body,  # type: ignore[arg-type]  # The stubs do not accept a bytearray.
         Metadata=metadata or {},
+        **(attributes or {}),
         **conditions,
     )
     return response["ETag"]
@@ -534,17 +537,20 @@ class Upload:
         spool_folder: str | None = None,
         metadata: Mapping[str, str] | None = None,
         if_match: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """Create an upload. It sends its first request when the first part is full, or when `close` is called.
 
         With `deferred`, `close` leaves the object invisible, and sets `pending_upload`, which can publish the object
         later. If `spool_folder`, a local folder, is set, `close` writes a small object to this folder and not to S3,
         and also sets `pending_upload`. If `if_match` is set, the upload replaces the existing object only if the object
-        has this ETag.
+        has this ETag. `attributes` contains further arguments of PutObject and CreateMultipartUpload, such as
+        `ContentType`. Do not combine them with `spool_folder`.
         """
         self.s3 = s3
         self.uri = uri
         self._metadata = metadata or {}
+        self._attributes = attributes or {}
         self._if_match = if_match
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
@@ -615,7 +621,8 @@ class Upload:
                 return
         if self._upload_id is None and not self._deferred:
             try:
-                put(self.s3, self.uri, self._take(), self._metadata, if_match=self._if_match)
+                content = self._take()
+                put(self.s3, self.uri, content, self._metadata, if_match=self._if_match, attributes=self._attributes)
             except Exception as error:
                 # Even if the request failed, S3 may have stored the object. `abort` then deletes the object, but does
                 # not restore an object that this one has replaced.
@@ -683,7 +690,9 @@ class Upload:
 
     def _send(self, part: bytearray) -> None:
         if self._upload_id is None:
-            created = self.s3.create_multipart_upload(Bucket=self._bucket, Key=self._key, Metadata=self._metadata)
+            created = self.s3.create_multipart_upload(
+                Bucket=self._bucket, Key=self._key, Metadata=self._metadata, **self._attributes
+            )
             self._upload_id = created["UploadId"]
         response = self.s3.upload_part(
             Bucket=self._bucket,

@@ -252,14 +252,36 @@ def _is_stored(upload: HashedUpload, present: StoredObject | None) -> bool:
 
 
 def _upload_over(stored: StoredObject, s3: S3Client) -> HashedUpload:
-    """Return an upload that replaces the object's content but keeps its metadata.
+    """Return an upload that replaces the object's content but keeps its metadata, headers and storage class.
 
     The upload fails if the object has changed since it was read.
     """
     address = S3Address.parse(stored.uri)
     # The metadata must belong to the version of the object that was read.
     head = s3.head_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
-    return HashedUpload(s3, stored.uri, deferred=False, metadata=head["Metadata"], if_match=stored.etag)
+    attributes: Any = {name: value for name, value in head.items() if name in _KEPT_ATTRIBUTES}
+    if "Restore" in head:
+        # An archived object can only be read while it is restored. The second search could not read a new one.
+        attributes.pop("StorageClass", None)
+    return HashedUpload(
+        s3, stored.uri, deferred=False, metadata=head["Metadata"], if_match=stored.etag, attributes=attributes
+    )
+
+
+_KEPT_ATTRIBUTES = frozenset(
+    (
+        "CacheControl",
+        "ContentDisposition",
+        "ContentEncoding",
+        "ContentLanguage",
+        "ContentType",
+        "Expires",
+        "StorageClass",
+        "WebsiteRedirectLocation",
+    )
+)
+"""The attributes of an object that a rewrite keeps. S3 needs further permissions for tags, access lists and object
+locks."""
 
 
 def _pieces(stored: StoredObject, s3: S3Client) -> Iterator[bytes]:

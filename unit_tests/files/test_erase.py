@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,14 @@ def run(
 ) -> list[EraseResult]:
     task = EraseTask(tuple(map(tuple, groups)), content, (column,), access or cloud.access, write, chosen)
     return [*erase([task])]
+
+
+def user_rows(count: int) -> bytes:
+    return b"".join(b'{"user_id":%d}\n' % number for number in range(count))
+
+
+LARGE = b'{"x":"%b"}\n' % (b"x" * uploads.PART_BYTES)
+"""A row that makes an upload consist of several parts."""
 
 
 def counts(results: Sequence[EraseResult]) -> list[int]:
@@ -387,15 +396,38 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_deleted(cloud: Cloud)
     assert (result, cloud.objects()) == (Erased(whole, 0, is_gone=True), {"a": b"x"})
 
 
+@pytest.mark.parametrize("body", [user_rows(9), user_rows(9) + LARGE], ids=["small", "large"])
+def test_a_rewritten_object_keeps_its_headers_and_its_storage_class(cloud: Cloud, body: bytes) -> None:
+    s3: Any = cloud.access.client("s3")
+    attributes = {
+        "CacheControl": "max-age=60",
+        "ContentDisposition": 'attachment; filename="a"',
+        "ContentEncoding": "identity",
+        "ContentLanguage": "de",
+        "ContentType": "application/x-ndjson",
+        "Expires": datetime(2030, 1, 2, tzinfo=UTC),
+        "Metadata": {"owner": "them"},
+        "StorageClass": "STANDARD_IA",
+        "WebsiteRedirectLocation": "/elsewhere",
+    }
+    s3.put_object(Bucket=BUCKET, Key="a", Body=body, **attributes)
+
+    assert counts(run(cloud, "rows", [stored(cloud, "a")])) == [1]
+
+    head = s3.head_object(Bucket=BUCKET, Key="a")
+    assert {name: head.get(name) for name in attributes} == attributes
+
+
+def test_an_archived_object_that_was_restored_can_be_read_after_the_rewrite(cloud: Cloud) -> None:
+    s3 = cloud.access.client("s3")
+    s3.put_object(Bucket=BUCKET, Key="a", Body=user_rows(9), StorageClass="GLACIER")
+    s3.restore_object(Bucket=BUCKET, Key="a", RestoreRequest={"Days": 1})
+
+    assert counts(run(cloud, "rows", [stored(cloud, "a")])) == [1]
+    assert counts(run(cloud, "rows", [stored(cloud, "a")])) == [0]
+
+
 # --- Lost responses -------------------------------------------------------------------------------------------------
-
-
-def user_rows(count: int) -> bytes:
-    return b"".join(b'{"user_id":%d}\n' % number for number in range(count))
-
-
-LARGE = b'{"x":"%b"}\n' % (b"x" * uploads.PART_BYTES)
-"""A row that makes an upload consist of several parts."""
 
 
 @pytest.mark.parametrize(
