@@ -348,7 +348,7 @@ class IdFilter:
             if (bound := (bounds or {}).get(id_)) is not None:
                 try:
                     yield from_bytes(type_, bound)
-                except (ValueError, ArithmeticError, UnicodeDecodeError):
+                except (ValueError, ArithmeticError, struct.error):  # Another writer may write invalid bounds.
                     continue
         for position, field in enumerate(self._metadata.specs()[file.spec_id].fields):
             if field.source_id == id_ and isinstance(field.transform, IdentityTransform | TruncateTransform):

@@ -13,8 +13,9 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import write_manifest
+from pyiceberg.manifest import DataFile, write_manifest
 from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
 from pyiceberg.types import BinaryType, LongType, NestedField
 
 from destination_datalake.erasure import tables as iceberg_place
@@ -25,7 +26,7 @@ from destination_datalake.files.ids import Ids
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.types import Field, Int64, String
 from destination_datalake.tables.iceberg import pyiceberg_internals
-from destination_datalake.tables.iceberg.erasure.plan import manifest_reveals_id
+from destination_datalake.tables.iceberg.erasure.plan import IdColumn, IdFilter, manifest_reveals_id
 from destination_datalake.tables.table import Committed
 from integration_tests.erasure.oracle import Id
 from unit_tests.tables.iceberg.erasure.people import COLUMNS, FIRST, People, ids_of, of_table, person
@@ -528,6 +529,21 @@ def test_bounds_of_files_that_were_removed_long_ago_are_erased_from_manifests(
     monkeypatch.setattr(iceberg_place, "datetime", Later)
     assert people.erase(*ids_of(2)).complete
     assert people.traces(*ids_of(2)) == {}
+
+
+@pytest.mark.parametrize("bound", [b"", b"7", bytes(16)], ids=str)
+def test_a_bound_that_cannot_be_decoded_excludes_no_rows_and_reveals_no_id(people: People, bound: bytes) -> None:
+    people.commit([1])
+    metadata, name = people.lake.load().metadata, people.lake.name
+    column = IdColumn.named("id", name, metadata.schema())
+    ids = people.erasure(*ids_of(1)).request.ids(column.type, name)
+    bounds = {column.field.field_id: bound}
+    file: Any = DataFile.from_args(lower_bounds=bounds, upper_bounds=bounds, partition=Record())
+    file.spec_id = metadata.default_spec_id
+
+    id_filter = IdFilter(column, ids, None, metadata)
+
+    assert (id_filter.rows(file), id_filter.reveals_id([file])) == (True, False)
 
 
 def test_a_table_with_columns_of_unknown_types_is_refused(people: People) -> None:
