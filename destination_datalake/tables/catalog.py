@@ -76,7 +76,8 @@ class TableCatalog(Protocol):
     def pyiceberg(self) -> Catalog:
         """Return a PyIceberg catalog for one commit to one table.
 
-        `CompareAndSetGlueCatalog.commit_table` documents the errors that a commit raises.
+        Its `commit_table` raises CommitFailedException or ConnectorError only if the commit has no effect, now or
+        later. Callers then delete the files of the commit. After any other exception, the commit may have taken effect.
         """
 
     def access_of(self, table: TableName) -> AwsAccess:

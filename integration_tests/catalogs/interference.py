@@ -1,6 +1,7 @@
 """What becomes of a request between a catalog and its client."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from integration_tests.catalogs.refusal import Refused
 from integration_tests.harness.loopback import Answer, HungUp, Request
@@ -41,6 +42,21 @@ def lost(status: int | None = None) -> Interference:
         return Refused(status, "CommitStateUnknownException", "The answer of the server is lost").answer()
 
     return interfere
+
+
+def cut(request: Request, catalog: Catalog) -> Answer:
+    """Let the connection end in the middle of the catalog's answer."""
+    return replace(catalog(request), is_cut=True)
+
+
+def garbled(request: Request, catalog: Catalog) -> Answer:
+    """Replace the catalog's answer by one that no client understands."""
+    return replace(catalog(request), body=b"<html>Welcome</html>")
+
+
+def refused(status: int) -> Interference:
+    """Refuse the request, which the catalog has not seen."""
+    return lambda _request, _catalog: Refused(status, "RefusedException", "Not for you").answer()
 
 
 def unavailable(_request: Request, _catalog: Catalog) -> Answer:

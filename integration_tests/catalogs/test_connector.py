@@ -11,7 +11,7 @@ from emulated_aws.controls import sessions_lasting
 from emulated_aws.server import AwsServer
 
 from integration_tests.catalogs.behaviour import Behaviour, SigV4
-from integration_tests.catalogs.interference import Catalog, Interference, lost, sent_twice, unavailable
+from integration_tests.catalogs.interference import Catalog, Interference, cut, garbled, lost, sent_twice, unavailable
 from integration_tests.harness.loopback import Answer, HungUp, Request
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.rest_lake import CLIENT, RestLake
@@ -94,8 +94,8 @@ class Late:
 
 @pytest.mark.parametrize(
     "how",
-    [lost(), lost(500), lost(502), lost(504), sent_twice, never_came, unavailable],
-    ids=["reset", "500", "502", "504", "sent twice", "never came", "503"],
+    [lost(), lost(500), lost(502), lost(504), cut, garbled, sent_twice, never_came, unavailable],
+    ids=["reset", "500", "502", "504", "cut", "garbled", "sent twice", "never came", "503"],
 )
 @pytest.mark.share(2)
 def test_a_commit_is_made_once_whatever_becomes_of_its_request(

@@ -32,11 +32,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """The response to a request: HTTP status, headers and body."""
+    """The response to a request: HTTP status, headers and body.
+
+    If `is_cut`, the connection ends in the middle of the body.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    is_cut: bool = False
 
 
 class HungUp(ConnectionError):
@@ -108,8 +112,10 @@ class _Handler(BaseHTTPRequestHandler):
         if length is not None and answer.status != 204:
             self.send_header("Content-Length", length)
         self.end_headers()
+        if answer.is_cut:
+            self.close_connection = True
         if not head:
-            self.wfile.write(answer.body)
+            self.wfile.write(answer.body[: len(answer.body) // 2] if answer.is_cut else answer.body)
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":

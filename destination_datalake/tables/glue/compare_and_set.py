@@ -20,6 +20,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
+from destination_datalake.errors import ConnectorError
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.glue.glue_table import TableInput, as_table_input
 from destination_datalake.tables.iceberg.commit import COMMENT, updated
@@ -129,8 +130,8 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         """Commit updates that were planned on `table`.
 
         Raises CommitFailedException if another writer has committed since `table` was loaded. In this case, the commit
-        has no effect, now or later. Raises CommitStateUnknownException or an exception from botocore if the commit may
-        have taken effect.
+        has no effect, now or later. Also raises ConnectorError if the commit has no effect. Raises
+        CommitStateUnknownException or an exception from botocore if the commit may have taken effect.
         """
         self._planned_on, self._table_uuid = table.metadata_location, table.metadata.table_uuid
         self._added_snapshots = frozenset(
@@ -185,12 +186,17 @@ class CompareAndSetGlueCatalog(GlueCatalog):
             super()._update_glue_table(database_name, table_name, merged, version_id)
         except (CommitFailedException, ClientError, BotoCoreError) as error:
             # botocore repeats a request whose response was lost. The repetition then conflicts with the first request.
-            status = self._commit_status(database_name, table_name, merged["Parameters"][_METADATA_LOCATION])
+            try:
+                status = self._commit_status(database_name, table_name, merged["Parameters"][_METADATA_LOCATION])
+            except ConnectorError as unreadable:
+                # The table is unreadable, which does not show that the commit failed.
+                raise CommitStateUnknownException(str(unreadable)) from error
             if status is CommitStatus.SUCCESS:
                 return
             if status is CommitStatus.UNKNOWN and isinstance(error, CommitFailedException):
                 raise CommitStateUnknownException(
-                    f"Cannot determine whether the commit to table {database_name}.{table_name} succeeded"
+                    "Since then, other writers have changed the table so often that its history no longer shows the "
+                    "commit."
                 ) from error
             raise
 

@@ -235,9 +235,9 @@ class TableOperations:
             ) from error
         except CommitStateUnknownException as error:
             raise CommitStateUnknown(
-                f"Table {self._name}: the response to a commit was lost. Since then, other writers have changed the "
-                "table so often that the connector cannot determine whether the commit succeeded. The files of the "
-                "commit are kept. Run the sync again. The table may then contain rows of this commit twice."
+                f"Table {self._name}: the response to a commit was lost, and the connector cannot determine whether "
+                f"the commit succeeded. {error} The files of the commit are kept. Run the sync again. The table may "
+                "then contain rows of this commit twice."
             ) from error
 
     def _govern(self, metadata: TableMetadata, new: frozenset[str]) -> None:

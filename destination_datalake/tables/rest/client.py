@@ -4,9 +4,9 @@ Before a server makes a commit, it checks only the requirements that the client 
 specification: TableRequirement). `iceberg.commit.fence` adds requirements, so that the server rejects one of two
 commits planned on the same state of a table.
 
-If the response to a commit is lost or inconclusive (status 500, 502 or 504), the client does not send the commit again.
-The client searches for the commit in the table's metadata. If the commit is missing, the client changes the state that
-the commit requires. The server then rejects the commit, even if the request arrives late.
+If the response to a commit does not state whether the server has made the commit, the client does not send the commit
+again. The client searches for the commit in the table's metadata. If the commit is missing, the client changes the
+state that the commit requires. The server then rejects the commit, even if the request arrives late.
 """
 
 from __future__ import annotations
@@ -262,7 +262,9 @@ class CertainRestCatalog(RestCatalog):
         with _explained(self.uri):
             try:
                 table: Table = _retried(super().create_table, identifier, *arguments, **options)
-            except _UNKNOWN as error:
+            except Exception as error:
+                if _is_rejected(error):
+                    raise
                 with suppress(NoSuchTableError):
                     # Either the lost request or another writer has created the table. The caller loads it in both
                     # cases.
@@ -314,8 +316,8 @@ class CertainRestCatalog(RestCatalog):
         """Commit updates that the caller planned on `table`, with the requirements of `iceberg.commit.fence`.
 
         Raises CommitFailedException if another writer has committed since the caller loaded `table`. The server then
-        has not made this commit, and will never make it. Raises CommitStateUnknownException if the server may or may
-        not have made this commit. Raises ConnectorError for other errors.
+        has not made this commit, and will never make it. Raises ConnectorError if the server has rejected this commit
+        for another reason. Raises CommitStateUnknownException if the server may or may not have made this commit.
         """
         # Readers follow the new metadata as soon as the server accepts the commit, so all files must be in S3 before.
         background_writes(table).wait()
@@ -323,9 +325,11 @@ class CertainRestCatalog(RestCatalog):
         with _explained(self.uri):
             try:
                 return self._post(table, requirements, commit.updates)
-            except (CommitFailedException, *_UNKNOWN) as error:
-                # Search for the commit even after a rejection: a proxy may have repeated a successful request, so that
+            except Exception as error:
+                # Search for the commit even after a conflict: a proxy may have repeated a successful request, so that
                 # the server rejected only the repetition.
+                if _is_rejected(error) and not isinstance(error, CommitFailedException):
+                    raise
                 return self._outcome(commit, table, requirements, error)
 
     def _post(
@@ -342,26 +346,30 @@ class CertainRestCatalog(RestCatalog):
         """Return the response to a commit if the table contains the commit.
 
         Otherwise ensure that the server will never make the commit, and raise CommitFailedException. If every attempt
-        to ensure this fails, raise CommitStateUnknownException. `error` is the error that the commit's request raised.
+        to ensure this fails, for whatever reason, raise CommitStateUnknownException. `error` is the error that the
+        commit's request raised.
         """
         was_refused = isinstance(error, CommitFailedException)
+        reason = ""
         for _ in range(_MAX_SEARCHES):
             try:
-                current = _retried(super().load_table, table.name())
-                metadata = current.metadata
-                if commit.is_in(metadata):
-                    return CommitTableResponse(metadata=metadata, **{"metadata-location": current.metadata_location})
-                # If the requirements are not met, the server rejects the commit even if the request arrives late. If
-                # they are met, it could still accept it, so change the state.
-                if not was_refused and _are_met(requirements, metadata):
-                    self._change_state(current)
+                with _explained(self.uri):
+                    current = _retried(super().load_table, table.name())
+                    metadata, location = current.metadata, current.metadata_location
+                    if commit.is_in(metadata):
+                        return CommitTableResponse(metadata=metadata, **{"metadata-location": location})
+                    # If the requirements are not met, the server rejects the commit even if the request arrives late.
+                    # If they are met, it could still accept it, so change the state.
+                    if not was_refused and _are_met(requirements, metadata):
+                        self._change_state(current)
                 break
-            except (CommitFailedException, *_UNKNOWN):
-                continue  # Another commit was made before the change, or another response was lost.
+            except ConnectorError as failure:
+                reason = str(failure)
+            # Also after a conflict: another commit was made before the change.
+            except Exception as failure:
+                reason = f"The search for the commit failed: {type(failure).__name__}."
         else:
-            raise CommitStateUnknownException(
-                f"Cannot determine whether a commit to table {'.'.join(table.name())} succeeded"
-            ) from error
+            raise CommitStateUnknownException(reason) from error
         raise CommitFailedException("Another commit was made first") from error
 
     def _change_state(self, table: Table) -> None:
@@ -436,9 +444,6 @@ class VendedAccess:
 
 # --- Commits ----------------------------------------------------------------------------------------------------------
 
-
-_UNKNOWN = (CommitStateUnknownException, requests.ConnectionError, requests.Timeout, ServerError)
-"""After these errors, the server may or may not have processed the request."""
 
 _NOT_PROCESSED = (ServiceUnavailableError, TooManyRequestsError)
 """After these errors, the server has not processed the request (Iceberg REST specification: status 429 and 503)."""
@@ -523,6 +528,20 @@ def _uuid7() -> str:
 
 def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
     return retry_on(_NOT_PROCESSED, partial(call, *arguments, **options))
+
+
+def _is_rejected(error: Exception) -> bool:
+    """Return whether the server cannot have made the change that a request asked for.
+
+    True if the server rejected the request (status 4xx, 501 or 503), or does not support the operation. After any other
+    error, such as a broken connection, an invalid response or status 500, the server may have made the change.
+    """
+    # PyIceberg raises this error also before the request, if the server's configuration does not list the operation.
+    if isinstance(error, (NotImplementedError, *_NOT_PROCESSED)):
+        return True
+    cause = error.__cause__
+    response = cause.response if isinstance(cause, requests.HTTPError) else None
+    return response is not None and 400 <= response.status_code < 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -632,6 +651,7 @@ def _refuse(requested: str, target: str) -> NoReturn:
 _CREDENTIALS = "Check catalog.client_id and catalog.client_secret, or catalog.token. Renew expired credentials."
 _RIGHTS = "Grant the connector's principal the right to create and write tables in the catalog."
 _SERVER = "Run the sync again. If it fails again, check the log of the catalog's server."
+_NO_RESPONSE = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 _RULES: Sequence[tuple[tuple[type[Exception], ...], str, str, FailureType]] = (
     (
         (OAuthError, UnauthorizedError, AuthorizationExpiredError),
@@ -647,7 +667,7 @@ _RULES: Sequence[tuple[tuple[type[Exception], ...], str, str, FailureType]] = (
         "config_error",
     ),
     (
-        (requests.ConnectionError, requests.Timeout),
+        _NO_RESPONSE,
         "did not respond",
         "Check catalog.uri. Check that the server is running and that this machine can reach the server. Then try "
         "again.",
@@ -681,7 +701,7 @@ def _explained(uri: str) -> Iterator[None]:
                 text = printable(mask_secrets(_text(error)))
                 message = f"The Iceberg catalog at {uri} {reason}. {remedy}"
                 # If the server did not respond, the error's text comes from a Python library and does not help users.
-                if text and not isinstance(error, requests.ConnectionError | requests.Timeout):
+                if text and not isinstance(error, _NO_RESPONSE):
                     message += f" Response: {text[:_MAX_ANSWER_IN_MESSAGE]}"
                 detail = f"{type(error).__name__}: {text}"
                 raise ConnectorError(Failure(message, detail, type_)) from error

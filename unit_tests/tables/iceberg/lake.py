@@ -52,6 +52,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
+from destination_datalake.tables.catalog import TableCatalog
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.branches import remove_merged_branches
@@ -109,6 +110,10 @@ class Lake:
         self.name = TableName(f"shop_{uuid4().hex[:12]}", "orders")
         access.client("s3").create_bucket(Bucket=self.bucket)
 
+    def catalog(self) -> TableCatalog:
+        """Return a sync's catalog."""
+        return ungoverned(self.access)
+
     def open(
         self,
         generation: int | None = 1,
@@ -144,7 +149,7 @@ class Lake:
             TableLayout(configured, Config.parse(chosen), location),
             plan,
             TableOwner(stream, SNAKE_CASE),
-            TableContext(uuid4().hex, self.access, ungoverned(self.access), self.jobs),
+            TableContext(uuid4().hex, self.access, self.catalog(), self.jobs),
         )
         opened.prepare()
         return opened

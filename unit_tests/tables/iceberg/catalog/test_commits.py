@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import ConnectionClosedError
@@ -13,7 +14,8 @@ from pyiceberg.table.locations import SimpleLocationProvider
 
 from destination_datalake.aws.objects import DeferredUpload
 from destination_datalake.files.plan import DataFile
-from destination_datalake.tables.iceberg import table
+from destination_datalake.tables.glue.glue_table import as_table_input
+from destination_datalake.tables.iceberg import file_io, table
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import CommitStateUnknown, Committed
 from unit_tests.cloud import during
@@ -141,6 +143,40 @@ def test_nothing_is_deleted_when_the_commit_state_is_unknown(lake: Lake) -> None
 
     assert before <= lake.objects()
     assert lake.ids() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("location", "content", "reason"),
+    [
+        ("s3://{bucket}/other.metadata.json", b"x" * 2_000_000, "exceeds 1,000,000 bytes"),
+        ("https://example.com/other.metadata.json", None, "not an S3 address"),
+    ],
+    ids=["too large", "outside S3"],
+)
+def test_nothing_is_deleted_when_a_commit_without_a_response_cannot_be_searched_for(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, location: str, content: bytes | None, reason: str
+) -> None:
+    syncing = lake.open()
+    lake.commit(syncing, 1)
+    file, glue = lake.write(syncing, 2), lake.access.client("glue")
+    location = location.format(bucket=lake.bucket)
+    before = set[str]()
+
+    def replace_metadata() -> None:
+        before.update(lake.objects())
+        if content is not None:
+            lake.write_object(location, content)
+        monkeypatch.setattr(file_io, "MAX_FILE_BYTES", 1_000_000)
+        table = glue.get_table(DatabaseName=lake.name.database, Name=lake.name.table)["Table"]
+        parameters = {**table["Parameters"], "metadata_location": location}
+        changed: Any = as_table_input({**table, "Parameters": parameters})
+        glue.update_table(DatabaseName=lake.name.database, TableInput=changed)
+
+    lake.at_the_next_update(replace_metadata, response_lost=True)
+    with pytest.raises(CommitStateUnknown, match=reason):
+        syncing.commit([file], no_rewrite)
+
+    assert before <= lake.objects()
 
 
 class Planted(SimpleLocationProvider):
