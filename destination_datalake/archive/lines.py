@@ -114,7 +114,7 @@ class ArchivedLines:
                 digest.update(piece)
                 yield piece
 
-        with naming_lost_object(self.uri, ArchiveObjectReplaced):
+        with naming_lost_object(self.uri, s3, ArchiveObjectReplaced):
             try:
                 # An empty gzip member is valid, but has no last line to check.
                 for member in filter(None, gunzipped(pieces(), MAX_MEMBER_BYTES)):

@@ -239,14 +239,15 @@ def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
 
     If the caller may not list the whole bucket, S3 answers a request for a missing object with status 403. The policy
     that the command `iam-policy` prints only allows the caller to list some folders. For status 403, this function
-    therefore lists the objects whose keys begin with the object's key. Raises errors of this request.
+    therefore lists the objects whose keys begin with the object's key. Raises errors of this request. Buckets of S3
+    Tables cannot be listed, so for them, status 403 counts as a denial.
     """
     code = getattr(error, "response", {}).get("Error", {}).get("Code")
     if code in ("NoSuchKey", "404", "NotFound"):
         return True
-    if _status(error) != 403:
-        return False
     address = S3Address.parse(uri)
+    if _status(error) != 403 or address.is_in_s3_tables:
+        return False
     # S3 lists keys in the order of their bytes. Of all keys with this prefix, the key itself therefore comes first.
     response = s3.list_objects_v2(Bucket=address.bucket, Prefix=address.key, MaxKeys=1)
     return all(entry["Key"] != address.key for entry in response.get("Contents", ()))

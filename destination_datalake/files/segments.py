@@ -14,11 +14,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from destination_datalake.aws.objects import body_errors, get
+from destination_datalake.aws.objects import body_errors, get, is_changed, is_missing
 from destination_datalake.errors import ConnectorError, Failure
 
 if TYPE_CHECKING:
     import numpy as np
+    from mypy_boto3_s3 import S3Client
     from numpy.typing import NDArray
 
     from destination_datalake.aws.access import AwsAccess
@@ -170,8 +171,9 @@ def _downloaded(segment: StagedSegment, access: AwsAccess) -> bytes:
     """Download a staged segment. Raises SegmentGone, SegmentUnreadable and botocore's errors."""
     source = segment.location
     assert isinstance(source, StagedObject)
-    with naming_lost_object(source.uri, SegmentGone):
-        content = get(access.client("s3"), source.uri, etag=source.etag)
+    s3 = access.client("s3")
+    with naming_lost_object(source.uri, s3, SegmentGone):
+        content = get(s3, source.uri, etag=source.etag)
     # A response that ends early raises an error, so a different length means a different object.
     if len(content) != segment.bytes:
         raise SegmentGone(source.uri)
@@ -179,7 +181,7 @@ def _downloaded(segment: StagedSegment, access: AwsAccess) -> bytes:
 
 
 @contextmanager
-def naming_lost_object(uri: str, gone: Callable[[str], ConnectorError]) -> Iterator[None]:
+def naming_lost_object(uri: str, s3: S3Client, gone: Callable[[str], ConnectorError]) -> Iterator[None]:
     """Convert errors of the `with` block, which reads the object at `uri`.
 
     Raises `gone(uri)` if the object was deleted or replaced, and SegmentUnreadable if S3's responses ended early or
@@ -190,9 +192,7 @@ def naming_lost_object(uri: str, gone: Callable[[str], ConnectorError]) -> Itera
     try:
         yield
     except ClientError as error:
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        # 404: the object was deleted. 412: its ETag differs. A missing bucket has another cause.
-        if status in (404, 412) and error.response["Error"]["Code"] != "NoSuchBucket":
+        if is_changed(error) or is_missing(error, s3, uri):
             raise gone(uri) from error
         raise
     except body_errors() as error:

@@ -139,6 +139,13 @@ def test_deleted_or_replaced_segment_is_not_read(
     assert URI in failed.value.failure.message
 
 
+def test_deleted_segment_is_gone_where_s3_answers_403(cloud: Cloud, staged: StagedSegment) -> None:
+    cloud.access.client("s3").delete_object(Bucket=BUCKET, Key=URI.removeprefix(f"s3://{BUCKET}/"))
+
+    with cloud.refusing("GetObject"), pytest.raises(SegmentGone):
+        read(cloud, staged)
+
+
 def test_one_segment_is_downloaded_ahead_and_no_large_one(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "READ_AHEAD_BYTES", 5)
     asked: list[str] = []

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from destination_datalake.aws.objects import MAX_FILE_BYTES, S3Address, delete, get, put, unzipped
+from destination_datalake.aws.objects import MAX_FILE_BYTES, S3Address, delete, get, is_missing, put, unzipped
 from destination_datalake.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,9 +37,6 @@ _AVRO = ".avro"
 
 _MAX_KEPT_BYTES = 1 << 20
 """Maximum size in bytes of a manifest that is cached after a read. Commits do not merge larger manifests by default."""
-
-# A response to HEAD has no body with an error code, so botocore reports the status instead.
-_NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
 
 class S3FileIO(FileIO):
@@ -188,7 +185,7 @@ class _S3InputFile(InputFile):
         try:
             len(self)
         except ClientError as error:
-            if error.response["Error"]["Code"] in _NOT_FOUND:
+            if is_missing(error, self._s3, str(self._address)):
                 return False
             raise
         return True
@@ -203,7 +200,7 @@ class _S3InputFile(InputFile):
         try:
             content = get(self._s3, self.location, limit=MAX_FILE_BYTES)
         except ClientError as error:
-            if error.response["Error"]["Code"] in _NOT_FOUND:
+            if is_missing(error, self._s3, str(self._address)):
                 raise FileNotFoundError(f"{self._address} does not exist") from error
             raise
         if self.location.endswith(_ZIPPED):

@@ -7,6 +7,7 @@ import io
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -15,12 +16,14 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
+from emulated_aws.account import Account, allow
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType
 
+from destination_datalake.aws.access import AccessKeys
 from destination_datalake.errors import ConnectorError
 from destination_datalake.schema.types import Field, Int64, String
 from destination_datalake.tables.glue.compare_and_set import METADATA, CompareAndSetGlueCatalog
@@ -279,6 +282,23 @@ def reads(lake: Lake) -> Iterator[list[str]]:
 
     with during(lake.access, "provide-client-params.s3.GetObject", note):
         yield read
+
+
+def test_a_missing_object_is_missing_for_an_identity_that_may_list_only_the_folder(lake: Lake) -> None:
+    """S3 may answer such an identity with status 403, as a request for an object has no prefix."""
+    lists = allow("s3:ListBucket", condition={"StringLike": {"s3:prefix": ["orders/*"]}})
+    member = Account(str(lake.access.endpoint_url)).user(allow("s3:GetObject"), lists).environment
+    identity = AccessKeys(member["AWS_ACCESS_KEY_ID"], member["AWS_SECRET_ACCESS_KEY"])
+    s3 = replace(lake.access, identity=identity).client("s3")
+    gone = f"s3://{lake.bucket}/orders/metadata/gone.avro"
+
+    file = S3FileIO(s3).new_input(gone)
+
+    assert not file.exists()
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        file.open()
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        list(second_reader.SecondReader(s3).manifests(gone))
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "http://169.254.169.254/latest", "/etc/passwd", ""])

@@ -23,7 +23,7 @@ import msgspec
 import zstandard
 from botocore.exceptions import BotoCoreError
 
-from destination_datalake.aws.objects import S3Address, retry_on
+from destination_datalake.aws.objects import S3Address, is_missing, retry_on
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -188,8 +188,10 @@ class SecondReader:
         def read() -> bytes:
             try:
                 answer = self._s3.get_object(Bucket=address.bucket, Key=address.key)
-            except self._s3.exceptions.NoSuchKey as error:
-                raise FileNotFoundError(f"{address} does not exist") from error
+            except self._s3.exceptions.ClientError as error:
+                if is_missing(error, self._s3, str(address)):
+                    raise FileNotFoundError(f"{address} does not exist") from error
+                raise
             with closing(answer["Body"]) as body:
                 content = body.read(_MAX_BYTES + 1)
                 if len(content) > _MAX_BYTES:
