@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import PrivateAttr
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.manifest import DataFile as IcebergFile
@@ -28,6 +29,7 @@ from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
+from destination_datalake.aws.objects import body_errors
 from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache, background_writes
 from destination_datalake.tables.iceberg.pyiceberg_internals import SnapshotProducer, summary_of
 from destination_datalake.tables.iceberg.snapshots.files import lean_entry, live_entries, live_manifests
@@ -40,7 +42,7 @@ _CONCURRENT_READS = 8
 _CHANGED_PARTITIONS = "changed-partition-count"
 
 _UNMERGED: LruCache[bool] = LruCache(10_000)
-"""The paths of manifests that a commit could not merge, so that later commits do not try again.
+"""The paths of manifests that cannot be merged, so that later commits do not try again.
 
 Each path counts as size one, so the cache holds 10,000 paths.
 """
@@ -197,8 +199,18 @@ class _Producer(SnapshotProducer):
             return manifests
         own = len(self.written_manifests)
         self._writes.wait()  # Wait outside the `try` block: a failure of earlier writes is not a failure of the merge.
+        unreadable: list[ManifestFile] = []
+
+        def read_entries(manifest: ManifestFile) -> list[ManifestEntry]:
+            try:
+                return live_entries(manifest, self.io)
+            except Exception as error:
+                if not _may_succeed_later(error):
+                    unreadable.append(manifest)
+                raise
+
         try:
-            read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), chosen)
+            read = ExecutorFactory.get_or_create().map(read_entries, chosen)
             # Wait inside the block too: if the merged manifest cannot be written, the commit still has the old ones.
             merged = [*self._by_spec(_existing(entry) for entries in read for entry in entries)]
             self._writes.wait()
@@ -210,7 +222,8 @@ class _Producer(SnapshotProducer):
                 type(error).__name__,
                 error,
             )
-            for manifest in chosen:
+            # If the entries cannot be written together, it is unknown which of the manifests is the cause.
+            for manifest in unreadable or ([] if _may_succeed_later(error) else chosen):
                 _UNMERGED.put(manifest.manifest_path, True, 1)
             self._delete_manifests(own)
             return manifests
@@ -236,6 +249,13 @@ class _Producer(SnapshotProducer):
         # `sorted` is stable, so entries keep their order within a manifest.
         for (content, spec_id), of_spec in groupby(sorted(entries, key=_manifest_of), _manifest_of):
             yield self.written(content, spec_id, of_spec)
+
+
+def _may_succeed_later(error: Exception) -> bool:
+    """Return whether a read or write of a manifest may succeed later: a request failed, and access was not denied."""
+    if isinstance(error, ClientError):
+        return error.response["Error"]["Code"] != "AccessDenied"
+    return isinstance(error, (BotoCoreError, *body_errors()))
 
 
 def _existing(entry: ManifestEntry) -> ManifestEntry:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from botocore.exceptions import ConnectionClosedError
+from botocore.exceptions import ClientError, ConnectionClosedError
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -275,19 +275,45 @@ def test_a_manifest_that_cannot_be_read_stays_as_it_is_and_files_are_appended(la
     syncing = opened(lake)
     for id_ in range(FAN_IN):
         lake.append(id_)
-    [lost, *intact] = lake.manifests()
-    body = lake.read_object(lost.manifest_path)
-    lake.delete_object(lost.manifest_path)
+    [lost, *intact] = (manifest.manifest_path for manifest in lake.manifests())
+    body = lake.read_object(lost)
+    lake.delete_object(lost)
 
-    for id_ in range(10, 10 + FAN_IN + 1):
+    for id_ in (10, 11):
         lake.commit(syncing, id_)
 
-    lake.write_object(lost.manifest_path, body)
-    assert lake.ids() == [*range(FAN_IN), *range(10, 10 + FAN_IN + 1)]
-    assert {lost.manifest_path, *(manifest.manifest_path for manifest in intact)} <= {
-        manifest.manifest_path for manifest in lake.manifests()
-    }
-    assert len(lake.manifests()) == FAN_IN + 2
+    lake.write_object(lost, body)
+    assert lake.ids() == [*range(FAN_IN), 10, 11]
+    left = {manifest.manifest_path for manifest in lake.manifests()}
+    assert lost in left
+    assert left.isdisjoint(intact)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionClosedError(endpoint_url="s3"),
+        ClientError({"Error": {"Code": "SlowDown"}, "ResponseMetadata": {"HTTPStatusCode": 503}}, "GetObject"),  # type: ignore[typeddict-item]
+    ],
+    ids=["connection", "SlowDown"],
+)
+def test_manifests_are_merged_by_the_commit_after_a_failed_read(lake: Lake, error: Exception) -> None:
+    syncing = opened(lake)
+    for id_ in range(FAN_IN):
+        lake.append(id_)
+    former = {manifest.manifest_path for manifest in lake.manifests()}
+
+    def fail(params: dict[str, Any], **_: object) -> None:
+        if f"s3://{params['Bucket']}/{params['Key']}" in former:
+            raise error
+
+    with during(lake.access, "provide-client-params.s3.GetObject", fail):
+        lake.commit(syncing, 10)
+    assert former < {manifest.manifest_path for manifest in lake.manifests()}
+    lake.commit(syncing, 11)
+
+    assert former.isdisjoint(manifest.manifest_path for manifest in lake.manifests())
+    assert lake.ids() == [*range(FAN_IN), 10, 11]
 
 
 def test_a_merged_manifest_that_cannot_be_written_leaves_nothing_behind(lake: Lake) -> None:
