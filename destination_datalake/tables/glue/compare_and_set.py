@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -23,7 +22,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from destination_datalake.errors import ConnectorError
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.glue.glue_table import TableInput, as_table_input
-from destination_datalake.tables.iceberg.commit import COMMENT, updated
+from destination_datalake.tables.iceberg.commit import COMMENT, INCOMPLETE_HISTORY, CommitStatus, updated
 from destination_datalake.tables.iceberg.file_io import BackgroundWrites, LruCache, S3FileIO
 from destination_datalake.tables.iceberg.untrusted import DataOnlyTable, location_provider
 
@@ -35,14 +34,6 @@ if TYPE_CHECKING:
 
 
 _METADATA_LOCATION = "metadata_location"
-
-
-class CommitStatus(Enum):
-    """The outcome of a commit whose response was lost (Iceberg: BaseMetastoreTableOperations.CommitStatus)."""
-
-    SUCCESS = auto()
-    FAILURE = auto()
-    UNKNOWN = auto()
 
 
 class CompareAndSetGlueCatalog(GlueCatalog):
@@ -194,10 +185,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
             if status is CommitStatus.SUCCESS:
                 return
             if status is CommitStatus.UNKNOWN and isinstance(error, CommitFailedException):
-                raise CommitStateUnknownException(
-                    "Since then, other writers have changed the table so often that its history no longer shows the "
-                    "commit."
-                ) from error
+                raise CommitStateUnknownException(INCOMPLETE_HISTORY) from error
             raise
 
     def _commit_status(self, database_name: str, table_name: str, metadata_location: str) -> CommitStatus:

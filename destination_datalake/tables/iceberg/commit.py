@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.exceptions import (
@@ -64,6 +65,21 @@ _ATTEMPTS = 5
 
 COMMENT = "comment"
 """Table property that engines show as the table's comment."""
+
+
+class CommitStatus(Enum):
+    """The outcome of a commit whose response was lost (Iceberg: BaseMetastoreTableOperations.CommitStatus)."""
+
+    SUCCESS = auto()
+    FAILURE = auto()
+    UNKNOWN = auto()
+
+
+INCOMPLETE_HISTORY = (
+    "Since then, other writers have changed the table so often that its metadata does not show whether it contains "
+    "the commit."
+)
+"""The reason for CommitStateUnknownException if the status of a commit is UNKNOWN."""
 
 
 @dataclass(frozen=True, slots=True)

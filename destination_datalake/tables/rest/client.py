@@ -48,7 +48,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier, Properties
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
@@ -57,7 +57,13 @@ from destination_datalake.aws.access import AccessKeys, mask_secrets, register_s
 from destination_datalake.aws.objects import retry_on
 from destination_datalake.config.services import NO_LIMITS, CatalogLimits
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType, printable
-from destination_datalake.tables.iceberg.commit import SharingTransaction, fence, set_property
+from destination_datalake.tables.iceberg.commit import (
+    INCOMPLETE_HISTORY,
+    CommitStatus,
+    SharingTransaction,
+    fence,
+    set_property,
+)
 from destination_datalake.tables.iceberg.file_io import S3FileIO, background_writes
 from destination_datalake.tables.iceberg.untrusted import SERVER_KEYS, DataOnlyTable, allowed, origin
 
@@ -69,10 +75,13 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 COMMIT_PROPERTY = "airbyte.commit"
-"""A table property whose value is the ID of the last commit that added no snapshot.
+"""A table property with the IDs of the last commits that added no snapshot, the newest first, separated by commas.
 
-The client searches for this ID if the response to the commit is lost.
+The client searches for its ID if the response to the commit is lost.
 """
+
+_MAX_COMMIT_IDS = 10
+"""Maximum number of IDs in COMMIT_PROPERTY."""
 
 _TIMEOUT_SECONDS = (10, 60)
 """Seconds to wait for a connection to the server, and for each read of a response."""
@@ -321,7 +330,7 @@ class CertainRestCatalog(RestCatalog):
         """
         # Readers follow the new metadata as soon as the server accepts the commit, so all files must be in S3 before.
         background_writes(table).wait()
-        commit = _Commit.for_updates(updates)
+        commit = _Commit.for_updates(updates, table.metadata)
         with _explained(self.uri):
             try:
                 return self._post(table, requirements, commit.updates)
@@ -356,26 +365,31 @@ class CertainRestCatalog(RestCatalog):
                 with _explained(self.uri):
                     current = _retried(super().load_table, table.name())
                     metadata, location = current.metadata, current.metadata_location
-                    if commit.is_in(metadata):
+                    status = commit.status(metadata)
+                    if status is CommitStatus.SUCCESS:
                         return CommitTableResponse(metadata=metadata, **{"metadata-location": location})
                     # If the requirements are not met, the server rejects the commit even if the request arrives late.
                     # If they are met, it could still accept it, so change the state.
                     if not was_refused and _are_met(requirements, metadata):
                         self._change_state(current)
-                break
             except ConnectorError as failure:
                 reason = str(failure)
             # Also after a conflict: another commit was made before the change.
             except Exception as failure:
                 reason = f"The search for the commit failed: {type(failure).__name__}."
-        else:
-            raise CommitStateUnknownException(reason) from error
-        raise CommitFailedException("Another commit was made first") from error
+            else:
+                # A refusal is final, unless a proxy has repeated the request. The search then finds the commit, if its
+                # snapshot has not expired within these seconds.
+                if was_refused or status is CommitStatus.FAILURE:
+                    raise CommitFailedException("Another commit was made first") from error
+                reason = INCOMPLETE_HISTORY
+                break
+        raise CommitStateUnknownException(reason) from error
 
     def _change_state(self, table: Table) -> None:
         """Commit a change that affects no rows, so that the server rejects all other commits planned on `table`."""
         change = SharingTransaction(table)
-        set_property(COMMIT_PROPERTY, uuid.uuid4().hex, change)
+        set_property(COMMIT_PROPERTY, _with_commit_id(uuid.uuid4().hex, table.metadata), change)
         fence(table, change, whole=False)
         self._post(table, change.requirements, change.updates)
 
@@ -548,26 +562,58 @@ def _is_rejected(error: Exception) -> bool:
 class _Commit:
     """The updates of a commit, and the means to find the commit in a table's metadata.
 
-    The IDs of the added snapshots identify the commit. If the commit adds no snapshot, `id` identifies it.
+    The IDs of the added snapshots identify the commit. If the commit adds no snapshot, `id` identifies it. `base` is
+    the metadata on which the commit was planned.
     """
 
     updates: tuple[TableUpdate, ...]
+    base: TableMetadata
     snapshots: frozenset[int]
     id: str
 
     @classmethod
-    def for_updates(cls, updates: tuple[TableUpdate, ...]) -> Self:
+    def for_updates(cls, updates: tuple[TableUpdate, ...], base: TableMetadata) -> Self:
         added = (update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate))
         snapshots = frozenset(snapshot.snapshot_id for snapshot in added)
         id_ = uuid.uuid4().hex
         # A commit without snapshots leaves no other trace that the client could find.
-        marks = () if snapshots else (SetPropertiesUpdate(updates={COMMIT_PROPERTY: id_}),)
-        return cls((*updates, *marks), snapshots, id_)
+        marks = () if snapshots else (SetPropertiesUpdate(updates={COMMIT_PROPERTY: _with_commit_id(id_, base)}),)
+        return cls((*updates, *marks), base, snapshots, id_)
 
-    def is_in(self, metadata: TableMetadata) -> bool:
-        if not self.snapshots:
-            return metadata.properties.get(COMMIT_PROPERTY) == self.id
-        return any(metadata.snapshot_by_id(snapshot) is not None for snapshot in self.snapshots)
+    def status(self, metadata: TableMetadata) -> CommitStatus:
+        """Search a table's present metadata for the commit.
+
+        Return UNKNOWN if the metadata does not contain the commit, but also lacks other commits since `base`. The
+        missing commits may include this one.
+        """
+        if metadata.table_uuid != self.base.table_uuid:
+            return CommitStatus.FAILURE
+        if self.snapshots:
+            is_found = any(metadata.snapshot_by_id(snapshot) is not None for snapshot in self.snapshots)
+            # Each snapshot since `base` has one of these numbers. A missing one has expired.
+            numbers = {snapshot.sequence_number for snapshot in metadata.snapshots}
+            is_complete = numbers.issuperset(range(_last_sequence(self.base) + 1, _last_sequence(metadata) + 1))
+        else:
+            former, ids = _commit_ids(self.base), _commit_ids(metadata)
+            is_found = self.id in ids
+            is_complete = former[0] in ids if former else len(ids) < _MAX_COMMIT_IDS
+        if is_found:
+            return CommitStatus.SUCCESS
+        return CommitStatus.FAILURE if is_complete else CommitStatus.UNKNOWN
+
+
+def _commit_ids(metadata: TableMetadata) -> list[str]:
+    return [id_ for id_ in metadata.properties.get(COMMIT_PROPERTY, "").split(",") if id_]
+
+
+def _with_commit_id(id_: str, metadata: TableMetadata) -> str:
+    """Return the value of COMMIT_PROPERTY after a commit with this ID, which was planned on `metadata`."""
+    return ",".join([id_, *_commit_ids(metadata)][:_MAX_COMMIT_IDS])
+
+
+def _last_sequence(metadata: TableMetadata) -> int:
+    # Tables of format version 1 have no sequence numbers.
+    return 0 if isinstance(metadata, TableMetadataV1) else metadata.last_sequence_number
 
 
 def _are_met(requirements: tuple[TableRequirement, ...], metadata: TableMetadata) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from uuid import uuid4
 
 import pytest
 from emulated_aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog as PyIcebergCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table as PyIcebergTable
 
@@ -16,11 +18,24 @@ from destination_datalake.errors import ConnectorError
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.catalog import TableCatalog
+from destination_datalake.tables.iceberg.commit import TableOperations, set_property
+from destination_datalake.tables.iceberg.maintenance.cleanup import claim_daily_run
 from destination_datalake.tables.rest.catalog import RestTableCatalog
 from destination_datalake.tables.table import CommitStateUnknown
 from integration_tests.catalogs.behaviour import Behaviour
-from integration_tests.catalogs.interference import Interference, after, cut, garbled, lost, refused, sent_twice
+from integration_tests.catalogs.interference import (
+    Catalog,
+    Interference,
+    after,
+    before,
+    cut,
+    garbled,
+    lost,
+    refused,
+    sent_twice,
+)
 from integration_tests.catalogs.server import CatalogServer
+from integration_tests.harness.loopback import Answer, HungUp, Request
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 
@@ -46,7 +61,7 @@ class RestLake(Lake):
         for number in range(1, 50):
             self.server.interfere(operation, how, number)
 
-    def _client(self) -> Catalog:
+    def _client(self) -> PyIcebergCatalog:
         properties = {
             "s3.endpoint": str(self.access.endpoint_url),
             "s3.access-key-id": ACCESS_KEY_ID,
@@ -115,6 +130,65 @@ def test_no_file_is_deleted_if_a_commit_without_a_response_cannot_be_searched_fo
 
     lake.interfere(after(lambda: None), "loadTable")
     assert lake.ids() == [1]
+
+
+def claims(lake: RestLake, number: int) -> None:
+    """Make commits without snapshots, as other syncs do."""
+    for _ in range(number):
+        TableOperations(lake.name, lake.catalog()).commit(lambda _, change: set_property("n", uuid4().hex, change))
+
+
+def test_a_commit_without_a_snapshot_is_found_behind_others(lake: RestLake) -> None:
+    lake.commit(lake.open(), 1)
+    claims(lake, 1)
+    lake.server.interfere("updateTable", after_which(lambda: claims(lake, 3)))
+
+    is_claimed = claim_daily_run(TableOperations(lake.name, lake.catalog()), datetime.now(UTC))
+
+    assert is_claimed
+
+
+def test_a_commit_without_a_snapshot_is_unknown_behind_many_others(lake: RestLake) -> None:
+    lake.commit(lake.open(), 1)
+    claims(lake, 1)
+    lake.server.interfere("updateTable", after_which(lambda: claims(lake, 10)))
+
+    with pytest.raises(CommitStateUnknown, match="does not show"):
+        claims(lake, 1)
+
+
+def test_no_file_is_deleted_if_the_snapshot_of_a_commit_without_a_response_has_expired(lake: RestLake) -> None:
+    syncing = lake.open()
+    lake.commit(syncing, 1)
+    lake.server.interfere("updateTable", after_which(lake.compact_and_expire))
+    file = lake.write(syncing, 2)
+
+    with pytest.raises(CommitStateUnknown, match="does not show"):
+        syncing.commit([file], no_rewrite)
+
+    assert file.uri in lake.uris()
+    assert lake.ids() == [1, 2]
+
+
+def test_a_refused_commit_is_made_again_although_snapshots_have_expired_since(lake: RestLake) -> None:
+    syncing = lake.open()
+    lake.commit(syncing, 1)
+    lake.server.interfere("updateTable", before(lake.compact_and_expire))
+
+    lake.commit(syncing, 2)
+
+    assert lake.ids() == [1, 2]
+
+
+def after_which(act: Callable[[], object]) -> Interference:
+    """Act when the catalog has done what it was asked for, and lose its answer."""
+
+    def interfere(request: Request, catalog: Catalog) -> Answer:
+        catalog(request)
+        act()
+        raise HungUp
+
+    return interfere
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 422])
