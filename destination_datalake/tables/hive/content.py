@@ -301,6 +301,14 @@ class WriteMode(ABC):
         """Return whether this sync holds the fencing token."""
         return FencingToken.held(table_input["Parameters"]) == self._token
 
+    def is_fenced(self, table_input: TableInput) -> bool:
+        """Return whether another sync has taken the fencing token while this sync held it.
+
+        The epochs begin again at 1 after a release. So a later epoch shows that this sync has not released the token.
+        """
+        held = FencingToken.held(table_input["Parameters"])
+        return held is not None and held.epoch > self._token.epoch
+
     def release(self, table_input: TableInput) -> None:
         """Remove this sync's fencing token. Do nothing if another sync holds the token."""
         if self.holds(table_input):

@@ -124,7 +124,9 @@ class HiveTable(StreamTable):
         self._access = context.access
         self._glue_table = GlueTable(name, context.access)
         self._in_place = plan.format in WIDENED_IN_PLACE
-        self._began = self._published = self._released = self._has_committed = False
+        self._began = self._published = self._has_committed = False
+        self._released = False
+        """Whether this sync has sent a request that releases the fencing token. The request may have failed."""
         self._created: datetime | None = None
         self._replaces_partitions = False
         """Whether any sync has replaced the content.
@@ -513,7 +515,8 @@ class HiveTable(StreamTable):
         if not self._mode.holds(table_input):
             return ()  # Another sync does the remaining work, or an earlier call succeeded and the response was lost.
         dead = self._cleanup.dead(table_input)
-        if not dead and StalePartitions.load(table_input) is None:
+        self._released = not dead and StalePartitions.load(table_input) is None
+        if self._released:
             self._mode.release(table_input)
         return dead
 
@@ -530,7 +533,7 @@ class HiveTable(StreamTable):
         if self._mode.holds(table_input):
             self._mode.release(table_input)
             self._released = True
-        return self._released
+        return self._released and not self._mode.is_fenced(table_input)
 
     # Partitions
 
@@ -629,11 +632,13 @@ class HiveTable(StreamTable):
 
         Returns `error` itself if it is Fenced. If another program has recreated the table, returns Recreated instead.
         For any other `error`, returns None if this sync still holds the token, has not taken it yet, or has released
-        it, and also if the table cannot be read.
+        it, even if the response to the release was lost, and also if the table cannot be read.
         """
         try:
-            if isinstance(error, Fenced) or (self._began and not self._released):
-                self._mode.require(self._glue_table.read())
+            if isinstance(error, Fenced) or self._began:
+                table_input = self._glue_table.read()
+                if isinstance(error, Fenced) or not self._released or self._mode.is_fenced(table_input):
+                    self._mode.require(table_input)
         except Fenced as fenced:
             if self._created not in (None, self._glue_table.created):
                 return Recreated(self.name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.protocol.catalog import StreamId
@@ -18,7 +18,7 @@ from destination_datalake.schema.types import Field, Int64, List, NumericTypes, 
 from destination_datalake.tables.fencing import Fenced
 from destination_datalake.tables.naming import TableOwner
 from destination_datalake.tables.table import Committed, Reencode
-from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.cloud import BUCKET, Cloud, another_client, before, during
 from unit_tests.tables.hive.orders import (
     PARQUET,
     ROOT,
@@ -268,6 +268,35 @@ def test_column_dropped_by_another_writer_is_added_by_the_next_commit(cloud: Clo
     syncing.commit("two", 2)
 
     assert ids(cloud) == [1, 2]
+
+
+def test_publication_whose_responses_are_all_lost_is_not_taken_for_a_fenced_one(cloud: Cloud) -> None:
+    """Also if the next sync has begun since, with the token that the publication released."""
+    for act in (lambda: None, lambda: sync(cloud, generation=1)):
+        access = another_client()
+        appending = sync(cloud, generation=1, access=access)
+        appending.commit("one", 1)
+
+        def lose(**_: object) -> None:
+            act()  # noqa: B023
+            raise ConnectionClosedError(endpoint_url="glue")
+
+        with during(access, "after-call.glue.UpdateTable", lose), pytest.raises(ConnectionClosedError):
+            appending.table.publish(rewrite)
+
+
+def test_publication_that_is_taken_over_before_its_request_is_lost_is_fenced(cloud: Cloud) -> None:
+    access = another_client()
+    appending = sync(cloud, generation=1, access=access)
+    appending.commit("one", 1)
+
+    def take_over(_times: int) -> None:
+        sync(cloud, generation=1)
+        raise ConnectionClosedError(endpoint_url="glue")
+
+    before(access, "glue", "UpdateTable", take_over)
+    with pytest.raises(Fenced):
+        appending.table.publish(rewrite)
 
 
 def test_failed_commit_raises_its_cause_even_if_rolling_back_fails_too(cloud: Cloud) -> None:
