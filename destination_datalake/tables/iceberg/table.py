@@ -360,17 +360,18 @@ class IcebergTable(StreamTable):
     def _merge_leftovers(self) -> None:
         """Merge the pending rows of earlier syncs, before this sync writes rows without deduplication.
 
-        Raises TableBusy if it finds pending rows four times in succession, because another sync keeps adding them.
+        Raises TableBusy if rows are pending even after four merges, because another sync keeps adding them.
         """
         for _ in range(4):
             if (scope := self._mode.leftover_merge) is None:
                 return
             self._merge(scope)
             self._begin()
-        raise TableBusy(
-            f"Cannot write to table {self.name}: another sync keeps adding pending rows. Run the sync again when the "
-            "other sync has finished."
-        )
+        if self._mode.leftover_merge is not None:
+            raise TableBusy(
+                f"Cannot write to table {self.name}: another sync keeps adding pending rows. Run the sync again when "
+                "the other sync has finished."
+            )
 
     def _reconcile(
         self, table: PyIcebergTable, transaction: Transaction

@@ -9,7 +9,8 @@ import pytest
 from destination_datalake.schema.types import Field, String
 from destination_datalake.tables.fencing import Fenced
 from destination_datalake.tables.iceberg.dedup.plan import PENDING_BY, UNIQUE_BY
-from destination_datalake.tables.table import TableConflict
+from destination_datalake.tables.table import TableBusy, TableConflict
+from unit_tests.cloud import during
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, Row, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 
@@ -49,6 +50,28 @@ def test_a_sync_that_appends_merges_them_before_it_adds_its_own(orders: Orders, 
     assert sorted((row["id"], row["name"]) for row in rows) == sorted([*appended, (1, "new"), (2, "old"), (3, "new")])
     assert (UNIQUE_BY in orders.lake.properties()) is not records
     assert orders.lake.branches() == []
+
+
+@pytest.mark.parametrize("times", [3, 4])
+def test_a_sync_that_appends_merges_pending_rows_at_most_four_times(orders: Orders, times: int) -> None:
+    leave_pending_rows(orders)
+    appending = orders.open(key=())
+    left = [named(id_, "pending", 1) for id_ in range(10, 10 + times)]
+
+    def add_after_merge(**_: object) -> None:
+        if left and orders.lake.branches() == []:
+            row = left.pop()
+            orders.land(orders.open(), row)
+
+    with during(orders.lake.access, "after-call.glue.UpdateTable", add_after_merge):
+        if times == 4:
+            with pytest.raises(TableBusy, match="keeps adding pending rows"):
+                orders.land(appending, named(1, "appended", 0))
+        else:
+            orders.land(appending, named(1, "appended", 0))
+
+    assert left == []
+    assert orders.lake.branches() == ([PENDING] if times == 4 else [])
 
 
 @pytest.mark.parametrize("key", [("id",), ()], ids=["dedup", "plain"])
