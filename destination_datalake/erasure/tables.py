@@ -25,6 +25,7 @@ from destination_datalake.schema.iceberg import iceberg_type
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, known_columns, table_location
 from destination_datalake.tables.hive.content import FolderState, PendingOverwrite, folders_in_use, other_folders
+from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.partitions import RegisteredPartitions, location_of
 from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
 from destination_datalake.tables.iceberg.commit import TableOperations
@@ -160,12 +161,20 @@ class HiveTarget(Objects):
     def _folders(self, table_input: TableInput) -> Iterator[str]:
         """Yield the S3 URIs of all folders that may contain files of the table."""
         stream = stream_of(self.table, table_input, self.request)
+        root, generations = table_folders(self.request.config, self.table, stream)
         if stream is not None:
-            yield from table_folders(self.request.config, self.table, stream)
+            yield from (root, generations)
         location = table_location(table_input)
         yield from (location, f"{location}{GENERATIONS_SUFFIX}")
-        yield from folders_in_use(table_input)
-        yield from other_folders(table_input)
+        for folder in {*folders_in_use(table_input), *other_folders(table_input)} - {location}:
+            # Other programs can change or copy the parameters, so the folder may belong to another table.
+            if Folders(root, self.access).owns(folder, location):
+                yield folder
+            else:
+                self.stats.note(
+                    f"Skipped the folder {folder}, although the parameters of table {self.table} name it, because this "
+                    "connector does not create folders of the table there."
+                )
         if has_registered_partitions(table_input):
             for entry in RegisteredPartitions(self.table, self.access).entries(with_columns=False):
                 yield from self._partition_folder(location_of(entry), location)

@@ -68,6 +68,7 @@ REPLAYED = When(
     lambda config: ARCHIVED.holds(config) and GLUE_OR_GLUE_REST.holds(config),
 )
 ENCRYPTED = When("`encryption` SSE-KMS", lambda config: config.encryption.encryption_type == "SSE-KMS")
+HIVE = When("`table_type` HIVE", lambda config: config.table_type == "HIVE")
 PARTITIONED = When("partitioned Hive tables, unless `catalog_partitions` is projection", registers_partitions)
 GOVERNED = When("`lake_formation.mode` hybrid or managed", lambda config: config.lake_formation.mode != "none")
 REGISTERED = When(

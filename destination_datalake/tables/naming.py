@@ -110,6 +110,15 @@ class TableLocation:
             "Stream %s: %s %s table %s at %s.", stream, "created" if created else "continues", kind, name, location
         )
 
+    def is_path_of(self, folder: str) -> bool:
+        """Return whether a folder has the path of the table's root folder, or of the folder of its generations.
+
+        The folder may be in another bucket or under another prefix, because the table may be older than these options.
+        Tables of other databases have other paths.
+        """
+        path = self.folder.removeprefix(self.warehouse)
+        return folder.removesuffix(GENERATIONS_SUFFIX).endswith(f"/{path}")
+
     def content_root(self, location: str) -> str:
         """Return the root folder for new generations of a Hive table at `location`, without a trailing slash.
 

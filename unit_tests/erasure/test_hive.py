@@ -395,3 +395,16 @@ def test_a_copy_that_is_made_of_a_dead_sync_is_listed_and_searched(cloud: Cloud,
 
     assert len(done) == 2
     assert traces(cloud, PERSON) == []
+
+
+def test_a_folder_of_another_table_that_the_parameters_list_is_not_searched(cloud: Cloud, tmp_path: Path) -> None:
+    sync(cloud).publish()
+    key = "shop/customers/generation-0-aaaaaaaaaaaa/a"
+    put(cloud, key, parquet_of(1, PERSON))
+    table: Any = {"Parameters": dict(glue_table(cloud)["Parameters"])}
+    list_folder(table, f"s3://{BUCKET}/{key.removesuffix('/a')}", FolderState.DEAD)
+    update_glue_table(cloud, Parameters=table["Parameters"])
+
+    assert erased(request(tmp_path, cloud.access, "id", PERSON), NAME) == []
+
+    assert cloud.objects()[key] == parquet_of(1, PERSON)

@@ -140,17 +140,35 @@ def test_a_policy_for_the_data_catalog_s_endpoint_is_that_for_glue_with_one_acti
     assert plain.keys() - asked.keys() == {"ExistingTables"}
 
 
+@pytest.mark.parametrize("changes", [{"table_type": "HIVE"}, {"format": {"format_type": "JSONL"}}], ids=str)
+def test_a_policy_for_hive_tables_also_allows_to_list_the_tables_of_every_database(changes: dict[str, Any]) -> None:
+    streams = [StreamId("shop", "orders")]
+    hive = policy(config(**changes), streams)
+
+    assert hive.pop("FormerFolders") == Statement(
+        "FormerFolders",
+        ("glue:GetTables",),
+        (
+            f"{GLUE}:catalog",
+            f"{GLUE}:database/raw",
+            f"{GLUE}:database/shop",
+            f"{GLUE}:table/raw/*",
+            f"{GLUE}:table/shop/*",
+        ),
+        {},
+    )
+    assert hive == policy(config(), streams)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"table_type": "HIVE"},
-        {"format": {"format_type": "JSONL"}},
         {"spark": {"master": "spark://spark:7077"}},
         {"encryption": {"encryption_type": "SSE-S3"}},
     ],
     ids=str,
 )
-def test_table_type_format_and_spark_s_master_do_not_change_the_policy(changes: dict[str, Any]) -> None:
+def test_spark_s_master_and_keys_of_s3_do_not_change_the_policy(changes: dict[str, Any]) -> None:
     assert policy(config(**changes)) == policy(config())
 
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 from destination_datalake.partitioning.projection import LOCATION
 from destination_datalake.protocol.catalog import Stream
@@ -33,7 +33,7 @@ from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, PUBLIS
 
 _logger = logging.getLogger(__name__)
 
-_PENDING_LOCATION = "airbyte.unpublished-location"
+PENDING_LOCATION = "airbyte.unpublished-location"
 _PENDING_GENERATION = "airbyte.unpublished-generation-id"
 _PENDING_TYPES = "airbyte.unpublished-types"
 _OTHER_FOLDERS = "airbyte.other-locations"
@@ -41,7 +41,7 @@ _LAST_COMMIT = "airbyte.last-commit"
 
 CONTENT_PARAMETERS = (
     LOWEST_GENERATION_PROPERTY,
-    _PENDING_LOCATION,
+    PENDING_LOCATION,
     _PENDING_GENERATION,
     _PENDING_TYPES,
     _OTHER_FOLDERS,
@@ -68,17 +68,17 @@ class PendingOverwrite:
     def load(cls, table_input: TableInput) -> Self | None:
         """Read the pending overwrite from the table's parameters. Return None if no overwrite is pending."""
         parameters = table_input["Parameters"]
-        if not parameters.get(_PENDING_LOCATION):
+        if not parameters.get(PENDING_LOCATION):
             return None
         generation = parameters.get(_PENDING_GENERATION, "")
         type_names: dict[str, str] = json.loads(parameters.get(_PENDING_TYPES, "{}"))
-        return cls(parameters[_PENDING_LOCATION], int(generation) if generation.isdecimal() else None, type_names)
+        return cls(parameters[PENDING_LOCATION], int(generation) if generation.isdecimal() else None, type_names)
 
     def save(self, table_input: TableInput) -> None:
         """Record this overwrite in the table's parameters, in place of any other pending overwrite."""
         # The types of another pending overwrite must not stay, because an empty mapping is not written.
         self.clear(table_input)
-        table_input["Parameters"][_PENDING_LOCATION] = self.location
+        table_input["Parameters"][PENDING_LOCATION] = self.location
         table_input["Parameters"][_PENDING_GENERATION] = str(self.generation)
         if self.type_names:
             table_input["Parameters"][_PENDING_TYPES] = json.dumps(self.type_names)
@@ -86,7 +86,7 @@ class PendingOverwrite:
     @staticmethod
     def clear(table_input: TableInput) -> None:
         """Remove the pending overwrite from the table's parameters."""
-        for key in (_PENDING_LOCATION, _PENDING_GENERATION, _PENDING_TYPES):
+        for key in (PENDING_LOCATION, _PENDING_GENERATION, _PENDING_TYPES):
             table_input["Parameters"].pop(key, None)
 
     def types(self) -> dict[str, ColumnType | None]:
@@ -109,8 +109,9 @@ class FolderState(StrEnum):
 def other_folders(table_input: TableInput) -> dict[str, FolderState]:
     """Return the folders listed in the table's parameters, as S3 URIs, with their states.
 
-    The list contains only folders that this connector created, and none that holds the present content. Callers must
-    not delete folders outside the list.
+    This connector lists only folders that it created, and none that holds the present content. Callers must not delete
+    folders outside the list. Other programs can change or copy the list, so callers must also check that the folders
+    belong to this table.
     """
     listed: dict[str, str] = json.loads(table_input["Parameters"].get(_OTHER_FOLDERS, "{}"))
     superseded = FolderState.SUPERSEDED
@@ -126,6 +127,13 @@ def unlist_folders(table_input: TableInput, *folders: str) -> None:
     """Remove folders from the list in the table's parameters. The folders are deleted, or now hold the content."""
     listed = other_folders(table_input)
     _save_folders(table_input, {folder: state for folder, state in listed.items() if folder not in folders})
+
+
+def lists_folder(glue_table: Mapping[str, Any], folder: str) -> bool:
+    """Return whether the parameters of a table of any kind, which may be malformed, name a folder of a Hive table."""
+    parameters = glue_table.get("Parameters", {})
+    texts = [parameters.get(key, "") for key in (PENDING_LOCATION, _OTHER_FOLDERS)]
+    return any(name in text for name in (folder, json.dumps(folder)[1:-1]) for text in texts)
 
 
 def _save_folders(table_input: TableInput, listed: Mapping[str, FolderState]) -> None:

@@ -49,6 +49,16 @@ class Folders:
             parent = f"{location}{GENERATIONS_SUFFIX}" if inside else self.root
         return f"{parent}/{_unique_name(generation)}"
 
+    def owns(self, folder: str, location: str) -> bool:
+        """Return whether a folder is one that `for_new_table` or `for_table_at` creates for the table at `location`.
+
+        Other programs can change or copy the parameters of a table, so a folder that the parameters name may belong to
+        another table.
+        """
+        created, present = _CREATED_FOLDER.fullmatch(folder), _CREATED_FOLDER.fullmatch(location)
+        parents = (self.root, present["parent"] if present else f"{location}{GENERATIONS_SUFFIX}")
+        return created is not None and created["parent"] in parents
+
     @staticmethod
     def is_created_by_connector(folder: str) -> bool:
         """Return whether the folder's name shows that this connector created the folder.

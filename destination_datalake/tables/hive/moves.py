@@ -13,24 +13,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.objects import retry_until_done
+from destination_datalake.aws.objects import S3Address, retry_until_done
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, table_location
 from destination_datalake.tables.hive.content import (
+    PENDING_LOCATION,
     Content,
     FolderState,
     PendingOverwrite,
     WriteMode,
     folders_in_use,
     list_folder,
+    lists_folder,
     lowest_generation,
     other_folders,
     save_lowest_generation,
@@ -38,7 +41,12 @@ from destination_datalake.tables.hive.content import (
 )
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.partitions import PartitionIndex, mark_partitions_stale
-from destination_datalake.tables.table import Rewrite, TableBusy, TableName
+from destination_datalake.tables.table import Rewrite, TableBusy, TableName, table_conflict
+
+if TYPE_CHECKING:
+    from destination_datalake.protocol.catalog import StreamId
+    from destination_datalake.tables.catalog import TableCatalog
+    from destination_datalake.tables.naming import TableLocation
 
 _logger = logging.getLogger(__name__)
 
@@ -207,6 +215,83 @@ def _changed_meanwhile(table: TableName) -> TableBusy:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class FolderOwner:
+    """Checks whether folders that the parameters of the table `name` list belong to this table.
+
+    Other programs can change the parameters, or copy them to another table.
+    """
+
+    name: TableName
+    folders: Folders
+    location: TableLocation
+    catalog: TableCatalog
+
+    def foreign(self, listed: Collection[str], table_input: TableInput) -> dict[str, str]:
+        """Map each of the `listed` folders that does not belong to the table, or not to it alone, to the reason.
+
+        Raises the catalog's errors.
+        """
+        location = table_location(table_input)
+        reasons = {
+            folder: "this connector does not create folders of the table there"
+            for folder in listed
+            if not self.folders.owns(folder, location)
+        }
+        own = [folder for folder in listed if folder not in reasons]
+        for table, entry in self._other_tables(own):
+            for folder in own:
+                if _uses(entry, folder):
+                    reasons[folder] = f"table {table} uses it"
+        return reasons
+
+    def require(self, table_input: TableInput, stream: StreamId) -> None:
+        """Raise TableConflict if the folder of a pending overwrite does not belong to the table, or not to it alone.
+
+        May also raise the catalog's errors.
+        """
+        pending = PendingOverwrite.load(table_input)
+        if pending is None:
+            return
+        has_path = self.location.is_path_of(pending.location.rpartition("/")[0])
+        if has_path and self.folders.owns(pending.location, table_location(table_input)):
+            return  # This saves the requests that list the other tables.
+        if reason := self.foreign([pending.location], table_input).get(pending.location):
+            problem = (
+                f"its parameter {PENDING_LOCATION} names the folder {pending.location}, but {reason}. If another "
+                "program copied or changed the parameter, remove it from the table. Otherwise, restore the former "
+                "location of the table or the former options"
+            )
+            raise table_conflict(stream, self.name, problem)
+
+    def _other_tables(self, folders: Collection[str]) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
+        """Yield the other tables that may use one of `folders`."""
+        if not folders:
+            return
+        databases = {self.name.database}
+        # Tables that were copied from another database may be at the location of the original table.
+        if not all(self.location.is_path_of(folder.rpartition("/")[0]) for folder in folders):
+            databases |= {database.name for database in self.catalog.databases()}
+        for database in sorted(databases):
+            for listed in self.catalog.tables(database):
+                table = TableName(database, listed.glue_table["Name"])
+                if str(table).lower() != str(self.name).lower():  # Glue converts names to lower case.
+                    yield table, listed.glue_table
+
+
+def _uses(glue_table: Mapping[str, Any], folder: str) -> bool:
+    """Return whether a table has its location in a folder, or lists the folder in its parameters.
+
+    A location around the folder does not count, because a table over a whole bucket contains the folders of all tables.
+    """
+    location = glue_table.get("StorageDescriptor", {}).get("Location", "")
+    try:
+        is_inside = f"{S3Address.parse(location)}/".startswith(f"{folder}/")
+    except ValueError:
+        is_inside = False
+    return is_inside or lists_folder(glue_table, folder)
+
+
 class Cleanup:
     """Deletes the former folders of a table when no reader needs them any more.
 
@@ -216,12 +301,15 @@ class Cleanup:
 
     Before the cleanup deletes a folder, it points partitions that are still registered in this folder to the present
     folder. It then reads all locations of the table and its partitions again, and keeps each folder to which a location
-    still refers.
+    still refers. It also keeps the folders that `FolderOwner.foreign` returns, and removes them from the table's list.
     """
 
-    def __init__(self, glue_table: GlueTable, folders: Folders, table_input: TableInput, index: PartitionIndex) -> None:
+    def __init__(
+        self, glue_table: GlueTable, owner: FolderOwner, table_input: TableInput, index: PartitionIndex
+    ) -> None:
         self._glue_table = glue_table
-        self._folders = folders
+        self._owner = owner
+        self._folders = owner.folders
         self._index = index
         self._first_folder = table_location(table_input)
         self._last_replaced: set[str] = set()
@@ -255,12 +343,21 @@ class Cleanup:
             # First move the partitions, then read all locations again, then delete. An engine must not find a partition
             # whose files are gone.
             self._index.leave_former_folders(table_input)
-            unused = self._unused(dead, table_input)
+            foreign = self._owner.foreign(dead, table_input)
+            unused = self._unused([folder for folder in dead if folder not in foreign], table_input)
             for folder in unused:
                 self._folders.delete_folder(folder)
+            for folder, reason in foreign.items():
+                _logger.warning(
+                    "Folder %s was not deleted, although a parameter of table %s lists it as a former folder: %s. If "
+                    "no table needs the folder, delete it.",
+                    folder,
+                    self._glue_table.name,
+                    reason,
+                )
             # Unlist last. If the process is killed before, the next sync finds the folders in the list and deletes the
             # rest.
-            self._glue_table.update(lambda table_input: unlist_folders(table_input, *unused))
+            self._glue_table.update(lambda table_input: unlist_folders(table_input, *unused, *foreign))
         except Exception as error:
             table = f"table {self._glue_table.name}"
             failure = explain(error, doing="remove old files of", resource=table)

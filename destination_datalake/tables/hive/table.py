@@ -66,7 +66,7 @@ from destination_datalake.tables.hive.content import (
     save_lowest_generation,
 )
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.moves import Cleanup, Moves
+from destination_datalake.tables.hive.moves import Cleanup, FolderOwner, Moves
 from destination_datalake.tables.hive.partitions import (
     PartitionIndex,
     StalePartitions,
@@ -162,7 +162,8 @@ class HiveTable(StreamTable):
         self._location.accept(self._stream.id, self.name, "Hive", location, created=created)
         self._folders = Folders(self._location.content_root(location), self._access)
         self._index = PartitionIndex(self._glue_table, self._access, self._folders, self._stream.id, self._scheme)
-        self._cleanup = Cleanup(self._glue_table, self._folders, table_input, self._index)
+        folder_owner = FolderOwner(self.name, self._folders, self._location, self._catalog)
+        self._cleanup = Cleanup(self._glue_table, folder_owner, table_input, self._index)
         # The pending rows are acknowledged. If another program drops the table, these rows are lost, so the sync must
         # fail instead of beginning again.
         self._has_committed = PendingOverwrite.load(table_input) is not None
@@ -172,6 +173,7 @@ class HiveTable(StreamTable):
 
         def begin(table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
             current = table_input["Parameters"]
+            folder_owner.require(table_input, self._stream.id)
             # The names were chosen on the entry that this method read first. After a conflict, another sync may have
             # recorded other names for the same columns.
             has_new_names = recorded_names(current) != names

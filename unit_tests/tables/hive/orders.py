@@ -150,6 +150,7 @@ def sync(
     conflicts: SchemaConflicts = "new_column",
     access: AwsAccess | None = None,
     schema: Mapping[str, Any] = SCHEMA,
+    name: TableName = NAME,
 ) -> Sync:
     """Begin a sync. In tables of other writers it has the columns of `schema`."""
     minimum = generation if overwrite else None
@@ -158,7 +159,8 @@ def sync(
     )
     access = access or cloud.access
     config = Config.parse(options(bucket_name=BUCKET, table_type="HIVE", schema_conflicts=conflicts))
-    return Sync(prepared(NAME, stream, columns, format, config, LOCATION, access), access)
+    location = TableLocation(f"s3://{BUCKET}/{name.database}/{name.table}", f"s3://{BUCKET}/", follow=False)
+    return Sync(prepared(name, stream, columns, format, config, location, access), access)
 
 
 def glue_table(cloud: Cloud, name: str = "orders") -> Any:

@@ -39,6 +39,20 @@ def test_folder_for_new_content_is_never_inside_the_location(cloud: Cloud, locat
     assert not folder.startswith(f"{location}/")
 
 
+@pytest.mark.parametrize(
+    "location",
+    [OURS, ROOT, f"{ROOT}/data", f"s3://{BUCKET}/elsewhere", f"s3://{BUCKET}/old/orders/generation-0-0123456789ab"],
+)
+def test_table_owns_every_folder_created_for_it(cloud: Cloud, location: str) -> None:
+    folders = Folders(ROOT, cloud.access)
+    of_its_replay = Folders(location, cloud.access).for_table_at(location, None)
+    created = (folders.for_new_table(1), folders.for_table_at(location, 1), of_its_replay)
+
+    assert all(folders.owns(folder, location) for folder in created)
+    assert not folders.owns(f"s3://{BUCKET}/shop/customers/generation-1-0123456789ab", location)
+    assert not folders.owns(f"{ROOT}/2024/generation-1-0123456789ab", location)
+
+
 def test_files_are_those_that_engines_read(cloud: Cloud) -> None:
     for key in ("part-0", "a/part-0", "_SUCCESS", "_temporary/part-1", ".part-0.crc", "a/.hidden/part-2"):
         put(cloud, f"shop/orders/data/{key}", b"rows")

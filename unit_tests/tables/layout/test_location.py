@@ -74,3 +74,22 @@ def test_an_iceberg_table_at_the_root_of_a_bucket_can_be_followed() -> None:
 )
 def test_new_content_of_a_followed_table_stays_beside_it(location: str, root: str) -> None:
     assert FOLLOWING.content_root(location) == root
+
+
+@pytest.mark.parametrize(
+    ("folder", "is_path"),
+    [
+        ("s3://lake/raw/shop/orders", True),
+        ("s3://lake/raw/shop/orders__generations", True),
+        ("s3://old-lake/shop/orders", True),
+        ("s3://lake/former/prefix/shop/orders", True),
+        ("s3://lake/raw/workshop/orders", False),
+        ("s3://lake/raw/shop/orders_copy", False),
+        ("s3://lake/raw/shop", False),
+        ("s3://lake/raw/mart/orders", False),
+    ],
+)
+def test_path_of_a_table_is_independent_of_bucket_and_prefix(folder: str, is_path: bool) -> None:
+    location = TableLocation("s3://lake/raw/shop/orders", "s3://lake/raw/", follow=False)
+
+    assert location.is_path_of(folder) == is_path
