@@ -23,7 +23,13 @@ from typing import Self
 import msgspec
 
 from destination_datalake.protocol.catalog import Stream
-from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableConflict, TableName, cannot_write
+from destination_datalake.tables.table import (
+    LOWEST_GENERATION_PROPERTY,
+    TableConflict,
+    TableName,
+    cannot_write,
+    whole_number,
+)
 
 TOKEN_PROPERTY = "airbyte.fencing-token"
 OVERWRITES_PROPERTY = "airbyte.overwrite-generations"
@@ -74,7 +80,8 @@ class FencingToken:
     def held(cls, properties: Mapping[str, str]) -> Self | None:
         """Return the token in a table's properties, or None if no sync holds one."""
         epoch, _, sync = properties.get(TOKEN_PROPERTY, "").partition(":")
-        return cls(int(epoch), sync) if epoch.isdecimal() and sync else None
+        number = whole_number(epoch)
+        return cls(number, sync) if number is not None and sync else None
 
     @classmethod
     def after(cls, properties: Mapping[str, str], sync: str) -> Self:
@@ -114,10 +121,13 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def load(cls, properties: Mapping[str, str]) -> Overwrites:
-        """Return the generations that a table's properties record, or an empty value."""
+        """Return the generations that a table's properties record, or an empty value if the property is invalid.
+
+        The documentation permits to set the property to an invalid value, because Athena cannot remove properties.
+        """
         try:
             return _OVERWRITES.decode(properties.get(OVERWRITES_PROPERTY, ""))
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             return cls()
 
     def __str__(self) -> str:

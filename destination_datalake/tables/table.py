@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from destination_datalake.files.plan import DataFile, FilePlan, LineFile, LineSink, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import StreamId
@@ -71,6 +74,57 @@ def table_conflict(stream: StreamId, table: TableName, problem: str) -> TableCon
     `problem` is a clause about the table, followed by another remedy, without a full stop at the end.
     """
     return TableConflict(cannot_write(stream, table, f"{problem}, or choose another lakeformation_database_name."))
+
+
+# Properties of tables. Other programs can change them, so their values are not trusted.
+
+_Value = TypeVar("_Value")
+
+_WHOLE_NUMBER = re.compile("[0-9]{1,18}")
+
+
+class InvalidProperty(TableConflict):
+    """A property in which this connector records the state of a table has an invalid value.
+
+    `table` is a noun phrase, such as "table orders".
+    """
+
+    def __init__(self, table: str, name: str) -> None:
+        super().__init__(
+            f"Cannot read property {name} of {table}, because its value is invalid. Another program has probably "
+            "changed the property. Restore the former value. If it is unknown, remove the property."
+        )
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number that a text of 1 to 18 digits represents, or None for any other text."""
+    return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+
+
+def number_property(properties: Mapping[str, str], name: str, table: str) -> int | None:
+    """Return the whole number in a property, or None if the table lacks the property.
+
+    Raises InvalidProperty.
+    """
+    text = properties.get(name)
+    number = whole_number(text) if text is not None else None
+    if text is not None and number is None:
+        raise InvalidProperty(table, name)
+    return number
+
+
+def json_property(
+    properties: Mapping[str, str], name: str, decoder: msgspec.json.Decoder[_Value], table: str
+) -> _Value | None:
+    """Return the JSON value in a property, or None if the table lacks the property.
+
+    Raises InvalidProperty if the JSON text is malformed, or if the value does not have the decoder's type.
+    """
+    text = properties.get(name)
+    try:
+        return None if text is None else decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidProperty(table, name) from error
 
 
 class TableBusy(Exception):

@@ -164,7 +164,7 @@ def test_after_a_sync_removal_is_due_once_a_day(shop: Shop) -> None:
     assert due(25) == ["expiry", "orphans"]
 
 
-@pytest.mark.parametrize("written", ["", "yesterday", "2200-01-01T00:00:00+00:00"])
+@pytest.mark.parametrize("written", ["", "yesterday", "0001-01-01T00:00:00+23:00", "2200-01-01T00:00:00+00:00"])
 def test_a_time_that_cannot_be_right_is_none(shop: Shop, written: str) -> None:
     shop.open()
 

@@ -137,6 +137,12 @@ def table_location(table_input: TableInput) -> str:
     return str(S3Address.parse(table_input["StorageDescriptor"]["Location"])).removesuffix("/")
 
 
+def described(table_input: TableInput) -> str:
+    """Return a noun phrase for a table, with its name and location, for messages."""
+    location = table_input.get("StorageDescriptor", {}).get("Location")
+    return f"table {table_input.get('Name')}" + (f" at {location}" if location else "")
+
+
 def storage_column(field: Field) -> ColumnTypeDef:
     """Return a field as a new Glue column.
 

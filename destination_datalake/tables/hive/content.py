@@ -14,16 +14,32 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
+import msgspec
+
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.partitioning.projection import LOCATION
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.schema.evolution import Widen, apply_changes, evolve
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, TOKEN_PROPERTY, Fenced, FencingToken, Overwrites
-from destination_datalake.tables.glue.glue_table import TableInput, column_types, set_column_types, table_location
+from destination_datalake.tables.glue.glue_table import (
+    TableInput,
+    column_types,
+    described,
+    set_column_types,
+    table_location,
+)
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.partitions import mark_partitions_stale
-from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, PUBLISHED_BY_PROPERTY, TableName
+from destination_datalake.tables.table import (
+    LOWEST_GENERATION_PROPERTY,
+    PUBLISHED_BY_PROPERTY,
+    InvalidProperty,
+    TableName,
+    json_property,
+    number_property,
+)
 
 # --- Content ----------------------------------------------------------------------------------------------------------
 # The published and the pending content of a Hive table, as the table's Glue entry describes them.
@@ -38,6 +54,8 @@ _PENDING_GENERATION = "airbyte.unpublished-generation-id"
 _PENDING_TYPES = "airbyte.unpublished-types"
 _OTHER_FOLDERS = "airbyte.other-locations"
 _LAST_COMMIT = "airbyte.last-commit"
+
+_STRINGS = msgspec.json.Decoder(dict[str, str])
 
 CONTENT_PARAMETERS = (
     LOWEST_GENERATION_PROPERTY,
@@ -66,13 +84,22 @@ class PendingOverwrite:
 
     @classmethod
     def load(cls, table_input: TableInput) -> Self | None:
-        """Read the pending overwrite from the table's parameters. Return None if no overwrite is pending."""
+        """Read the pending overwrite from the table's parameters. Return None if no overwrite is pending.
+
+        Raises InvalidProperty.
+        """
         parameters = table_input["Parameters"]
         if not parameters.get(PENDING_LOCATION):
             return None
-        generation = parameters.get(_PENDING_GENERATION, "")
-        type_names: dict[str, str] = json.loads(parameters.get(_PENDING_TYPES, "{}"))
-        return cls(parameters[PENDING_LOCATION], int(generation) if generation.isdecimal() else None, type_names)
+        location, table = parameters[PENDING_LOCATION], described(table_input)
+        try:
+            S3Address.parse(location)
+        except ValueError as error:
+            raise InvalidProperty(table, PENDING_LOCATION) from error
+        has_generation = parameters.get(_PENDING_GENERATION) != str(None)
+        generation = number_property(parameters, _PENDING_GENERATION, table) if has_generation else None
+        type_names = json_property(parameters, _PENDING_TYPES, _STRINGS, table) or {}
+        return cls(location, generation, type_names)
 
     def save(self, table_input: TableInput) -> None:
         """Record this overwrite in the table's parameters, in place of any other pending overwrite."""
@@ -111,9 +138,9 @@ def other_folders(table_input: TableInput) -> dict[str, FolderState]:
 
     This connector lists only folders that it created, and none that holds the present content. Callers must not delete
     folders outside the list. Other programs can change or copy the list, so callers must also check that the folders
-    belong to this table.
+    belong to this table. Raises InvalidProperty.
     """
-    listed: dict[str, str] = json.loads(table_input["Parameters"].get(_OTHER_FOLDERS, "{}"))
+    listed = json_property(table_input["Parameters"], _OTHER_FOLDERS, _STRINGS, described(table_input)) or {}
     superseded = FolderState.SUPERSEDED
     return {folder: superseded if state == superseded else FolderState.DEAD for folder, state in listed.items()}
 
@@ -144,9 +171,11 @@ def _save_folders(table_input: TableInput, listed: Mapping[str, FolderState]) ->
 
 
 def lowest_generation(table_input: TableInput) -> int | None:
-    """Return the lowest generation of the table's rows, or None if other writers have added rows to the table."""
-    lowest = table_input["Parameters"].get(LOWEST_GENERATION_PROPERTY)
-    return None if lowest is None else int(lowest)
+    """Return the lowest generation of the table's rows, or None if other writers have added rows to the table.
+
+    Raises InvalidProperty.
+    """
+    return number_property(table_input["Parameters"], LOWEST_GENERATION_PROPERTY, described(table_input))
 
 
 def save_lowest_generation(table_input: TableInput, generation: int | None) -> None:

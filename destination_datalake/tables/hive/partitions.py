@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+import msgspec
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
@@ -24,12 +25,13 @@ from destination_datalake.tables.glue.glue_table import (
     TableInput,
     add_missing_columns,
     column_types,
+    described,
     set_column_types,
     table_location,
 )
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
-from destination_datalake.tables.table import TableBusy, table_conflict
+from destination_datalake.tables.table import TableBusy, json_property, table_conflict
 
 if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
@@ -266,8 +268,7 @@ _MAX_PARTITIONS_IN_MEMORY = 1000
 """Maximum number of partitions in memory. Each partition's description contains all columns of the table."""
 
 
-@dataclass(frozen=True, slots=True)
-class StalePartitions:
+class StalePartitions(msgspec.Struct, frozen=True, rename={"former_folders": "left"}):
     """A mark in a table's parameters, which records that the registered partitions do not match the content yet.
 
     Each mark has a new `id`. `former_folders` contains the S3 URIs of the folders that held the content before. If
@@ -280,12 +281,20 @@ class StalePartitions:
     replaced: bool = False
 
     @classmethod
-    def load(cls, table_input: TableInput) -> Self | None:
-        """Return the mark in a table's parameters. Return None if the partitions are up to date or not registered."""
-        saved = json.loads(table_input["Parameters"].get(_INDEX_PROPERTY, "{}")).get("behind")
-        if saved is None or not has_registered_partitions(table_input):
-            return None
-        return cls(saved["id"], tuple(saved["left"]), saved["replaced"])
+    def load(cls, table_input: TableInput) -> StalePartitions | None:
+        """Return the mark in a table's parameters. Return None if the partitions are up to date or not registered.
+
+        Raises InvalidProperty.
+        """
+        saved = json_property(table_input["Parameters"], _INDEX_PROPERTY, _SAVED_INDEX, described(table_input))
+        return saved.behind if saved is not None and has_registered_partitions(table_input) else None
+
+
+class _SavedIndex(msgspec.Struct, frozen=True):
+    behind: StalePartitions | None = None
+
+
+_SAVED_INDEX = msgspec.json.Decoder(_SavedIndex)
 
 
 def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None = None, replaced: bool = False) -> None:

@@ -9,30 +9,35 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from destination_datalake.aws.objects import S3Address
+from destination_datalake.config.tables import CatalogPartitions
 from destination_datalake.files.plan import FileFormat, FilePlan
 from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
 from destination_datalake.partitioning.projection import is_projection, projection
 from destination_datalake.partitioning.spec import (
     CalendarPart,
+    Part,
     PartitionField,
     Partitioning,
     Transform,
+    is_timezone,
     parse_transform,
 )
+from destination_datalake.partitioning.templates import variables
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS, field_at
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field, String
-from destination_datalake.tables.glue.glue_table import STORAGE_FORMATS, TableInput, table_location
+from destination_datalake.tables.glue.glue_table import STORAGE_FORMATS, TableInput, described, table_location
 from destination_datalake.tables.migration import inherited_keys
 from destination_datalake.tables.naming import has_ambiguous_folder
-from destination_datalake.tables.table import TableName, table_conflict
+from destination_datalake.tables.table import InvalidProperty, TableName, json_property, table_conflict
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import ColumnTypeDef
 
-    from destination_datalake.config.tables import CatalogPartitions
     from destination_datalake.tables.layout import TableLayout
 
 
@@ -168,21 +173,27 @@ class PartitionScheme:
         """Return the scheme that a table's parameters record, or None if they record none.
 
         `columns` are the stream's columns. Their types determine how the connector writes values in folder names.
+        Raises InvalidProperty.
         """
         saved = _saved(table_input)
-        if not saved or not table_input.get("PartitionKeys"):
+        if saved is None or not table_input.get("PartitionKeys"):
             return None
-        keys = tuple(
-            PartitionKey(
-                PartitionField(key["name"], tuple(key["source"]), _transform_from_json(key)),
-                parse_glue_type(key["type"]) or String(),
-                _type_at(columns, key["source"]) or String(),
-                key["projected"],
-                key["null"],
+        try:
+            keys = tuple(
+                PartitionKey(
+                    PartitionField(key.name, key.source, key.saved_transform()),
+                    parse_glue_type(key.type) or String(),
+                    _type_at(columns, key.source) or String(),
+                    key.projected,
+                    key.null,
+                )
+                for key in saved.keys
             )
-            for key in saved["keys"]
-        )
-        return cls(PartitionFolders(keys, saved["folders"], saved["max_bytes"]), saved["layout"], saved["catalog"])
+        except ValueError as error:
+            raise InvalidProperty(described(table_input), _PARAMETER) from error
+        if sorted(variables(saved.folders)) != sorted(key.name for key in keys):
+            raise InvalidProperty(described(table_input), _PARAMETER)
+        return cls(PartitionFolders(keys, saved.folders, saved.max_bytes), saved.layout, saved.catalog)
 
 
 def wanted_scheme(layout: TableLayout, columns: Sequence[Field]) -> PartitionScheme | None:
@@ -198,7 +209,10 @@ def wanted_scheme(layout: TableLayout, columns: Sequence[Field]) -> PartitionSch
 
 def has_registered_partitions(table_input: TableInput) -> bool:
     """Return whether any reader finds the table's rows through partitions registered in Glue."""
-    return bool(table_input.get("PartitionKeys")) and _saved(table_input).get("catalog") != "projection"
+    if not table_input.get("PartitionKeys"):
+        return False
+    saved = _saved(table_input)
+    return saved is None or saved.catalog != "projection"
 
 
 def _type_at(columns: Sequence[Field], path: Sequence[str]) -> ColumnType | None:
@@ -231,9 +245,41 @@ def _uses_source(key: PartitionKey, path: Sequence[str], type_: ColumnType) -> b
     return key.takes(type_) and (has_original_name or isinstance(key.field.transform, CalendarPart))
 
 
-def _saved(table_input: TableInput) -> Mapping[str, Any]:
-    saved: Mapping[str, Any] = json.loads(table_input["Parameters"].get(_PARAMETER, "{}"))
-    return saved
+class _SavedKey(msgspec.Struct, frozen=True):
+    """A partition key as `PartitionScheme.save` records it: with a transform, or with a part of a date or time."""
+
+    name: str
+    type: str
+    source: tuple[str, ...]
+    null: str
+    projected: bool
+    transform: str = ""
+    part: Part | None = None
+    zone: str = "UTC"
+    digits: int = 0
+
+    def saved_transform(self) -> Transform:
+        """Return the key's transform. Raises ValueError if the transform or the time zone is unknown."""
+        if self.part is None:
+            return parse_transform(self.transform)
+        if not is_timezone(self.zone):
+            raise ValueError(self.zone)
+        return CalendarPart(self.part, self.zone, self.digits)
+
+
+class _SavedScheme(msgspec.Struct, frozen=True):
+    layout: str
+    catalog: CatalogPartitions
+    folders: str
+    max_bytes: int
+    keys: tuple[_SavedKey, ...]
+
+
+_SAVED_SCHEME = msgspec.json.Decoder(_SavedScheme)
+
+
+def _saved(table_input: TableInput) -> _SavedScheme | None:
+    return json_property(table_input["Parameters"], _PARAMETER, _SAVED_SCHEME, described(table_input))
 
 
 def _described_transform(key: PartitionKey) -> str:
@@ -246,12 +292,6 @@ def _transform_as_json(transform: Transform) -> dict[str, str | int]:
     if isinstance(transform, CalendarPart):
         return {"part": transform.part, "zone": transform.zone, "digits": transform.digits}
     return {"transform": str(transform)}
-
-
-def _transform_from_json(saved: Mapping[str, Any]) -> Transform:
-    if "part" in saved:
-        return CalendarPart(saved["part"], saved["zone"], saved["digits"])
-    return parse_transform(saved["transform"])
 
 
 # Existing tables

@@ -21,6 +21,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.tables.context import TableFigures
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
+from destination_datalake.tables.table import whole_number
 
 GENERATION_PREFIX = "airbyte_generation_"
 """Name prefix of the branch of a pending overwrite, followed by the overwrite's generation or `none`."""
@@ -63,7 +64,7 @@ def summary_value(snapshot: Snapshot | None, name: str) -> str | None:
 def summary_number(snapshot: Snapshot | None, name: str) -> int | None:
     """Return a number from a snapshot's summary, or None if it is missing: some writers record no totals."""
     value = summary_value(snapshot, name)
-    return int(value) if value is not None and value.isdecimal() else None
+    return whole_number(value) if value is not None else None
 
 
 def state_of(metadata: TableMetadata) -> TableFigures:

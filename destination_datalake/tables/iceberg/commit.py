@@ -48,7 +48,13 @@ from destination_datalake.tables.iceberg.file_io import background_writes
 from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, apply, with_updates
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TablePosition
+from destination_datalake.tables.table import (
+    CommitStateUnknown,
+    TableBusy,
+    TableConflict,
+    TablePosition,
+    number_property,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -365,7 +371,7 @@ FENCE_PROPERTY = "airbyte.fence"
 """Table property with the number of the last fence tag. It outlives the tag, so that no number is used twice."""
 
 _PREFIX = "airbyte-fence-"
-_NAME = re.compile(rf"{_PREFIX}([0-9]+)")
+_NAME = re.compile(rf"{_PREFIX}([0-9]{{1,18}})")
 _EXPIRES_AT_ONCE_MS = 1
 
 
@@ -441,10 +447,13 @@ def _removal(metadata: TableMetadata) -> Iterator[TableUpdate]:
 
 
 def _last_number(metadata: TableMetadata) -> int:
-    """Return the highest number of any fence tag so far. Branches with such names count as well."""
-    recorded = metadata.properties.get(FENCE_PROPERTY, "")
+    """Return the highest number of any fence tag so far. Branches with such names count as well.
+
+    Raises InvalidProperty.
+    """
+    recorded = number_property(metadata.properties, FENCE_PROPERTY, f"the table at {metadata.location}")
     numbers = [int(match[1]) for name in metadata.refs if (match := _NAME.fullmatch(name))]
-    return max([int(recorded) if recorded.isdecimal() else 0, *numbers])
+    return max([recorded or 0, *numbers])
 
 
 def is_fence(name: str, ref: SnapshotRef) -> bool:

@@ -58,7 +58,9 @@ from destination_datalake.tables.table import (
     TableConflict,
     TableName,
     cannot_write,
+    number_property,
     table_conflict,
+    whole_number,
 )
 
 
@@ -80,7 +82,7 @@ def lowest_generation(metadata: TableMetadata) -> int | None:
     content. Otherwise, a sync that continues the former generation would overwrite the new content, but would send only
     the few rows that the earlier syncs of this generation have not sent.
     """
-    lowest = _lowest(metadata.properties)
+    lowest = _lowest(metadata)
     for snapshot in history(MAIN_BRANCH, metadata):
         recorded = summary_number(snapshot, LOWEST_GENERATION_PROPERTY)
         if lowest is not None and recorded is not None:
@@ -90,7 +92,7 @@ def lowest_generation(metadata: TableMetadata) -> int | None:
 
 def lowest_generation_property(metadata: TableMetadata) -> dict[str, str]:
     """Return the snapshot property with the lowest generation of the table's rows. Empty if it is unknown."""
-    lowest = _lowest(metadata.properties)
+    lowest = _lowest(metadata)
     return {} if lowest is None else {LOWEST_GENERATION_PROPERTY: str(lowest)}
 
 
@@ -120,15 +122,13 @@ def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
         transaction.set_properties({OVERWRITES_PROPERTY: str(overwrites)})
 
 
-def _lowest(properties: Mapping[str, str]) -> int | None:
-    lowest = properties.get(LOWEST_GENERATION_PROPERTY, "")
-    return int(lowest) if lowest.isdecimal() else None
+def _lowest(metadata: TableMetadata) -> int | None:
+    return number_property(metadata.properties, LOWEST_GENERATION_PROPERTY, f"the table at {metadata.location}")
 
 
 def generation_of(branch: str) -> int | None:
     """Return the generation in the name of a pending overwrite's branch. None if the overwrite has no generation."""
-    generation = branch.removeprefix(GENERATION_PREFIX)
-    return int(generation) if generation.isdecimal() else None
+    return whole_number(branch.removeprefix(GENERATION_PREFIX))
 
 
 # --- the base of all modes --------------------------------------------------------------------------------------------

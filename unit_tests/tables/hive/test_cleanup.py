@@ -157,11 +157,11 @@ def test_sync_that_left_no_folder_reads_the_glue_table_once_at_its_end(cloud: Cl
 # Parameters that other programs have changed or copied
 
 
-def copy_glue_entry(cloud: Cloud, name: str, **changes: Any) -> None:
+def copy_glue_entry(cloud: Cloud, name: str) -> None:
     """Copy the table's entry with its parameters, a usual way to rename a Hive table."""
     keys = ("Parameters", "StorageDescriptor", "PartitionKeys", "TableType")
-    entry: Any = {key: value for key, value in glue_table(cloud).items() if key in keys} | changes
-    cloud.access.client("glue").create_table(DatabaseName="shop", TableInput={**entry, "Name": name})
+    entry: Any = {key: value for key, value in glue_table(cloud).items() if key in keys} | {"Name": name}
+    cloud.access.client("glue").create_table(DatabaseName="shop", TableInput=entry)
 
 
 def set_parameters(cloud: Cloud, **parameters: str) -> None:
@@ -254,7 +254,7 @@ def test_copy_in_another_database_deletes_no_file_of_the_original(cloud: Cloud) 
         copy_glue_entry(cloud, "orders_copy")
         entry = glue_table(cloud, "orders_copy")
         keys = ("Parameters", "StorageDescriptor", "TableType")
-        glue.create_table(DatabaseName="mart", TableInput={**{key: entry[key] for key in keys}, "Name": "orders"})
+        glue.create_table(DatabaseName="mart", TableInput={key: entry[key] for key in keys} | {"Name": "orders"})
         glue.delete_table(DatabaseName="shop", Name="orders_copy")
 
     widening.commit("wide", WIDE, rewrite=during_rewrite(copy_entry))

@@ -9,7 +9,17 @@ import pytest
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.tables.hive.orders import JSON, PARQUET, create_foreign_table, descriptor, glue_table, ids, sync
+from unit_tests.tables.hive.orders import (
+    JSON,
+    PARQUET,
+    ROOT,
+    create_foreign_table,
+    descriptor,
+    glue_table,
+    ids,
+    sync,
+    update_glue_table,
+)
 
 HIVE = "org.apache.hadoop.hive.ql.io"
 BUCKETED = {"BucketColumns": ["id"], "NumberOfBuckets": 4}
@@ -116,3 +126,39 @@ def test_tables_as_other_tools_create_them_are_written_to(
     sync(cloud, format=format).commit("one", 1)
 
     assert ids(cloud) == [1]
+
+
+PENDING = {"airbyte.unpublished-location": f"{ROOT}/generation-2-0123456789ab"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("airbyte.lowest-generation-id", "x"),
+        ("airbyte.lowest-generation-id", "-1"),
+        pytest.param("airbyte.lowest-generation-id", "9" * 5_000, id="a number of 5,000 digits"),
+        ("airbyte.unpublished-location", "no uri"),
+        ("airbyte.unpublished-generation-id", "x"),
+        ("airbyte.unpublished-types", "{"),
+        ("airbyte.unpublished-types", '["id"]'),
+        ("airbyte.unpublished-types", '{"id": 1}'),
+        ("airbyte.other-locations", ""),
+        ("airbyte.other-locations", "7"),
+        pytest.param("airbyte.other-locations", '{"a":' * 100_000, id="deep JSON"),
+    ],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_table_with_an_invalid_property_is_refused_unchanged(
+    cloud: Cloud, name: str, value: str, overwrite: bool
+) -> None:
+    sync(cloud, generation=1).publish()
+    pending = PENDING if name.startswith("airbyte.unpublished") else {}
+    update_glue_table(cloud, Parameters={**glue_table(cloud)["Parameters"], **pending, name: value})
+    before = glue_table(cloud)
+
+    with pytest.raises(TableConflict) as caught:
+        sync(cloud, generation=2, overwrite=overwrite)
+
+    assert str(caught.value).startswith(f"Cannot read property {name} of table orders at {ROOT}/generation-1-")
+    assert str(caught.value).endswith("Restore the former value. If it is unknown, remove the property.")
+    assert glue_table(cloud) == before

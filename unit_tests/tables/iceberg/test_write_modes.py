@@ -135,3 +135,26 @@ def test_the_property_has_the_lowest_generation_of_all_rows(lake: Lake) -> None:
         generations.append(lake.properties().get(LOWEST))
 
     assert generations == ["4", "4", "6", "6", None, None]
+
+
+@pytest.mark.parametrize("name", [LOWEST, "airbyte.fence"])
+@pytest.mark.parametrize("value", ["x", "9" * 5_000], ids=["text", "a number of 5,000 digits"])
+def test_a_table_with_an_invalid_property_is_refused(lake: Lake, name: str, value: str) -> None:
+    lake.commit(lake.open(), 1)
+    lake.set_properties({name: value})
+
+    with pytest.raises(TableConflict, match=f"Cannot read property {name} of the table at s3://.* remove the property"):
+        lake.open(2, overwrite=True)
+
+    assert lake.ids() == [1]
+
+
+def test_a_fencing_token_whose_number_is_invalid_is_held_by_no_sync(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    lake.set_properties({TOKEN_PROPERTY: f"{'9' * 5_000}:another"})
+
+    new = lake.open(2, overwrite=True)
+    lake.commit(new, 2)
+    new.publish(no_rewrite)
+
+    assert lake.ids() == [2]

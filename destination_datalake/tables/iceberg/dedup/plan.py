@@ -86,7 +86,7 @@ class Definition:
         try:
             # Other writers can change table properties, so an invalid value counts as missing.
             return _DEFINITION.decode(metadata.properties.get(name, ""))
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             return None
 
     def write_to(self, name: str, transaction: Transaction) -> None:

@@ -45,6 +45,7 @@ from destination_datalake.tables.iceberg.maintenance.references import (
 )
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 from destination_datalake.tables.iceberg.snapshots.files import manifests_of
+from destination_datalake.tables.table import whole_number
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -319,11 +320,11 @@ def _positive(properties: Mapping[str, str], name: str) -> int | None:
     """
     if (text := properties.get(name)) is None:
         return None
-    if not text.isdecimal() or int(text) == 0:
+    if not (number := whole_number(text)):
         raise MaintenanceSkipped(
             f"its property {name} is {text!r}, which is not a positive whole number. Correct the property"
         )
-    return int(text)
+    return number
 
 
 # --- one maintenance run a day ----------------------------------------------------------------------------------------
@@ -354,7 +355,7 @@ def claim_daily_run(operations: TableOperations, now: datetime) -> bool:
 def _is_due(properties: Mapping[str, str], now: datetime) -> bool:
     try:
         last = datetime.fromisoformat(properties.get(MAINTAINED_AT, "")).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         return True
     # Ignore a recorded time in the future, because the clock of the recording machine was wrong.
     return not now - _INTERVAL < last <= now

@@ -303,13 +303,12 @@ def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[st
 
     Each commit adds a manifest. When a partition spec has 20 small manifests, a commit merges the smallest ones into a
     new manifest of at most 1 MiB, so no commit rewrites more than 1 MiB. A manifest of at most 512 KiB is small. The
-    table properties `commit.manifest.*` override these numbers. This function ignores property values that are not
-    numbers.
+    table properties `commit.manifest.*` override these numbers. This function ignores invalid property values.
 
     Iceberg's own library waits for 100 manifests and merges up to 8 MB. For readers, this makes no difference.
     """
     present = dict(properties)
-    if not property_as_bool(present, TableProperties.MANIFEST_MERGE_ENABLED, True):
+    if not _boolean(present, TableProperties.MANIFEST_MERGE_ENABLED, default=True):
         return []
     max_bytes = _number(present, TableProperties.MANIFEST_TARGET_SIZE_BYTES, _MERGED_BYTES)
     min_count = max(2, _number(present, TableProperties.MANIFEST_MIN_MERGE_COUNT, _MERGE_COUNT))
@@ -352,6 +351,13 @@ def _smallest(manifests: Sequence[ManifestFile], max_bytes: int, max_count: int)
             break
         chosen.append(manifest)
     return chosen
+
+
+def _boolean(properties: dict[str, str], name: str, *, default: bool) -> bool:
+    try:
+        return property_as_bool(properties, name, default)
+    except ValueError:
+        return default
 
 
 def _number(properties: dict[str, str], name: str, default: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -222,3 +223,35 @@ def test_date_columns_of_both_kinds_are_sources(cloud: Cloud) -> None:
     sync(cloud, columns=(ID, Field("created_at", "created_at", Timestamp(zoned=False))))
     assert [key["Name"] for key in glue_table(cloud)["PartitionKeys"]] == ["created_at_date"]
     assert partitions(cloud) == {}
+
+
+KEY = {"name": "created_at_date", "type": "date", "source": ["created_at"], "null": "-", "projected": False}
+SCHEME = {"layout": "hive", "catalog": "register", "folders": "created_at_date={created_at_date}", "max_bytes": 700}
+BY_DATE = {"part": "date", "zone": "UTC", "digits": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("airbyte.partition-index", "{"),
+        ("airbyte.partition-index", '{"behind": {"id": "1", "left": "s3://lake/a", "replaced": false}}'),
+        ("airbyte.partitioning", "[]"),
+        ("airbyte.partitioning", json.dumps(SCHEME)),
+        ("airbyte.partitioning", json.dumps({**SCHEME, "keys": [KEY]})),
+        ("airbyte.partitioning", json.dumps({**SCHEME, "keys": [{**KEY, "transform": "weekly"}]})),
+        ("airbyte.partitioning", json.dumps({**SCHEME, "keys": [{**KEY, **BY_DATE, "zone": "Mars"}]})),
+        ("airbyte.partitioning", json.dumps({**SCHEME, "keys": [{**KEY, **BY_DATE}], "folders": "{other}"})),
+        ("airbyte.partitioning", json.dumps({**SCHEME, "keys": [{**KEY, **BY_DATE}], "catalog": "nowhere"})),
+    ],
+)
+def test_table_with_an_invalid_property_is_refused(cloud: Cloud, name: str, value: str) -> None:
+    sync(cloud).commit((1, JAN))
+    table = glue_table(cloud)
+    keys = ("Name", "Parameters", "StorageDescriptor", "PartitionKeys", "TableType")
+    changed: Any = {key: table[key] for key in keys} | {"Parameters": {**table["Parameters"], name: value}}
+    cloud.access.client("glue").update_table(DatabaseName="shop", TableInput=changed)
+
+    with pytest.raises(TableConflict, match=f"Cannot read property {name} of table events at .* remove the property"):
+        sync(cloud)
+
+    assert ids(cloud) == [1]

@@ -82,6 +82,7 @@ def test_the_oldest_of_manifests_of_the_same_size_are_merged_first() -> None:
         ({"commit.manifest.target-size-bytes": "54000"}, 19, 20, 10),
         ({"commit.manifest.target-size-bytes": "0"}, 19, 20, 100),
         ({"commit.manifest.min-count-to-merge": "many", "commit.manifest.target-size-bytes": ""}, 19, 20, 100),
+        ({"commit.manifest-merge.enabled": "maybe"}, 19, 20, 100),
     ],
 )
 def test_the_table_s_properties_are_respected(properties: Mapping[str, str], few: int, enough: int, most: int) -> None:
