@@ -8,12 +8,15 @@ guide, Supported types for partition projection.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import TypeVar
 
 from destination_datalake.partitioning.paths import CATALOG_DATE, PartitionFolders, PartitionKey
 from destination_datalake.partitioning.spec import CalendarPart
+
+_Bound = TypeVar("_Bound", int, date)
 
 ENABLED = "projection.enabled"
 LOCATION = "storage.location.template"
@@ -93,9 +96,16 @@ def projection(
     - `before` contains the table's present parameters. If `before` is empty, Athena need not find other partitions than
       `partitions`.
     - `today` is the date in UTC.
+
+    If the user has set a range of dates relative to the time of the query, such as the last three years, Athena finds
+    the partitions in this range, which stays unchanged. Raises InvalidProjection if a value in `before` is invalid.
     """
     parameters = {ENABLED: "true", LOCATION: folders.location_template(location)}
     for number, key in enumerate(folders.keys):
+        if _is_relative(key, before):
+            prefix = f"projection.{key.name}."
+            parameters |= {name: value for name, value in before.items() if name.startswith(prefix)}
+            continue
         # Ranges only grow, because Athena must still find the partitions of earlier syncs.
         known = _parsed(key, before, today) or _fixed(key)
         texts = frozenset(values[number] for values in partitions)
@@ -103,6 +113,14 @@ def projection(
         for name, value in _parameters(domain, today).items():
             parameters[f"projection.{key.name}.{name}"] = value
     return parameters
+
+
+class InvalidProjection(ValueError):
+    """A table parameter of the projection has an invalid value, or is missing. `parameter` is its name."""
+
+    def __init__(self, parameter: str) -> None:
+        super().__init__(f"The value of {parameter} is invalid.")
+        self.parameter = parameter
 
 
 def is_projection(parameter: str) -> bool:
@@ -184,7 +202,7 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
         case Days(first, last):
             # NOW is in UTC. The additional day is for time zones that are ahead of UTC.
             # With a fixed end, Athena would not find the partitions of later days before the next sync.
-            end = "NOW+1DAYS" if last <= today else last.isoformat()
+            end = _TOMORROW if last <= today else last.isoformat()
             unit = {"interval": "1", "interval.unit": "DAYS"}
             return {"type": "date", "format": "yyyy-MM-dd", "range": f"{first.isoformat()},{end}", **unit}
         case Listed(values):
@@ -193,20 +211,65 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
             return {"type": "injected"}
 
 
-def _parsed(key: PartitionKey, parameters: Mapping[str, str], today: date) -> Domain | None:
-    """Return the domain that a table's parameters define for a key, or None if they define none."""
+def _is_relative(key: PartitionKey, parameters: Mapping[str, str]) -> bool:
+    """Return whether the first or the last date of a key's range depends on the time of the query.
+
+    An end of today or tomorrow does not count, because this module sets such an end itself.
+    """
     prefix = f"projection.{key.name}."
-    match parameters.get(f"{prefix}type"):
+    if parameters.get(f"{prefix}type", "").lower() != "date":
+        return False
+    first, _, last = (text.strip() for text in parameters.get(f"{prefix}range", "").partition(","))
+    return first.startswith(_NOW) or (last.startswith(_NOW) and last not in (_NOW, _TOMORROW))
+
+
+def _parsed(key: PartitionKey, parameters: Mapping[str, str], today: date) -> Domain | None:
+    """Return the domain that a table's parameters define for a key, or None if they define none.
+
+    Raises InvalidProjection.
+    """
+    prefix = f"projection.{key.name}."
+    match parameters.get(f"{prefix}type", "").lower():
         case "integer":
-            first, last = parameters[f"{prefix}range"].split(",")
-            return Integers(int(first), int(last), int(parameters.get(f"{prefix}digits", "1")))
+            digits = _WIDTH.fullmatch(parameters.get(f"{prefix}digits", "1").strip())
+            if digits is None:
+                raise InvalidProjection(f"{prefix}digits")
+            lowest, highest = _bounds(f"{prefix}range", parameters, _integer)
+            return Integers(lowest, max(lowest, highest), int(digits[0]))
         case "date":
-            first, last = parameters[f"{prefix}range"].split(",")
-            begin = date.fromisoformat(first)
             # NOW stands for the day of each query, so the range contains at least today.
-            return Days(begin, max(begin, today) if last.startswith("NOW") else date.fromisoformat(last))
+            begin, end = _bounds(f"{prefix}range", parameters, lambda text: _date(text, today))
+            return Days(begin, max(begin, end))
         case "enum":
+            if f"{prefix}values" not in parameters:
+                raise InvalidProjection(f"{prefix}values")
             return Listed(frozenset(parameters[f"{prefix}values"].split(",")))
         case "injected":
             return Injected()
-    return None
+        case "":
+            return None
+    raise InvalidProjection(f"{prefix}type")
+
+
+_NOW, _TOMORROW = "NOW", "NOW+1DAYS"
+_INTEGER = re.compile("-?[0-9]{1,18}")
+_WIDTH = re.compile("[0-9]{1,2}")
+
+
+def _bounds(name: str, parameters: Mapping[str, str], parse: Callable[[str], _Bound]) -> tuple[_Bound, _Bound]:
+    """Return the first and the last value of the range in the parameter `name`. Raises InvalidProjection."""
+    try:
+        first, last = (parse(text.strip()) for text in parameters.get(name, "").split(","))
+    except ValueError as error:
+        raise InvalidProjection(name) from error
+    return first, last
+
+
+def _integer(text: str) -> int:
+    if _INTEGER.fullmatch(text) is None:
+        raise ValueError(text)
+    return int(text)
+
+
+def _date(text: str, today: date) -> date:
+    return today if text.startswith(_NOW) else date.fromisoformat(text)

@@ -84,15 +84,20 @@ _WHOLE_NUMBER = re.compile("[0-9]{1,18}")
 
 
 class InvalidProperty(TableConflict):
-    """A property in which this connector records the state of a table has an invalid value.
+    """A table property from which this connector reads the state of a table has an invalid value.
 
-    `table` is a noun phrase, such as "table orders".
+    `table` is a noun phrase, such as "table orders". `remedy` consists of one or more sentences.
     """
 
-    def __init__(self, table: str, name: str) -> None:
+    def __init__(
+        self,
+        table: str,
+        name: str,
+        remedy: str = "Restore the former value. If it is unknown, remove the property.",
+    ) -> None:
         super().__init__(
             f"Cannot read property {name} of {table}, because its value is invalid. Another program has probably "
-            "changed the property. Restore the former value. If it is unknown, remove the property."
+            f"changed the property. {remedy}"
         )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.partitioning.paths import PartitionFolders
-from destination_datalake.partitioning.projection import MAX_BYTES, is_projection, projection
+from destination_datalake.partitioning.projection import MAX_BYTES, InvalidProjection, is_projection, projection
 from unit_tests.partitioning.athena import AthenaTable
 from unit_tests.partitioning.values import template_folders
 
@@ -91,6 +91,59 @@ def test_a_day_in_the_future_is_no_bound_any_more_once_it_has_passed() -> None:
 
     assert properties_of(ahead, "date")["range"] == "2026-12-24,2026-12-24"
     assert properties_of(later, "date")["range"] == "2026-12-24,NOW+1DAYS"
+
+
+@pytest.mark.parametrize(
+    ("range_", "kept"),
+    [
+        ("NOW-3YEARS,NOW", "NOW-3YEARS,NOW"),
+        ("NOW-3YEARS, NOW", "NOW-3YEARS, NOW"),
+        ("2020-01-01,NOW+3MONTHS", "2020-01-01,NOW+3MONTHS"),
+        ("2020-01-01,NOW", "2019-10-12,NOW+1DAYS"),
+        ("2020-01-01, NOW", "2019-10-12,NOW+1DAYS"),
+        (" 2020-01-01 , 2020-01-31 ", "2019-10-12,NOW+1DAYS"),
+        ("2020-01-01,2030-01-31", "2019-10-12,2030-01-31"),
+    ],
+)
+def test_a_range_that_a_user_has_set_grows_unless_it_depends_on_the_time_of_the_query(range_: str, kept: str) -> None:
+    before = projected("{date}", [("2026-11-01",)]) | {"projection.date.range": range_}
+
+    parameters = projected("{date}", [("2019-10-12",)], before=before)
+
+    assert parameters == before | {"projection.date.range": kept}
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "value"),
+    [
+        ("date", "range", None),
+        ("date", "range", "2020-01-01"),
+        ("date", "range", "2020-01-01,2020-02-01,2020-03-01"),
+        ("date", "range", "2020-1-1,2020-2-1"),
+        ("date", "range", "01/01/2020,NOW"),
+        ("date", "type", "days"),
+        ("year", "range", None),
+        ("year", "range", "2019,"),
+        pytest.param("year", "range", f"2019,{'9' * 5_000}", id="a number of 5,000 digits"),
+        ("year", "digits", "1000000000"),
+        ("region", "values", None),
+    ],
+)
+def test_an_invalid_projection_is_refused_with_the_name_of_the_parameter(
+    key: str, name: str, value: str | None
+) -> None:
+    template = {"date": "{date}", "year": "{year}", "region": "region={region}"}[key]
+    value_in_table = {"date": "2026-11-01", "year": "2026", "region": "eu"}[key]
+    before = projected(template, [(value_in_table,)])
+    parameter = f"projection.{key}.{name}"
+    before |= {} if value is None else {parameter: value}
+    if value is None:
+        del before[parameter]
+
+    with pytest.raises(InvalidProjection) as caught:
+        projected(template, [(value_in_table,)], before=before)
+
+    assert caught.value.parameter == parameter
 
 
 def test_a_zone_ahead_of_utc_has_its_day_projected_before_utc_reaches_it() -> None:

@@ -15,7 +15,7 @@ from destination_datalake.aws.objects import S3Address
 from destination_datalake.config.tables import CatalogPartitions
 from destination_datalake.files.plan import FileFormat, FilePlan
 from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
-from destination_datalake.partitioning.projection import is_projection, projection
+from destination_datalake.partitioning.projection import InvalidProjection, is_projection, projection
 from destination_datalake.partitioning.spec import (
     CalendarPart,
     Part,
@@ -110,7 +110,8 @@ class PartitionScheme:
         """Add partitions to the table's partition projection.
 
         Do nothing if the option `catalog_partitions` was `register` when the table was created. `partitions` contains
-        the values of each partition. If `reset` is True, remove all other partitions from the projection.
+        the values of each partition. If `reset` is True, remove all other partitions from the projection. Otherwise,
+        raises InvalidProperty if the table's parameters are invalid.
         """
         if self.catalog == "register":
             return
@@ -119,7 +120,14 @@ class PartitionScheme:
         removed = {name: parameters.pop(name) for name in [*parameters] if is_projection(name)}
         known = {} if reset else removed
         today = datetime.now(UTC).date()
-        parameters.update(projection(self.folders, table_location(table_input), partitions, known, today))
+        try:
+            parameters.update(projection(self.folders, table_location(table_input), partitions, known, today))
+        except InvalidProjection as error:
+            remedy = (
+                "Restore the former value. If it is unknown, set a value that includes all partitions, such as the "
+                "range 2020-01-01,NOW for dates, because Athena finds only these partitions."
+            )
+            raise InvalidProperty(described(table_input), error.parameter, remedy) from error
 
     def is_equivalent(self, scheme: PartitionScheme) -> bool:
         """Return whether both schemes write rows to the same folders. The names of keys may differ."""

@@ -185,6 +185,10 @@ class HiveTable(StreamTable):
             current |= owner.name_parameters(current, columns)
             self._mode = overwrite if overwrite.is_wanted(table_input, self._stream) else append
             self._mode.begin(table_input, self._named_columns)
+            if self._mode is append:
+                # A commit fails if the projection is invalid, so fail before the sync reads records. Publication of an
+                # overwrite replaces the projection.
+                self._index.project(copy.deepcopy(table_input), ())
             if self._archives:
                 current[ARCHIVED_PROPERTY] = "true"
             return self._reconciled_content(table_input)

@@ -102,6 +102,16 @@ def glue_table(cloud: Cloud) -> Any:
     return orders.glue_table(cloud, NAME.table)
 
 
+def set_parameters(cloud: Cloud, **parameters: str | None) -> None:
+    """Set parameters of the Glue table as other programs do. None removes a parameter."""
+    table = glue_table(cloud)
+    merged = {**table["Parameters"], **parameters}
+    keys = ("Name", "StorageDescriptor", "PartitionKeys", "TableType")
+    changed: Any = {key: table[key] for key in keys}
+    changed["Parameters"] = {name: value for name, value in merged.items() if value is not None}
+    cloud.access.client("glue").update_table(DatabaseName="shop", TableInput=changed)
+
+
 def location(cloud: Cloud) -> str:
     uri: str = glue_table(cloud)["StorageDescriptor"]["Location"]
     return uri.removesuffix("/")

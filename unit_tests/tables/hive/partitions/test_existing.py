@@ -23,6 +23,7 @@ from unit_tests.tables.hive.partitions.events import (
     locations,
     partitions,
     register,
+    set_parameters,
     sync,
 )
 
@@ -246,10 +247,7 @@ BY_DATE = {"part": "date", "zone": "UTC", "digits": 0}
 )
 def test_table_with_an_invalid_property_is_refused(cloud: Cloud, name: str, value: str) -> None:
     sync(cloud).commit((1, JAN))
-    table = glue_table(cloud)
-    keys = ("Name", "Parameters", "StorageDescriptor", "PartitionKeys", "TableType")
-    changed: Any = {key: table[key] for key in keys} | {"Parameters": {**table["Parameters"], name: value}}
-    cloud.access.client("glue").update_table(DatabaseName="shop", TableInput=changed)
+    set_parameters(cloud, **{name: value})
 
     with pytest.raises(TableConflict, match=f"Cannot read property {name} of table events at .* remove the property"):
         sync(cloud)

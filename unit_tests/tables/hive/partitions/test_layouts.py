@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud, another_client
 from unit_tests.partitioning.athena import AthenaTable
 from unit_tests.tables.hive.partitions.events import (
@@ -24,6 +25,7 @@ from unit_tests.tables.hive.partitions.events import (
     locations,
     partitions,
     read_file,
+    set_parameters,
     sync,
 )
 
@@ -179,6 +181,29 @@ def test_rows_of_a_sync_killed_before_they_were_projected_are_not_acknowledged(c
     assert projected_ids(cloud) == [1]
     sync(cloud, catalog_partitions="projection", partitioning="YEAR").commit((3, "1999-01-01"))
     assert projected_ids(cloud) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("range_", ["NOW-40000DAYS,NOW", "2023-01-01, NOW"])
+def test_range_that_a_user_has_set_in_athena_is_continued(cloud: Cloud, range_: str) -> None:
+    sync(cloud, catalog_partitions="projection").commit((1, JAN))
+    set_parameters(cloud, **{"projection.created_at_date.range": range_})
+
+    sync(cloud, catalog_partitions="projection").commit((2, FEB))
+
+    assert projected_ids(cloud) == [1, 2]
+
+
+def test_append_to_a_table_without_its_range_is_refused_before_the_first_record(cloud: Cloud) -> None:
+    sync(cloud, catalog_partitions="projection", generation=1).commit((1, JAN))
+    set_parameters(cloud, **{"projection.created_at_date.range": None})
+
+    with pytest.raises(TableConflict, match=r"Cannot read property projection\.created_at_date\.range of table events"):
+        sync(cloud, catalog_partitions="projection", generation=1)
+
+    overwriting = sync(cloud, catalog_partitions="projection", generation=2, overwrite=True)
+    overwriting.commit((2, FEB))
+    overwriting.publish()
+    assert projected_ids(cloud) == [2]
 
 
 def test_locations_of_partitions_are_below_the_table_s(cloud: Cloud) -> None:
