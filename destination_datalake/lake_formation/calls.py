@@ -150,10 +150,14 @@ def _definitions(keys: Iterable[str], client: LakeFormationClient) -> Iterator[t
 def _tags(resource: Resource, client: LakeFormationClient) -> Iterator[Tag]:
     """Yield the LF-Tags that are assigned directly to a database, or to a table and its columns.
 
-    Omits LF-Tags that a resource inherits.
+    Omits LF-Tags that a resource inherits. Yields nothing if AWS answers EntityNotFoundException, because Lake
+    Formation may not see a table yet that the sync has just created.
     """
     with _reading("the LF-Tags", resource):
-        answer = client.get_resource_lf_tags(Resource=to_request(resource), ShowAssignedLFTags=True)
+        try:
+            answer = client.get_resource_lf_tags(Resource=to_request(resource), ShowAssignedLFTags=True)
+        except client.exceptions.EntityNotFoundException:
+            return
     if isinstance(resource, Table):
         yield from _assigned(resource, answer.get("LFTagsOnTable", []))
         for column in answer.get("LFTagsOnColumns", []):

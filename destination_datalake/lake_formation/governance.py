@@ -526,11 +526,11 @@ def _may_succeed_on_retry(failure: ChangeError, desired: Desired) -> bool:
     `desired` is the state that the connector applies.
     """
     match failure.change:
-        case Tag():
-            just_made = failure.code == "EntityNotFoundException"
         case Grant(resource=DataLocation()):
             registered = desired.registration is not None and desired.registration.role_arn is not None
             just_made = registered and "register" in failure.text
+        case Tag() | Grant() | OptIn():
+            just_made = failure.code == "EntityNotFoundException"
         case _:
             just_made = False
     return just_made or failure.code in _RETRIED

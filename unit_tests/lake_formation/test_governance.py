@@ -151,14 +151,37 @@ def test_two_syncs_may_govern_the_same_things_at_once(shop: Cloud, operation: st
         ("CreateLFTag", "OperationTimeoutException", ""),
         ("AddLFTagsToResource", "EntityNotFoundException", "Tag or tag value does not exist."),
         ("GrantPermissions", "InvalidInputException", "register the S3 path first"),
+        ("GetResourceLFTags", "EntityNotFoundException", "Table not found."),
+        ("CreateLakeFormationOptIn", "EntityNotFoundException", "Table not found."),
     ],
-    ids=["another writer", "a timeout", "a tag that was just defined", "a location that was just registered"],
+    ids=[
+        "another writer",
+        "a timeout",
+        "a tag that was just defined",
+        "a location that was just registered",
+        "a table that was just created",
+        "an opt-in for a table that was just created",
+    ],
 )
 def test_what_lake_formation_accepts_a_moment_later_is_retried(
     shop: Cloud, operation: str, code: str, text: str
 ) -> None:
     with refusing(shop.access, operation, code, text, times=2):
-        sync(shop.access, everything())
+        sync(shop.access, everything("hybrid"))
+
+    assert tags(shop) == TAGS
+
+
+def test_a_table_that_lake_formation_does_not_see_yet_is_governed_a_moment_later(shop: Cloud) -> None:
+    not_found = ("EntityNotFoundException", "Table not found.")
+    governance = sync(shop.access, everything(), ["id"])
+
+    with (
+        refusing(shop.access, "GetResourceLFTags", *not_found, times=2),
+        refusing(shop.access, "AddLFTagsToResource", *not_found, times=1),
+        refusing(shop.access, "GrantPermissions", *not_found, times=1),
+    ):
+        governance.govern_table("shop", "orders", COLUMNS, incarnation="new")
 
     assert tags(shop) == TAGS
 
