@@ -9,7 +9,7 @@ rows have not changed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -33,6 +33,7 @@ from destination_datalake.tables.iceberg.branches import (
 )
 from destination_datalake.tables.iceberg.commit import FENCE_PROPERTY, TableOperations, set_property
 from destination_datalake.tables.iceberg.dedup.plan import PENDING_BY, UNIQUE_BY
+from destination_datalake.tables.iceberg.maintenance.references import read_concurrently
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.files import BranchFiles
 from destination_datalake.tables.iceberg.write_modes import (
@@ -44,6 +45,7 @@ from destination_datalake.tables.table import (
     ARCHIVED_PROPERTY,
     LOWEST_GENERATION_PROPERTY,
     PUBLISHED_BY_PROPERTY,
+    TableBusy,
     TableConflict,
     TableName,
     TableState,
@@ -110,9 +112,12 @@ class IcebergRebuild:
         """Replace the content and the pending rows of the original table with the clone's content. Then drop the clone.
 
         Return True. If the content or the pending rows of the original table have changed since `expected`, change
-        nothing and return False. Raises TableConflict if the original table lacks a column of the clone.
+        nothing and return False. Raises TableConflict if the original table lacks a column of the clone, and TableBusy
+        if a file of the clone no longer exists.
         """
         clone = TableOperations(rebuilt, self._catalog).load()
+        added = [file.entry for file in BranchFiles(metrics=None).on_branch(clone, MAIN_BRANCH)]
+        _require_files(self._name, clone, added)
         operations = TableOperations(self._name, self._catalog)
 
         def build(table: Table, transaction: Transaction) -> bool:
@@ -121,7 +126,6 @@ class IcebergRebuild:
                 return False
             _require_same_columns(self._name, clone.schema(), table.schema())
             set_lowest_generation(lowest_generation(clone.metadata), transaction)
-            added = [file.entry for file in BranchFiles(metrics=None).on_branch(clone, MAIN_BRANCH)]
             uniqueness = inherited_uniqueness(MAIN_BRANCH, clone.metadata)
             properties = lowest_generation_property(transaction.table_metadata) | uniqueness
             change = Change(added, _live_files(table))
@@ -174,6 +178,27 @@ def _live_files(table: Table) -> list[IcebergFile]:
     live = BranchFiles(metrics=None).on_branch(table, MAIN_BRANCH)
     entries = (entry for file in live for entry in (file.entry, *file.deletes))
     return [*{entry.file_path: entry for entry in entries}.values()]
+
+
+def _require_files(name: TableName, clone: Table, entries: Sequence[IcebergFile]) -> None:
+    """Raise TableBusy if a file of the clone no longer exists.
+
+    The files are in the folder of the original table, which does not refer to them. If the replay takes longer than
+    `orphan_retention_days`, maintenance of the original table may have removed them as orphan files.
+    """
+
+    def exists(path: str) -> bool:
+        return clone.io.new_input(path).exists()
+
+    paths = [entry.file_path for entry in entries]
+    missing = [path for path, is_present in zip(paths, read_concurrently(exists, paths), strict=True) if not is_present]
+    if missing:
+        raise TableBusy(
+            f"Cannot replace the content of table {name}: {len(missing)} of the {len(paths)} files that the replay has "
+            f"written no longer exist, such as {missing[0]}. Maintenance of the table has probably removed them as "
+            "orphan files. The table is unchanged. Pause the maintenance, or increase "
+            "maintenance.orphan_retention_days. Then run the replay again. It starts again from the first sync."
+        )
 
 
 def _require_same_columns(name: TableName, clone: Schema, original: Schema) -> None:
