@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import count
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyiceberg.exceptions import NoSuchTableError
 
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.config.tables import TAKEN_FOLDERS, Retention
 from destination_datalake.erasure.columns import TableColumns, saved_schema, with_zone_of
 from destination_datalake.erasure.dropped import table_folders, unused_folders
@@ -36,7 +37,8 @@ from destination_datalake.tables.iceberg.erasure.plan import (
     manifest_reveals_id,
     partition_fields,
 )
-from destination_datalake.tables.iceberg.maintenance.references import MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.cleanup import is_of_a_table
+from destination_datalake.tables.iceberg.maintenance.references import MaintenanceSkipped, is_inside
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from destination_datalake.tables.iceberg.snapshots.files import Incomplete
 from destination_datalake.tables.naming import GENERATIONS_SUFFIX, TableNaming, TableOwner
@@ -250,6 +252,10 @@ _MAX_PARTITION_VALUES = 10_000
 partitions."""
 
 
+_PREFIXES = "prefixes"
+"""The name under which the ledger stores the prefixes of marked objects, with the name of the table."""
+
+
 class IcebergTarget(ErasureTarget):
     """An Iceberg table: its branches and snapshots, and the unreferenced files in its folder.
 
@@ -296,7 +302,8 @@ class IcebergTarget(ErasureTarget):
                 assert snapshot is not None
                 yield ErasedObject(snapshot.manifest_list, -1, reason="manifest entries of removed files contain an ID")
             for file in self._unreferenced_files(erasure).find(datetime.now(UTC)):
-                yield ErasedObject(file.uri, file.rows, reason="no snapshot references this file")
+                reason = file.obstacle or "no snapshot references this file"
+                yield ErasedObject(file.uri, file.rows, reason=reason)
 
     def erase(self) -> Iterator[ErasedObject]:
         """Erase the rows with one of the IDs. Yield each file that contained such rows, with its outcome.
@@ -309,7 +316,7 @@ class IcebergTarget(ErasureTarget):
             self._erasure = None  # The second search reads everything again.
             if erasure is None:
                 return
-            files = erasure.run(self.ledger.mark_for_deletion)
+            files = erasure.run(self._mark_for_deletion)
             self.stats.distinct_rows = distinct_rows(file.raw_ids for file in files)
             for file in files:
                 yield ErasedObject(
@@ -332,6 +339,8 @@ class IcebergTarget(ErasureTarget):
                 rows = max(file.rows, 0)
                 self.stats.distinct_rows = None  # The table may have contained copies of these rows.
                 yield ErasedObject(file.uri, rows, rows, "removed")
+            elif file.obstacle:
+                yield ErasedObject(file.uri, file.rows, outcome="left", reason=file.obstacle)
             elif not file.deletable:
                 until = file.since + unreferenced.age
                 reason = (
@@ -339,6 +348,21 @@ class IcebergTarget(ErasureTarget):
                     f"after {until:%Y-%m-%d %H:%M} UTC. The command then deletes the file if it is still unreferenced"
                 )
                 yield ErasedObject(file.uri, file.rows, outcome="left", reason=reason)
+
+    def _mark_for_deletion(self, uris: Sequence[str], folder: S3Address) -> None:
+        """Record in the ledger that the erasure will delete these objects of the table in `folder`.
+
+        Also records prefixes of the objects' URIs without IDs, so that a later search finds the objects.
+        """
+        uris = [*_normalised(uris)]
+        self.ledger.mark_for_deletion(uris)
+        prefixes = {
+            f"{folder}/"
+            if is_inside(uri, folder) and is_of_a_table(S3Address.parse(uri).key, folder)
+            else self.request.mask.uri(uri).partition("…")[0]
+            for uri in uris
+        }
+        self.ledger.append(_PREFIXES, [(str(self.table), prefix) for prefix in sorted(prefixes)])
 
     def _begin(self) -> TableErasure | None:
         """Load the table, and return the object that erases rows from it.
@@ -359,12 +383,20 @@ class IcebergTarget(ErasureTarget):
     def _unreferenced_files(self, erasure: TableErasure) -> UnreferencedFiles:
         options = self.request.config.maintenance
         days = (options if isinstance(options, Retention) else Retention()).orphan_retention_days
-        return UnreferencedFiles(erasure, timedelta(days=days), self.ledger.are_marked)
+        prefixes = {prefix for table, prefix in self.ledger.lines(_PREFIXES) if table == str(self.table)}
+        return UnreferencedFiles(erasure, timedelta(days=days), self.ledger.are_marked, sorted(prefixes))
 
     def _update_stats(self, erasure: TableErasure) -> None:
         # The second search reads fewer objects, so the report shows the number of the first search.
         self.stats.objects_read = max(self.stats.objects_read, erasure.files_searched)
         self.stats.objects = max(self.stats.objects, erasure.files)
+
+
+def _normalised(uris: Iterable[str]) -> Iterator[str]:
+    """Yield each URI as listings of S3 spell it, because other engines write s3a and s3n. Skip URIs outside S3."""
+    for uri in uris:
+        with suppress(ValueError):
+            yield str(S3Address.parse(uri))
 
 
 def table_erasure(name: TableName, request: Request) -> TableErasure:

@@ -32,6 +32,7 @@ from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZ
 from destination_datalake.records.record import RECORD_TIME_OUT_OF_RANGE, RECORD_UNREADABLE
 from destination_datalake.rejects.ledger import REJECTS_FOLDER
 from destination_datalake.tables.catalog import is_iceberg
+from destination_datalake.tables.iceberg.erasure.erase import NO_ROWS
 from destination_datalake.tables.iceberg.erasure.plan import NoSuchColumn, manifest_reveals_id
 from destination_datalake.tables.iceberg.maintenance.references import read_concurrently
 from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX
@@ -286,7 +287,7 @@ class TableVersions(ErasureTarget):
             return
         self.stats.objects = self.stats.objects_read = 0
         versions = self._bucket.noncurrent(self._folder)
-        searchable = (stored for stored in versions if stored.size and not stored.uri.endswith(_NO_ROWS))
+        searchable = (stored for stored in versions if stored.size and not stored.uri.endswith(NO_ROWS))
         while batch := [*islice(searchable, _MAX_BATCH)]:
             self.stats.objects += len(batch)
             manifests = [stored for stored in batch if stored.uri.endswith(".avro")]
@@ -314,9 +315,6 @@ class TableVersions(ErasureTarget):
         yield from (_Hit(files[uri], rows.count) for uri, rows in result.files.items())
         yield from (_Hit(files[uri], -1, _UNREADABLE, _UNREADABLE) for uri in result.unreadable)
 
-
-_NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version-hint.text")
-"""Suffixes of metadata files that contain neither rows nor bounds. The search skips these files."""
 
 _UNREADABLE = (
     "a noncurrent version that is neither Parquet nor an Iceberg manifest, or is corrupted, so the connector cannot "

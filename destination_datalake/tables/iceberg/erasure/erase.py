@@ -8,10 +8,11 @@ snapshots. Such snapshots stay in the table with their files, even if they conta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -22,6 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 
+from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import S3Address
 from destination_datalake.files.dedup.tasks import Removal, RemoveTask, Versions
 from destination_datalake.files.ids import search
@@ -49,6 +51,7 @@ from destination_datalake.tables.iceberg.maintenance.cleanup import (
     ExpiryPlan,
     add_latest,
     delete_expired,
+    is_of_a_table,
     list_pages,
     remove_expired,
     table_folder,
@@ -59,6 +62,7 @@ from destination_datalake.tables.iceberg.maintenance.references import (
     File,
     MaintenanceSkipped,
     References,
+    is_inside,
     read_concurrently,
 )
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
@@ -69,6 +73,7 @@ from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableC
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectVersionTypeDef
 
     from destination_datalake.files.ids import Ids
     from destination_datalake.files.plan import WrittenFile
@@ -147,7 +152,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         self._planner = Planner(column)
         self._located: dict[str, Any] = {}
         self._removals = Removals(executors)
-        self._mark_for_deletion: Callable[[Sequence[str]], None]
+        self._mark_for_deletion: Callable[[Sequence[str], S3Address], None]
 
     def find(self) -> tuple[TablePlan, MatchesByFile] | None:
         """Search the files of all snapshots for rows to erase, without changing the table.
@@ -193,12 +198,12 @@ class TableErasure(Rework[TablePlan, _Result]):
         other_snapshot_files = (files for id_, files in plan.of_snapshot.items() if id_ not in kept_ids)
         return matches.keys() - heads.union(*other_snapshot_files)
 
-    def run(self, mark_for_deletion: Callable[[Sequence[str]], None]) -> list[FileErased]:
+    def run(self, mark_for_deletion: Callable[[Sequence[str], S3Address], None]) -> list[FileErased]:
         """Erase the rows from all branches, and from all snapshots that are not kept.
 
         Return the files that contained the rows. Before the commit, this method calls `mark_for_deletion` with the URIs
-        of the objects that the commit makes unreferenced. `mark_for_deletion` must record the URIs, so that a later run
-        can delete the objects if this run is killed.
+        of the objects that the commit makes unreferenced, and with the table's folder. `mark_for_deletion` must record
+        the URIs, so that a later run can delete the objects if this run is killed.
 
         Raises the same errors as `find`. Also raises CommitStateUnknown if the result of the commit is unknown, and
         Incomplete or Disagreement if the deletion of files after the commit fails.
@@ -341,7 +346,8 @@ class TableErasure(Rework[TablePlan, _Result]):
         erased = [FileErased(path, rows.count, new.get(path), rows.raw_ids) for path, rows in sorted(matches.items())]
         # Before the commit: if the process is killed after it, the journal still names the objects. If the commit
         # fails, the marks do no harm, because each deletion checks the references again.
-        self._mark_for_deletion([*matches, *_metadata_of([*expired_snapshots.values(), *intermediate], table)])
+        unneeded = [*matches, *_metadata_of([*expired_snapshots.values(), *intermediate], table)]
+        self._mark_for_deletion(unneeded, table_folder(table))
         return _Result(expiry, len(expired_snapshots), erased)
 
     def unused(self, outcome: _Result | None) -> list[WrittenFile]:
@@ -413,7 +419,8 @@ class TableErasure(Rework[TablePlan, _Result]):
     def _finish(self, result: _Result) -> list[FileErased]:
         """Delete the files to which no snapshot refers after the commit. Return the files that contained the rows.
 
-        Raises Incomplete, Disagreement, and AWS errors.
+        Files outside the table's folder stay, and `UnreferencedFiles` finds them. Raises Incomplete, Disagreement, and
+        AWS errors.
         """
         self.snapshots_expired += result.snapshots
         s3 = self.operations.access.client("s3")
@@ -455,6 +462,16 @@ def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
             yield statistics.statistics_path
 
 
+_OUTSIDE = (
+    "the table no longer references this object. The object is outside the table's folder, so other tables may use it, "
+    "and the command does not delete it. If no other table uses the object, delete all its versions. Otherwise, erase "
+    "the rows from that table. Then run the command again"
+)
+
+NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version-hint.text")
+"""Suffixes of metadata files that contain neither rows nor bounds. Searches skip these files."""
+
+
 # --- unreferenced files with rows, left by killed syncs and interrupted erasures --------------------------------------
 
 
@@ -469,12 +486,15 @@ class UnreferencedFile:
 
     `rows` is the number of rows with one of the IDs. For marked objects, metadata files and unreadable files, `rows` is
     -1. `deletable` states whether the object may be deleted now. `since` is the time of the object's last modification.
+    `obstacle` is a clause that explains why no run may delete the object, or empty if a run may delete it later. `uri`
+    is a prefix if the caller may not list the objects with this prefix.
     """
 
     uri: str
     rows: int
     deletable: bool
     since: datetime
+    obstacle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,15 +502,20 @@ class UnreferencedFiles:
     """Finds and deletes the unreferenced files of one table that may contain one of the IDs.
 
     `are_marked` returns, for each URI, whether an erasure's journal marks the object for deletion. An object that is
-    not marked may be deleted only if it is older than `age`.
+    not marked may be deleted only if it is older than `age`. `marked_prefixes` contains the prefixes of the marked
+    objects' URIs, because the table's data and metadata folders do not contain all of these objects.
     """
 
     erasure: TableErasure
     age: timedelta
     are_marked: Callable[[Sequence[str]], list[bool]]
+    marked_prefixes: Collection[str] = ()
 
     def find(self, now: datetime) -> Iterator[UnreferencedFile]:
         """Yield the unreferenced files that may contain one of the IDs, or that are marked for deletion.
+
+        Skips marked objects outside the table's folder that contain no ID, for example because another table to which
+        they also belong has replaced them. If such an object has noncurrent versions, searches these versions, too.
 
         Raises MaintenanceSkipped, Incomplete, Disagreement, ConnectorError, errors from reading metadata, and S3
         errors.
@@ -502,8 +527,10 @@ class UnreferencedFiles:
         for files in unreferenced_files(list_pages(s3, folder), folder, references):
             marked = dict(zip(files, self.are_marked([file.path for file in files]), strict=True))
             unmarked = [file for file, is_marked in marked.items() if not is_marked]
-            rows = self._rows([file for file in unmarked if file.path.endswith(".parquet")])
-            manifests = [file.path for file in unmarked if file.path.endswith(".avro")]
+            rows = self._rows(
+                [SourceFile(file.path, file.size, UNKNOWN) for file in unmarked if file.path.endswith(".parquet")]
+            )
+            manifests = {file.path: None for file in unmarked if file.path.endswith(".avro")}
             rows |= dict.fromkeys(self._revealing_manifests(manifests, s3), -1)
             for file, is_marked in marked.items():
                 if is_marked:
@@ -512,6 +539,63 @@ class UnreferencedFiles:
                 if file.path in rows:
                     is_old = file.modified < now - self.age
                     yield UnreferencedFile(file.path, rows[file.path], is_old, file.modified)
+        yield from self._unlisted(s3, folder, references)
+
+    def _unlisted(self, s3: S3Client, folder: S3Address, references: References) -> Iterator[UnreferencedFile]:
+        """Yield the marked objects that are in neither the table's data folder nor its metadata folder."""
+        versions: dict[str, list[ObjectVersionTypeDef]] = {}
+        for prefix in self.marked_prefixes:
+            if prefix == f"{folder}/":
+                continue
+            try:
+                for uri, version in self._marked_versions(prefix, s3):
+                    versions.setdefault(uri, []).append(version)
+            except s3.exceptions.ClientError as error:
+                failure = explain(error, doing="list the versions of", resource=prefix)
+                if failure is None or failure.missing is None:
+                    raise
+                obstacle = (
+                    f"objects with rows to erase may have this prefix, but could not be listed: {failure.message}"
+                )
+                yield UnreferencedFile(prefix, -1, False, datetime.now(UTC), obstacle)
+        unreferenced = [file.path for file in references.unreferenced(File(uri, 0) for uri in versions)]
+        outside = {uri: versions[uri] for uri in unreferenced if not is_inside(uri, folder)}
+        for uri in unreferenced:
+            if uri not in outside and not is_of_a_table(S3Address.parse(uri).key, folder):
+                # Another target searches the noncurrent versions in the table's folder.
+                for version in versions[uri]:
+                    if version["IsLatest"]:
+                        yield UnreferencedFile(uri, -1, True, version["LastModified"])
+        # A search identifies a file by its URI, so one search must not contain two versions of the same object.
+        for number in range(max(map(len, outside.values()), default=0)):
+            batch = {uri: of_uri[number] for uri, of_uri in outside.items() if number < len(of_uri)}
+            for uri, rows in self._rows_of_versions(batch, s3).items():
+                yield UnreferencedFile(uri, rows, False, batch[uri]["LastModified"], _OUTSIDE)
+
+    def _marked_versions(self, prefix: str, s3: S3Client) -> Iterator[tuple[str, ObjectVersionTypeDef]]:
+        """Yield the URI and the listing's entry of each version of the marked objects with a prefix."""
+        bucket, key = S3Address.parse(prefix)
+        for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=key):
+            listed = page.get("Versions", [])
+            uris = [str(S3Address(bucket, version["Key"])) for version in listed]
+            yield from compress(zip(uris, listed, strict=True), self.are_marked(uris))
+
+    def _rows_of_versions(self, versions: Mapping[str, ObjectVersionTypeDef], s3: S3Client) -> dict[str, int]:
+        """Return the number of rows with one of the IDs, by the object's URI.
+
+        -1 if the object is a manifest or manifest list that contains one of the IDs, or is unreadable. Leaves out all
+        other objects.
+        """
+        ids = {uri: None if version["IsLatest"] else version["VersionId"] for uri, version in versions.items()}
+        manifests = {uri: id_ for uri, id_ in ids.items() if uri.endswith(".avro")}
+        rows = dict.fromkeys(self._revealing_manifests(manifests, s3), -1)
+        return rows | self._rows(
+            [
+                SourceFile(uri, versions[uri]["Size"], UNKNOWN, version=id_)
+                for uri, id_ in ids.items()
+                if not uri.endswith((".avro", *NO_ROWS))
+            ]
+        )
 
     def delete(self, files: Sequence[UnreferencedFile]) -> list[UnreferencedFile]:
         """Delete the deletable files to which the table still does not refer. Return the deleted files."""
@@ -529,22 +613,25 @@ class UnreferencedFiles:
         add_latest(references, table, operations)
         return s3, folder, references
 
-    def _revealing_manifests(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
-        """Return the URIs of the manifests and manifest lists that contain one of the IDs or cannot be read."""
+    def _revealing_manifests(self, manifests: Mapping[str, str | None], s3: S3Client) -> list[str]:
+        """Return the URIs of the manifests and manifest lists that contain one of the IDs or cannot be read.
+
+        `manifests` contains the version ID of each manifest by its URI, or None for the current version.
+        """
         field, ids = self.erasure.column.field, self.erasure.request.ids
 
         def reveals_id(uri: str) -> bool | None:
-            return manifest_reveals_id(s3, uri, [field.field_type], ids, field.field_id)
+            return manifest_reveals_id(s3, uri, [field.field_type], ids, field.field_id, manifests[uri])
 
         results = read_concurrently(reveals_id, manifests)
         return [uri for uri, is_revealing in zip(manifests, results, strict=True) if is_revealing is not False]
 
-    def _rows(self, files: Sequence[File]) -> dict[str, int]:
+    def _rows(self, files: Sequence[SourceFile]) -> dict[str, int]:
         """Return the number of rows with one of the IDs, by the URI of the file. -1 if a file cannot be read.
 
         Leaves out files without such rows.
         """
         if not files:
             return {}
-        matches = self.erasure.located([SourceFile(file.path, file.size, UNKNOWN) for file in files])
+        matches = self.erasure.located(files)
         return {uri: rows.count for uri, rows in matches.files.items()} | dict.fromkeys(matches.unreadable, -1)

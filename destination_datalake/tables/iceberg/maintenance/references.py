@@ -293,6 +293,15 @@ class DeadlineExceeded(Exception):
     """Raised if the maintenance of a table reaches its time limit. The next run continues the maintenance."""
 
 
+def is_inside(path: str, folder: S3Address) -> bool:
+    """Return whether an object is in a folder of S3, at any depth."""
+    try:
+        address = S3Address.parse(path)
+    except ValueError:
+        return False
+    return address.bucket == folder.bucket and address.key.startswith(f"{folder.key}/")
+
+
 @dataclass(slots=True)
 class Deletion:
     """Deletes objects in a table's folder, and counts the deleted objects.
@@ -321,7 +330,7 @@ class Deletion:
         while batch := list(islice(remaining, _BATCH_SIZE)):
             if not self.should_continue():
                 raise DeadlineExceeded
-            inside = [file for file in batch if self._is_inside(file.path)]
+            inside = [file for file in batch if is_inside(file.path, self.folder)]
             self.outside += len(batch) - len(inside)
             if self.dry_run:
                 self.paths += [file.path for file in inside]
@@ -329,13 +338,6 @@ class Deletion:
                 self._delete([{"Key": S3Address.parse(file.path).key} for file in inside])
             self.files += len(inside)
             self.bytes += sum(file.size for file in inside)
-
-    def _is_inside(self, path: str) -> bool:
-        try:
-            address = S3Address.parse(path)
-        except ValueError:
-            return False
-        return address.bucket == self.folder.bucket and address.key.startswith(f"{self.folder.key}/")
 
     def _delete(self, keys: list[ObjectIdentifierTypeDef]) -> None:
         answer = self.s3.delete_objects(Bucket=self.folder.bucket, Delete={"Objects": keys, "Quiet": True})

@@ -20,7 +20,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField
 
 from destination_datalake.erasure import tables as iceberg_place
 from destination_datalake.erasure import targets
-from destination_datalake.erasure.model import Request
+from destination_datalake.erasure.model import Report, Request
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.ids import Ids
 from destination_datalake.schema.glue import glue_type
@@ -29,7 +29,7 @@ from destination_datalake.tables.iceberg import pyiceberg_internals
 from destination_datalake.tables.iceberg.erasure.plan import IdColumn, IdFilter, manifest_reveals_id
 from destination_datalake.tables.table import Committed
 from integration_tests.erasure.oracle import Id
-from unit_tests.tables.iceberg.erasure.people import COLUMNS, FIRST, People, ids_of, of_table, person
+from unit_tests.tables.iceberg.erasure.people import COLUMNS, FIRST, Killed, People, ids_of, of_table, person
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 pytestmark = pytest.mark.share(5)
@@ -257,6 +257,102 @@ def test_files_of_dead_syncs_are_deleted_and_those_that_may_be_of_running_ones_a
     assert "The command then deletes the file" in remaining.reason
 
     monkeypatch.setattr(iceberg_place, "datetime", Later)
+    assert people.erase(*ids_of(2)).complete
+    assert people.traces(*ids_of(2)) == {}
+
+
+def moved(people: People) -> None:
+    """Give the table another location, as `ALTER TABLE … SET LOCATION` does; its files stay where they are."""
+    people.lake.edit_metadata({"location": f"s3://{people.lake.bucket}/moved"})
+
+
+def left(report: Report) -> set[str]:
+    return {object_.uri for place in report.places for object_ in place.left if object_.outcome == "left"}
+
+
+def uris_of(people: People, *ids: Id) -> set[str]:
+    return {f"s3://{people.lake.bucket}/{name}" for name in people.traces(*ids)}
+
+
+def test_files_outside_the_folder_are_left_until_somebody_has_deleted_them(people: People) -> None:
+    people.commit([1, 2], [3])
+    moved(people)
+    other_rows = [row for row in people.rows() if row["user"]["age"] != 2]
+
+    first, again = people.erase(*ids_of(2)), people.erase(*ids_of(2))
+
+    assert (first.complete, first.is_left, again.complete) == (False, True, False)
+    assert again.request == first.request
+    assert left(first) == left(again) == uris_of(people, *ids_of(2))
+    assert any(uri.endswith(".parquet") for uri in left(first))
+    assert all("outside the table's folder" in object_.reason for object_ in of_table(again).left)
+    assert people.rows() == other_rows
+    for uri in left(first):
+        people.lake.delete_object(uri)
+    assert people.erase(*ids_of(2)).complete
+
+
+def test_a_file_outside_the_folder_is_left_only_as_long_as_it_has_the_rows(people: People) -> None:
+    """Another table to which the file belongs too may have replaced it."""
+    people.commit([1, 2])
+    moved(people)
+    uris = left(people.erase(*ids_of(2)))
+    pq.write_table(pa.Table.from_pylist([person(1)]), content := io.BytesIO())
+    for uri in uris:
+        if uri.endswith(".parquet"):
+            people.lake.write_object(uri, content.getvalue())
+        else:
+            people.lake.delete_object(uri)
+
+    assert people.erase(*ids_of(2)).complete
+    assert people.traces(*ids_of(2)) == {}
+
+
+def test_versions_of_files_outside_the_folder_are_left(people: People) -> None:
+    bucket, s3 = people.lake.bucket, people.lake.access.client("s3")
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    people.commit([1, 2])
+    moved(people)
+    uris = left(people.erase(*ids_of(2)))
+    for uri in uris:
+        people.lake.delete_object(uri)
+
+    report = people.erase(*ids_of(2))
+
+    assert (left(report), report.complete) == (uris, False)
+    for version in s3.list_object_versions(Bucket=bucket)["Versions"]:
+        if f"s3://{bucket}/{version['Key']}" in uris:
+            s3.delete_object(Bucket=bucket, Key=version["Key"], VersionId=version["VersionId"])
+    assert people.erase(*ids_of(2)).complete
+    assert people.traces(*ids_of(2)) == {}
+
+
+def test_files_outside_the_folder_are_found_again_though_their_folder_tells_the_id(people: People) -> None:
+    people.commit([1, 2], [3], partition_by=[{"source": "id", "transform": "identity", "name": "pk"}])
+    moved(people)
+
+    first, again = people.erase(*ids_of(2)), people.erase(*ids_of(2))
+
+    assert (first.complete, again.complete, left(first)) == (False, False, left(again))
+    assert any("/pk=…/" in uri for uri in left(first))
+    noted = [key for key in people.lake.objects() if "/_deletions/" in key]
+    assert not any(str(*ids_of(2)).encode() in people.lake.read_object(f"s3://{people.lake.bucket}/{k}") for k in noted)
+
+
+def test_files_in_other_folders_of_the_table_are_deleted_after_a_kill(people: People) -> None:
+    """As those of `write.data.path`, of names that are no data file's or metadata file's."""
+    folder = f"s3://{people.lake.bucket}/orders/imported"
+    people.commit([1])
+    people.lake.set_properties({"write.data.path": folder})
+    people.lake.load().append(pa.Table.from_pylist([person(2)]))
+    assert any(uri.startswith(folder) for uri in uris_of(people, *ids_of(2)))
+
+    def kill() -> None:
+        raise Killed
+
+    people.lake.at_the_next_update(kill, response_lost=True)
+    with pytest.raises(Killed):
+        people.erase(*ids_of(2))
     assert people.erase(*ids_of(2)).complete
     assert people.traces(*ids_of(2)) == {}
 
