@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from itertools import count
+from itertools import compress, count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyiceberg.exceptions import NoSuchTableError
@@ -37,8 +37,8 @@ from destination_datalake.tables.iceberg.erasure.plan import (
     manifest_reveals_id,
     partition_fields,
 )
-from destination_datalake.tables.iceberg.maintenance.cleanup import is_of_a_table
-from destination_datalake.tables.iceberg.maintenance.references import MaintenanceSkipped, is_inside
+from destination_datalake.tables.iceberg.maintenance.cleanup import add_latest, is_of_a_table
+from destination_datalake.tables.iceberg.maintenance.references import MaintenanceSkipped, References, is_inside
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from destination_datalake.tables.iceberg.snapshots.files import Incomplete
 from destination_datalake.tables.naming import GENERATIONS_SUFFIX, TableNaming, TableOwner
@@ -339,9 +339,8 @@ class IcebergTarget(ErasureTarget):
                 rows = max(file.rows, 0)
                 self.stats.distinct_rows = None  # The table may have contained copies of these rows.
                 yield ErasedObject(file.uri, rows, rows, "removed")
-            elif file.obstacle:
-                yield ErasedObject(file.uri, file.rows, outcome="left", reason=file.obstacle)
-            elif not file.deletable:
+            # The next targets may erase files outside the table's folder. If not, the second search finds these files.
+            elif not file.deletable and not file.obstacle:
                 until = file.since + unreferenced.age
                 reason = (
                     "no snapshot references this file, but a running sync may still commit it. Run the command again "
@@ -447,7 +446,7 @@ def as_failures(table: TableName) -> Iterator[None]:
 # --- Dropped tables ---------------------------------------------------------------------------------------------------
 # Dropped Iceberg tables leave files that no catalog references. The erasure rewrites their data files in place, like
 # the files of Hive tables, and deletes manifests that reveal an ID. It skips folders that overlap the location of an
-# existing table.
+# existing table, and objects to which an existing table of the same name refers.
 
 
 class DroppedTableTarget(HiveTarget):
@@ -473,14 +472,43 @@ class DroppedTableTarget(HiveTarget):
         """Return whether an object is a data file."""
         return super().includes(uri) and uri.endswith((".parquet", ".jsonl", ".jsonl.gz"))
 
+    def erase(self) -> Iterator[ErasedObject]:
+        """Rewrite the files without the rows, and delete the metadata that reveals an ID. Yield these objects."""
+        if self.request.catalog.find(self.table) is not None:
+            # Since the search, the erasure of the existing table has removed references to files in these folders.
+            self._search = None
+        yield from super().erase()
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the data files to which no table of this name refers, each in a group of its own."""
+        return ((stored,) for stored in self._unreferenced() if self.includes(stored.uri))
+
     def metadata(self) -> Iterator[ErasedObject]:
         """Yield the manifests that reveal an ID, and unreadable manifests with the outcome "left"."""
-        current = (stored for folder in self.folders for stored in stored_in(self.access, folder))
-        for stored, is_readable in [*self.revealing(current)]:
+        for stored, is_readable in [*self.revealing(self._unreferenced())]:
             if is_readable:
                 yield ErasedObject(stored.uri, -1, reason="metadata of a dropped table that contains an ID")
             else:
                 yield ErasedObject(stored.uri, -1, outcome="left", reason=_UNREADABLE)
+
+    def _unreferenced(self) -> Iterator[StoredObject]:
+        """Yield the objects in the folders to which no existing table of this name refers.
+
+        The table may have moved to another location, and may still use files in its former folder. Raises
+        ConnectorError and AWS errors.
+        """
+        # List first: a file that the table adds after the listing is new, so the listing does not contain it.
+        stored = [stored for folder in self.folders for stored in stored_in(self.access, folder)]
+        if not stored:
+            return
+        operations = TableOperations(self.table, self.request.catalog)
+        with as_failures(self.table), suppress(NoSuchTableError):
+            table = operations.load()
+            references = References(table.io, self.access.client("s3"))
+            add_latest(references, table, operations)
+            are_dead = references.are_unreferenced([object_.uri for object_ in stored])
+            stored = [*compress(stored, are_dead)]
+        yield from stored
 
     def finish(self) -> bool:
         """Return True. No sync writes to a dropped table, so there is no sync to fence."""

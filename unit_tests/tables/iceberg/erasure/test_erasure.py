@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -263,7 +262,13 @@ def test_files_of_dead_syncs_are_deleted_and_those_that_may_be_of_running_ones_a
 
 def moved(people: People) -> None:
     """Give the table another location, as `ALTER TABLE … SET LOCATION` does; its files stay where they are."""
-    people.lake.edit_metadata({"location": f"s3://{people.lake.bucket}/moved"})
+    location, (database, name) = f"s3://{people.lake.bucket}/moved", people.lake.name
+    people.lake.edit_metadata({"location": location})
+    glue: Any = people.lake.access.client("glue")
+    table = glue.get_table(DatabaseName=database, Name=name)["Table"]
+    kept = {key: table[key] for key in ("Name", "TableType", "Parameters", "StorageDescriptor")}
+    kept["StorageDescriptor"]["Location"] = location
+    glue.update_table(DatabaseName=database, TableInput=kept)
 
 
 def left(report: Report) -> set[str]:
@@ -424,13 +429,54 @@ def test_values_that_another_type_was_given_to_are_erased_from_their_own_column(
     }
 
 
-def dropped(people: People, *ids: Id) -> Request:
-    """Drop the table, of which the description under `_schema/` is left: a request to erase what it has left."""
-    asked, (database, name) = people.erasure(*ids).request, people.lake.name
+def described(people: People) -> None:
+    """Describe the table under `_schema/`, as syncs with an archive do."""
+    database, name = people.lake.name
+    people.config["bucket_prefix"] = ""
     columns = [{"name": column.name, "type": glue_type(column.type), "origin": column.name} for column in COLUMNS]
     schema = {"stream": "orders", "files": f"s3://{people.lake.bucket}/orders", "columns": columns}
-    asked = replace(asked, config=asked.config.model_copy(update={"bucket_prefix": ""}))
-    people.lake.write_object(asked.config.uri(f"_schema/{database}/{name}.json"), json.dumps(schema).encode())
+    people.lake.write_object(f"s3://{people.lake.bucket}/_schema/{database}/{name}.json", json.dumps(schema).encode())
+
+
+def rows_by_snapshot(people: People) -> dict[int, int]:
+    table = people.lake.load()
+    ids = [snapshot.snapshot_id for snapshot in table.metadata.snapshots]
+    return {id_: table.scan(snapshot_id=id_).to_arrow().num_rows for id_ in ids}
+
+
+def test_files_in_the_former_folder_of_a_table_stay_as_long_as_the_table_uses_them(people: People) -> None:
+    """The folder looks like a dropped table's. Bounds of texts have 16 characters, so one of them can be an ID."""
+    described(people)
+    opened, name = people.lake.open(columns=COLUMNS), "0123456789abcdef"
+    row = {**person(4), "name": f"{name} and more"}
+    assert opened.commit([people.lake.write_rows(opened, row)], no_rewrite) == Committed()
+    people.commit([1, 2])
+    moved(people)
+    before = rows_by_snapshot(people)
+
+    people.erase(name, column="name")
+    people.erase(*ids_of(2), keep_history=7.0)
+
+    assert rows_by_snapshot(people).items() >= before.items()
+    assert numbers(people.rows()) == [1, 4]
+
+
+def test_rows_in_the_former_folder_of_a_table_are_erased_like_those_of_dropped_tables(people: People) -> None:
+    described(people)
+    people.commit([1, 2], [3])
+    moved(people)
+
+    report = people.erase(*ids_of(2))
+
+    assert (left(report), report.complete) == (set(), True), report.places
+    assert people.traces(*ids_of(2)) == {}
+    assert numbers(people.rows()) == [1, 3]
+
+
+def dropped(people: People, *ids: Id) -> Request:
+    """Drop the table, of which the description under `_schema/` is left: a request to erase what it has left."""
+    described(people)
+    asked, (database, name) = people.erasure(*ids).request, people.lake.name
     people.lake.access.client("glue").delete_table(DatabaseName=database, Name=name)
     return asked
 
