@@ -169,7 +169,7 @@ class Objects(ErasureTarget):
             return
         for _ in range(_ATTEMPTS):
             search = previous or _Search()
-            for batch in _in_batches(self.groups()):
+            for batch in in_batches(self.groups()):
                 if previous is None:
                     for result in self._run(batch, write=False):
                         search.add(result)
@@ -227,7 +227,7 @@ class Objects(ErasureTarget):
         for _ in range(_ATTEMPTS):
             replaced: set[str] = set()
             self.stats.objects = self.stats.objects_read = 0
-            for batch in _in_batches(groups):
+            for batch in in_batches(groups):
                 for result in self._run(batch, write=False):
                     if isinstance(result, Erased) and result.is_gone:
                         replaced.add(result.object.uri)
@@ -273,7 +273,8 @@ def _as_left(result: NotErased) -> ErasedObject:
     return ErasedObject(result.object.uri, -1, 0, "left", reason=result.failure.message)
 
 
-def _in_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
+def in_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
+    """Yield the groups in batches, each for one Spark job."""
     remaining = iter(groups)
     while batch := [*islice(remaining, _MAX_BATCH)]:
         yield batch

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyiceberg.exceptions import NoSuchTableError
 
+from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import S3Address
 from destination_datalake.config.tables import TAKEN_FOLDERS, Retention
 from destination_datalake.erasure.columns import TableColumns, saved_schema, with_zone_of
 from destination_datalake.erasure.dropped import table_folders, unused_folders
 from destination_datalake.erasure.model import ErasedObject, ErasureTarget, Outcome, Request
-from destination_datalake.erasure.objects import Group, Objects, stored_in
+from destination_datalake.erasure.objects import Group, Objects, in_batches, stored_in
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
+from destination_datalake.files.erase import NotErased
 from destination_datalake.files.scan import distinct_rows
 from destination_datalake.partitioning.spec import Bucket
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -134,6 +136,22 @@ class HiveTarget(Objects):
         for folder in self.folders:
             yield from ((file,) for file in stored_in(self.access, folder) if self.includes(file.uri))
 
+    def find(self) -> Iterator[ErasedObject]:
+        """Yield each object that contains rows with one of the IDs or is unreadable.
+
+        Yields files of partitions outside the table as "left". Raises the same errors as `Objects.find`.
+        """
+        yield from super().find()
+        yield from self._found_outside()
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Rewrite the table's files without the rows that contain one of the IDs. Yield each with its outcome.
+
+        Yields files of partitions outside the table as "left". Raises the same errors as `Objects.erase`.
+        """
+        yield from super().erase()
+        yield from self._found_outside()
+
     def finish(self) -> bool:
         """Fence a running sync that may have copied files before the erasure rewrote them.
 
@@ -178,20 +196,40 @@ class HiveTarget(Objects):
                     "connector does not create folders of the table there."
                 )
         if has_registered_partitions(table_input):
-            for entry in RegisteredPartitions(self.table, self.access).entries(with_columns=False):
-                yield from self._partition_folder(location_of(entry), location)
+            folders = self._partition_folders()
+            yield from (folder for folder in folders if not self._is_outside(folder, location))
 
-    def _partition_folder(self, folder: str, location: str) -> Iterator[str]:
-        """Yield a partition's folder if it is in the table's location or under the connector's prefix.
+    def _partition_folders(self) -> Iterator[str]:
+        for entry in RegisteredPartitions(self.table, self.access).entries(with_columns=False):
+            yield location_of(entry)
 
-        Otherwise, adds a note to the report.
+    def _is_outside(self, folder: str, location: str) -> bool:
+        """Return whether a partition's folder is in neither the table's location nor under the connector's prefix."""
+        return not folder.startswith((f"{location}/", self.request.config.uri("")))
+
+    def _found_outside(self) -> Iterator[ErasedObject]:
+        """Yield each file that contains rows with one of the IDs, in partitions outside the table, as "left".
+
+        Also yields unreadable files, and folders that could not be listed. Raises ConnectorError and AWS errors.
         """
-        if folder.startswith((f"{location}/", self.request.config.uri(""))):
-            yield folder
-        else:
-            self.stats.note(
-                "Skipped a partition with a folder outside the table, because other programs may write to this folder."
-            )
+        table_input = self._glue_table.find()
+        if table_input is None or not self._columns or not has_registered_partitions(table_input):
+            return
+        location, groups = table_location(table_input), list[Group]()
+        for folder in outermost(folder for folder in self._partition_folders() if self._is_outside(folder, location)):
+            try:
+                groups += [(file,) for file in stored_in(self.access, folder)]
+            except Exception as error:
+                failure = explain(error, doing="list the files in", resource=f"{folder}/")
+                if failure is None or failure.type != "config_error":
+                    raise
+                yield ErasedObject(f"{folder}/", -1, outcome="left", reason=f"{_OUTSIDE}. {failure.message}")
+        for result in (result for batch in in_batches(groups) for result in self._run(batch, write=False)):
+            if isinstance(result, NotErased):
+                reason = f"{_OUTSIDE}. {result.failure.message}"
+                yield ErasedObject(result.object.uri, -1, outcome="left", reason=reason)
+            elif result.matches:
+                yield ErasedObject(result.object.uri, result.matches, outcome="left", reason=_OUTSIDE)
 
     def includes(self, uri: str) -> bool:
         """Return whether an object in one of the target's folders belongs to the table.
@@ -199,6 +237,13 @@ class HiveTarget(Objects):
         The table's location may contain other folders of the connector, whose objects do not belong to the table.
         """
         return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in TAKEN_FOLDERS))
+
+
+_OUTSIDE = (
+    "the folder of this partition is outside the table's folder and the connector's prefix, so other programs may "
+    "write to it, and the command does not change it. Erase the rows with the program that writes these files, or drop "
+    "the partition and delete its files with all versions. Then run the command again"
+)
 
 
 def stream_of(table: TableName, table_input: TableInput | None, request: Request) -> StreamId | None:

@@ -277,16 +277,33 @@ def test_partitions_of_other_columns_are_read_and_stay(cloud: Cloud, tmp_path: P
     elsewhere = f"s3://{BUCKET}/elsewhere/day"
     events.register(cloud, ["2024-05-05"], f"{elsewhere}/")
     put(cloud, "elsewhere/day/file", parquet_of(PERSON))
-    events.register(cloud, ["2024-05-06"], "s3://others/day/")
 
     asked = request(tmp_path, cloud.access, "id", PERSON)
-    place = named(asked, "Hive table shop.events", events.NAME)
-    assert len([*place.find()]) == 2
-    assert any("Skipped a partition" in note for note in place.stats.notes)
     erased(asked, events.NAME)
 
     assert traces(cloud, PERSON) == []
-    assert len(events.partitions(cloud)) == 4
+    assert len(events.partitions(cloud)) == 3
+
+
+def test_files_of_partitions_outside_the_table_and_the_prefix_are_left(cloud: Cloud, tmp_path: Path) -> None:
+    running = events.sync(cloud)
+    running.commit((1, events.JAN), (PERSON, events.FEB))
+    running.publish()
+    s3 = cloud.access.client("s3")
+    s3.create_bucket(Bucket="others")
+    for day, person in (("05", PERSON), ("06", 5)):
+        events.register(cloud, [f"2024-05-{day}"], f"s3://others/{day}/")
+        s3.put_object(Bucket="others", Key=f"{day}/file", Body=parquet_of(person))
+    events.register(cloud, ["2024-05-07"], "s3://missing/day/")
+
+    asked = request(tmp_path, cloud.access, "id", PERSON)
+    done = erased(asked, events.NAME)
+
+    assert traces(cloud, PERSON) == []
+    remaining = {object_.uri: object_.reason for object_ in done if object_.outcome == "left"}
+    assert remaining.keys() == {"s3://others/05/file", "s3://missing/day/"}
+    assert all("outside the table's folder" in reason for reason in remaining.values())
+    assert {object_.uri for object_ in second_search(asked, events.NAME)} == remaining.keys()
 
 
 # --- Kills ----------------------------------------------------------------------------------------------------------
