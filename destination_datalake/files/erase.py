@@ -40,6 +40,7 @@ from destination_datalake.aws.objects import (
 )
 from destination_datalake.files.ids import NO_IDS
 from destination_datalake.files.jobs import Failed, Problem, attempt
+from destination_datalake.files.parquet import deleted_row
 from destination_datalake.files.plan import UNKNOWN, SourceFile
 from destination_datalake.files.reading import OpenedFile, StoredFile, UnsupportedFile
 from destination_datalake.files.rewrite import copy_rows
@@ -505,11 +506,15 @@ def _erase_parquet_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> 
 def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:
     """Return a mask of the rows of a Parquet file that contain one of the task's IDs."""
     dead = np.zeros(file.row_count, np.bool_)
+    row = deleted_row(file.schema)
     for column in task.columns:
-        path = _path_in(file.schema, column.path)
-        if path is not None:  # None: the file lacks this column, so no row matches.
-            # The IDs have the column's widest type, whatever the type in this file.
-            dead |= matching_rows(file, path, arrow_type(widest(column.type)), task.ids)[0]
+        paths = [_path_in(file.schema, column.path)]
+        if row is not None and (path := _path_in(pa.schema([*row.type]), column.path)) is not None:
+            paths.append([row.name, *path])
+        for path in paths:
+            if path is not None:  # None: the file lacks this column, so no row matches.
+                # The IDs have the column's widest type, whatever the type in this file.
+                dead |= matching_rows(file, path, arrow_type(widest(column.type)), task.ids)[0]
     return dead
 
 

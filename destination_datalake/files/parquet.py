@@ -256,6 +256,7 @@ def _leaves(type_: pa.DataType) -> list[str]:
 
 PATH_ID = 2147483546
 POSITION_ID = 2147483545
+_ROW_ID = 2147483544
 """The field IDs of `file_path` and `pos` in position delete files (Iceberg spec: Reserved Field IDs)."""
 
 _PATHS = pa.dictionary(pa.int32(), pa.string())  # Stored as strings. In memory, the path is not repeated.
@@ -289,3 +290,16 @@ def write_position_deletes(path: str, positions: NDArray[np.int64], upload: Uplo
         writer.write_table(pa.Table.from_arrays([paths, part], schema=_DELETES_SCHEMA))
     writer.close()
     return footer_of(writer)
+
+
+def deleted_row(schema: pa.Schema) -> pa.Field[Any] | None:
+    """Return the column of a position delete file that contains copies of the deleted rows, as structs.
+
+    Return None if the file has no such column, or is no position delete file. This connector does not write the column,
+    but other engines may (Iceberg spec: Position Delete Files).
+    """
+    row = next((field for field in schema if field_id(field) == _ROW_ID), None)
+    # Some writers omit field IDs.
+    if row is None and not has_field_ids(schema) and schema.names == ["file_path", "pos", "row"]:
+        row = schema.field("row")
+    return row if row is not None and isinstance(row.type, pa.StructType) else None

@@ -33,10 +33,11 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.files.dedup.tasks import RowSet, add_rows, row_sets
 from destination_datalake.files.ids import NO_IDS, Ids
 from destination_datalake.files.jobs import Failed, Problem, attempt, distribute
-from destination_datalake.files.parquet import field_id, has_field_ids
+from destination_datalake.files.parquet import deleted_row, field_id, has_field_ids
 from destination_datalake.files.plan import COUNTED_DIGITS, SourceFile
 from destination_datalake.files.reading import (
     OpenedFile,
+    Projection,
     StoredFile,
     UnsupportedFile,
     deleted_rows,
@@ -321,7 +322,7 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
     for source in task.sources:
         try:
             file = OpenedFile(StoredFile(source, s3))
-            path = _path_in_file(file, task)
+            path = _path_in_file(file, source, task)
             if path is None:
                 continue
             matches, was_read = matching_rows(file, path, task.ids.type, task.ids)
@@ -342,15 +343,22 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
     return ColumnMatches(files, tuple(missing), tuple(unreadable), searched)
 
 
-def _path_in_file(file: OpenedFile, task: ColumnValueTask) -> Sequence[str] | None:
+def _path_in_file(file: OpenedFile, source: SourceFile, task: ColumnValueTask) -> Sequence[str] | None:
     """Return the path of the task's column as the file spells it, or None if the file lacks the column.
 
-    In a file without field IDs, finds the column by its current name in the table (Iceberg spec: Name Mapping). Raises
-    UnsupportedFile.
+    In a position delete file, returns the path in the copies of deleted rows. In a file without field IDs, finds the
+    column by its current name in the table (Iceberg spec: Name Mapping). Raises UnsupportedFile.
     """
-    if not has_field_ids(file.schema):
-        return task.path if task.path[0] in file.schema.names else None
-    field, wanted = file.projection(pa.schema([task.column])).fields[0], task.column
+    if (row := deleted_row(file.schema)) is None:
+        return _path_in_schema(file.schema, source, task)
+    path = _path_in_schema(pa.schema([*row.type]), source, task)
+    return None if path is None else [row.name, *path]
+
+
+def _path_in_schema(schema: pa.Schema, source: SourceFile, task: ColumnValueTask) -> Sequence[str] | None:
+    if not has_field_ids(schema):
+        return task.path if task.path[0] in schema.names else None
+    field, wanted = Projection(schema, pa.schema([task.column]), source.required_ids).fields[0], task.column
     if field is None:
         return None
     path = [field.name]

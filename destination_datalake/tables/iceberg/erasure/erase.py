@@ -173,12 +173,13 @@ class TableErasure(Rework[TablePlan, _Result]):
         """Raise TableConflict if the erasure is impossible.
 
         Either a tag that must not be dropped refers to a snapshot with rows to erase, or a file that contains such rows
-        cannot be rewritten.
+        cannot be rewritten or removed.
         """
         if (search := self.find()) is None:
             return
         plan, matches = search
         self._require_no_tags(plan, matches)
+        self._require_no_deleted_rows(plan, matches)
         for head in plan.heads.values():
             for path in head.keys() & matches.keys():
                 if (reason := matches[path].unsuitable) is not None:
@@ -279,6 +280,20 @@ class TableErasure(Rework[TablePlan, _Result]):
                 "run the command with --drop-tags."
             )
 
+    def _require_no_deleted_rows(self, plan: TablePlan, matches: MatchesByFile) -> None:
+        """Raise TableConflict if a position delete file that contains rows to erase would stay on a branch."""
+        for branch, head in plan.heads.items():
+            losing = [file for path, file in head.items() if path in matches]
+            unneeded = {deletes.file_path for deletes in unneeded_deletes(losing, plan.live[branch])}
+            candidates = plan.of_snapshot[plan.metadata.refs[branch].snapshot_id]
+            if remaining := (candidates & matches.keys()) - head.keys() - unneeded:
+                raise TableConflict(
+                    f"Cannot erase rows from table {self.name}: another engine wrote copies of deleted rows to its "
+                    f"position delete file {min(remaining)}, which other files need. Compact the table (Athena: "
+                    "OPTIMIZE; Spark: rewrite_data_files with delete-file-threshold 1 and remove-dangling-deletes), "
+                    "and run the command again."
+                )
+
     @property
     def _kept_since(self) -> datetime | None:
         return None if self.request.keep is None else datetime.now(UTC) - self.request.keep
@@ -320,6 +335,7 @@ class TableErasure(Rework[TablePlan, _Result]):
             raise StalePlan
         matches = self._matches(plan)
         self._require_no_tags(plan, matches)
+        self._require_no_deleted_rows(plan, matches)
         snapshots_with_rows = plan.snapshots_with_rows(matches)
         if not snapshots_with_rows:
             return None

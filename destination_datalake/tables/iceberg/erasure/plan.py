@@ -58,11 +58,11 @@ MatchesByFile = Mapping[str, FileMatches]
 class TablePlan:
     """The files of a table that may contain rows to erase, and the snapshots that refer to these files.
 
-    `candidates` contains the files, by path, that may contain such rows in any snapshot. Jobs search these files.
-    `of_snapshot` contains the paths of each snapshot's candidates, by snapshot ID. `heads` contains the candidates in
-    the head snapshot of each branch, by branch name and path. A manifest is revealing if it contains one of the IDs in
-    the entry of a removed file. `revealing_manifests` contains the paths of these manifests, and `revealing` the IDs of
-    the snapshots that refer to such a manifest.
+    `candidates` contains the data files and delete files, by path, that may contain such rows in any snapshot. Jobs
+    search these files. `of_snapshot` contains the paths of each snapshot's candidates, by snapshot ID. `heads` contains
+    the data files among the candidates in the head snapshot of each branch, by branch name and path. A manifest is
+    revealing if it contains one of the IDs in the entry of a removed file. `revealing_manifests` contains the paths of
+    these manifests, and `revealing` the IDs of the snapshots that refer to such a manifest.
     """
 
     table: Table
@@ -163,8 +163,9 @@ class Planner:
                     "another engine added equality deletes, which may contain the IDs. Compact the table (Athena: "
                     "OPTIMIZE; Spark: rewrite_data_files with delete-file-threshold 1), and run the command again"
                 )
-            # Equality delete files contain column values, so they may contain IDs too.
-            with_rows = {file.path: file for file in (*live, *equality) if self._may_have_rows(file, id_filter)}
+            # Delete files may contain IDs too: equality deletes contain column values, and position deletes of other
+            # engines may contain copies of deleted rows.
+            with_rows = {file.path: file for file in (*live, *deletes) if self._may_have_rows(file, id_filter)}
             require_parquet(with_rows.values())
             candidates |= with_rows
             of_snapshot[snapshot.snapshot_id] = frozenset(with_rows)

@@ -108,9 +108,11 @@ class LiveFile:
 
     def source(self, metadata: TableMetadata) -> SourceFile:
         """Return the data that a job needs to read the file, such as its URI, size, row count and delete files."""
-        file, identities = self.entry, identity_sources(self.entry, metadata)
+        file = self.entry
+        # Delete files need not contain the columns of the partition.
+        required = identity_sources(file, metadata) if file.content == DataFileContent.DATA else frozenset[int]()
         return SourceFile(
-            file.file_path, file.file_size_in_bytes, file.record_count, identities, as_sources(self.deletes)
+            file.file_path, file.file_size_in_bytes, file.record_count, required, as_sources(self.deletes)
         )
 
 

@@ -12,7 +12,8 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile, write_manifest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile, DataFileContent, write_manifest
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import BinaryType, LongType, NestedField
@@ -26,6 +27,7 @@ from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.types import Field, Int64, String
 from destination_datalake.tables.iceberg import pyiceberg_internals
 from destination_datalake.tables.iceberg.erasure.plan import IdColumn, IdFilter, manifest_reveals_id
+from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.table import Committed
 from integration_tests.erasure.oracle import Id
 from unit_tests.tables.iceberg.erasure.people import COLUMNS, FIRST, Killed, People, ids_of, of_table, person
@@ -144,6 +146,70 @@ def test_rows_that_position_deletes_hide_are_erased_from_the_file(people: People
     assert people.traces(*ids_of(1)) == {}
     assert numbers(people.rows()) == [2, 3]
     assert people.lake.deletes() == []
+
+
+def position_deletes_with_rows(people: People, *numbers: int) -> bytes:
+    """Return a file that deletes the first row of the first data file, with copies of rows, as some engines write."""
+    table = people.lake.load()
+    columns: Any = [field for field in schema_to_pyarrow(table.schema()) if field.name in ("id", "name", "user")]
+    ids = {"file_path": "2147483546", "pos": "2147483545", "row": "2147483544"}
+    types = {"file_path": pa.string(), "pos": pa.int64(), "row": pa.struct(columns)}
+    schema = pa.schema([pa.field(name, types[name], metadata={"PARQUET:field_id": ids[name]}) for name in ids])
+    path = people.lake.files()[0].file_path
+    rows = [{"file_path": path, "pos": 0, "row": person(number)} for number in numbers]
+    pq.write_table(pa.Table.from_pylist(rows, schema), body := io.BytesIO())
+    return body.getvalue()
+
+
+def test_copies_of_rows_in_position_deletes_are_erased(people: People) -> None:
+    people.commit([1, 2])
+    people.lake.add_deletes(
+        position_deletes_with_rows(people, 1), "main", people.lake.files()[0], content=DataFileContent.POSITION_DELETES
+    )
+
+    report = people.erase(*ids_of(1))
+
+    assert report.complete
+    assert people.traces(*ids_of(1)) == {}
+    assert numbers(people.rows()) == [2]
+    assert people.lake.deletes() == []
+
+
+def test_copies_of_rows_in_position_deletes_of_former_snapshots_are_erased(people: People) -> None:
+    people.commit([1, 2])
+    people.lake.add_deletes(
+        position_deletes_with_rows(people, 7), "main", people.lake.files()[0], content=DataFileContent.POSITION_DELETES
+    )
+    people.lake.merge(Change(removed=people.lake.deletes()))
+
+    report = people.erase(*ids_of(7))
+
+    assert report.complete
+    assert people.traces(*ids_of(7)) == {}
+    assert numbers(people.rows()) == [1, 2]
+
+
+def test_copies_of_rows_in_position_deletes_that_other_files_need_are_refused(people: People) -> None:
+    people.commit([1, 2], [3])
+    deletes = position_deletes_with_rows(people, 1)
+    people.lake.add_deletes(deletes, "main", people.lake.files()[0], content=DataFileContent.POSITION_DELETES)
+    before = people.lake.objects()
+
+    with pytest.raises(ConnectorError, match="copies of deleted rows") as refused:
+        people.erase(*ids_of(1))
+
+    assert refused.value.failure.type == "config_error"
+    assert people.lake.objects() == before
+    assert people.erase(*ids_of(9)).complete
+
+
+def test_copies_of_rows_in_unreferenced_position_deletes_are_left(people: People) -> None:
+    people.commit([1])
+    stray = people.lake.put(position_deletes_with_rows(people, 2))
+
+    report = people.erase(*ids_of(2))
+
+    assert [(object_.uri, object_.rows_found) for object_ in of_table(report).left] == [(stray, 1)]
 
 
 def test_a_tag_that_keeps_the_rows_is_named_and_nothing_is_changed_until_it_may_be_dropped(people: People) -> None:
@@ -485,11 +551,13 @@ def test_files_that_a_dropped_table_has_left_are_erased_and_versions_without_the
     bucket, s3 = people.lake.bucket, people.lake.access.client("s3")
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     people.commit([1, 2], [2, 3], partition_by=[{"source": "id", "transform": "identity", "name": "pk"}])
+    deletes = position_deletes_with_rows(people, 2, 3)
     asked = dropped(people, *ids_of(2))
     for file, *batches in (("rewritten", [2, 3]), ("replaced", [2, 4], [4]), ("other", [4], [5])):
         for batch in batches:
             pq.write_table(pa.Table.from_pylist([*map(person, batch)]), content := io.BytesIO())
             s3.put_object(Bucket=bucket, Key=f"orders/data/{file}.parquet", Body=content.getvalue())
+    s3.put_object(Bucket=bucket, Key="orders/data/deletes.parquet", Body=deletes)
     removed = [key for key in sorted(people.lake.objects()) if key.endswith(".avro") or f"pk={FIRST + 3}/" in key]
     for key in removed:
         s3.delete_object(Bucket=bucket, Key=key)
