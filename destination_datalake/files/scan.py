@@ -42,6 +42,7 @@ from destination_datalake.files.reading import (
     UnsupportedFile,
     deleted_rows,
     naming_file,
+    field_ids,
     open_files,
     parquet_errors,
     parquet_file,
@@ -357,7 +358,11 @@ def _path_in_file(file: OpenedFile, source: SourceFile, task: ColumnValueTask) -
 
 def _path_in_schema(schema: pa.Schema, source: SourceFile, task: ColumnValueTask) -> Sequence[str] | None:
     if not has_field_ids(schema):
-        return task.path if task.path[0] in schema.names else None
+        if task.path[0] in schema.names:
+            return task.path
+        if field_ids([task.column]) & source.required_ids:
+            raise UnsupportedFile("lacks the column of its partition")
+        return None
     field, wanted = Projection(schema, pa.schema([task.column]), source.required_ids).fields[0], task.column
     if field is None:
         return None

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent, write_manifest
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat, write_manifest
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import BinaryType, LongType, NestedField
@@ -210,6 +211,26 @@ def test_copies_of_rows_in_unreferenced_position_deletes_are_left(people: People
     report = people.erase(*ids_of(2))
 
     assert [(object_.uri, object_.rows_found) for object_ in of_table(report).left] == [(stray, 1)]
+
+
+def test_file_whose_ids_only_its_partition_has_is_refused(people: People) -> None:
+    """Files of Hive tables that `add_files` registers have neither field IDs nor the columns of their partition."""
+    people.commit([1], partition_by=[{"source": "id", "transform": "identity", "name": "pk"}])
+    pq.write_table(pa.table({"name": ["of another program"]}), body := io.BytesIO())
+    entry = IcebergFile.from_args(
+        file_path=people.lake.put(body.getvalue()),
+        file_format=FileFormat.PARQUET,
+        partition=Record(*ids_of(2)),
+        record_count=1,
+        file_size_in_bytes=len(body.getvalue()),
+        content=DataFileContent.DATA,
+    )
+    entry.spec_id = people.lake.files()[0].spec_id
+    people.lake.merge(Change([entry]))
+
+    with pytest.raises(ConnectorError, match="does not match the table's metadata"):
+        people.erase(*ids_of(2))
+    assert people.erase(*ids_of(3)).complete
 
 
 def test_a_tag_that_keeps_the_rows_is_named_and_nothing_is_changed_until_it_may_be_dropped(people: People) -> None:
@@ -748,7 +769,7 @@ def test_a_bound_that_cannot_be_decoded_excludes_no_rows_and_reveals_no_id(peopl
     column = IdColumn.named("id", name, metadata.schema())
     ids = people.erasure(*ids_of(1)).request.ids(column.type, name)
     bounds = {column.field.field_id: bound}
-    file: Any = DataFile.from_args(lower_bounds=bounds, upper_bounds=bounds, partition=Record())
+    file: Any = IcebergFile.from_args(lower_bounds=bounds, upper_bounds=bounds, partition=Record())
     file.spec_id = metadata.default_spec_id
 
     id_filter = IdFilter(column, ids, None, metadata)
