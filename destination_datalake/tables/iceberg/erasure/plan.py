@@ -6,7 +6,6 @@ and snapshots that may contain one of these IDs.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from destination_datalake.tables.iceberg.pyiceberg_internals import ManifestCont
 from destination_datalake.tables.iceberg.rework import Unsuitable, require_parquet, rewritable_schema
 from destination_datalake.tables.iceberg.schema import arrow_field
 from destination_datalake.tables.iceberg.snapshots.files import (
+    BOUND_ERRORS,
     BranchFiles,
     KeyColumns,
     LiveFile,
@@ -339,18 +339,15 @@ class IdFilter:
 
         The ID may be a bound or a partition value. A file need not contain a row with this ID.
         """
-        values = [value for file in files for value in self._revealed_values(file)]
-        return bool(values) and bool(self._ids.contains(_array(values, self._ids.type)).any())
+        return _contain_id([value for file in files for value in self._revealed_values(file)], self._ids)
 
     def _revealed_values(self, file: IcebergFile) -> Iterator[Any]:
         id_, type_ = self._column.field.field_id, self._column.field.field_type
         assert isinstance(type_, PrimitiveType)
         for bounds in (file.lower_bounds, file.upper_bounds):
             if (bound := (bounds or {}).get(id_)) is not None:
-                try:
+                with suppress(*BOUND_ERRORS):
                     yield from_bytes(type_, bound)
-                except (ValueError, ArithmeticError, struct.error):  # Another writer may write invalid bounds.
-                    continue
         for position, field in enumerate(self._metadata.specs()[file.spec_id].fields):
             if field.source_id == id_ and isinstance(field.transform, IdentityTransform | TruncateTransform):
                 value = file.partition[position]
@@ -425,16 +422,18 @@ def _entry_reveals_id(
             packed += [summary.lower_bound, summary.upper_bound]
     for type_, bound in product((type_ for type_ in types if isinstance(type_, PrimitiveType)), packed):
         if bound is not None:
-            with suppress(ValueError, ArithmeticError, struct.error):
+            with suppress(*BOUND_ERRORS):
                 values.append(from_bytes(type_, bound))
-    return any(_is_id(value, ids) for value in values if value is not None)
+    return _contain_id([value for value in values if value is not None], ids)
 
 
-def _is_id(value: Any, ids: Ids) -> bool:
+def _contain_id(values: Sequence[Any], ids: Ids) -> bool:
+    """Return whether one of the values is an ID. Values that the type of the IDs cannot represent are no IDs."""
     try:
-        return bool(ids.contains(_array([value], ids.type)).any())
+        return bool(ids.contains(_array(values, ids.type)).any())
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False  # The value has another type, so it is a partition value of another column.
+        # Another engine wrote an invalid bound, or a value is a partition value of another column.
+        return len(values) > 1 and any(_contain_id([value], ids) for value in values)
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:

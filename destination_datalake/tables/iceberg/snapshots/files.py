@@ -615,6 +615,10 @@ def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataT
 # --- the files that may contain a key, according to column bounds -----------------------------------------------------
 
 
+BOUND_ERRORS = (ValueError, ArithmeticError, struct.error)
+"""The errors that `from_bytes` raises if a bound is not a value of the column's type, as other engines may write it."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
     """The field IDs and the present types of the columns of a key.
@@ -657,7 +661,7 @@ def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBoun
             (upper is not None and from_bytes(type_, upper) < as_stored(bounds.lowest))
             or (lower is not None and from_bytes(type_, lower) > as_stored(bounds.highest))
         )
-    except (TypeError, ValueError, ArithmeticError, struct.error):
+    except (TypeError, *BOUND_ERRORS):
         return True  # The bounds cannot be decoded, or cannot be compared with values of this type.
 
 

@@ -25,9 +25,9 @@ from destination_datalake.erasure.model import Report, Request
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.ids import Ids
 from destination_datalake.schema.glue import glue_type
-from destination_datalake.schema.types import Field, Int64, String
+from destination_datalake.schema.types import Decimal, Field, Int64, String
 from destination_datalake.tables.iceberg import pyiceberg_internals
-from destination_datalake.tables.iceberg.erasure.plan import IdColumn, IdFilter, manifest_reveals_id
+from destination_datalake.tables.iceberg.erasure.plan import manifest_reveals_id
 from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.table import Committed
 from integration_tests.erasure.oracle import Id
@@ -762,19 +762,33 @@ def test_bounds_of_files_that_were_removed_long_ago_are_erased_from_manifests(
     assert people.traces(*ids_of(2)) == {}
 
 
-@pytest.mark.parametrize("bound", [b"", b"7", bytes(16)], ids=str)
-def test_a_bound_that_cannot_be_decoded_excludes_no_rows_and_reveals_no_id(people: People, bound: bytes) -> None:
-    people.commit([1])
-    metadata, name = people.lake.load().metadata, people.lake.name
-    column = IdColumn.named("id", name, metadata.schema())
-    ids = people.erasure(*ids_of(1)).request.ids(column.type, name)
-    bounds = {column.field.field_id: bound}
-    file: Any = IcebergFile.from_args(lower_bounds=bounds, upper_bounds=bounds, partition=Record())
-    file.spec_id = metadata.default_spec_id
+@pytest.mark.parametrize(("column", "bound"), [("id", b"abc"), ("name", b"\xff"), ("amount", b"\x7f" * 40)])
+def test_bounds_of_removed_files_that_are_no_values_reveal_nothing(people: People, column: str, bound: bytes) -> None:
+    columns = (*COLUMNS, Field("amount", "amount", Decimal(38, 2)))
+    opened = people.lake.open(columns=columns)
+    written = people.lake.write_rows(opened, {**person(1), "amount": None})
+    people.commit([2], columns=columns)
+    table = people.lake.load()
+    bounds = {table.schema().find_field(column).field_id: bound}
+    entry = IcebergFile.from_args(
+        file_path=written.uri,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=written.size,
+        content=DataFileContent.DATA,
+        lower_bounds=bounds,
+        upper_bounds=bounds,
+    )
+    entry.spec_id = 0
+    people.lake.merge(Change([entry]))
+    with people.lake.load().transaction() as transaction, transaction.update_snapshot().overwrite() as overwrite:
+        overwrite.delete_data_file(entry)
 
-    id_filter = IdFilter(column, ids, None, metadata)
+    ids: dict[str, list[Id]] = {"id": [*ids_of(9)], "name": ["nobody"], "amount": ["1.00"]}
 
-    assert (id_filter.rows(file), id_filter.reveals_id([file])) == (True, False)
+    assert people.erase(*ids[column], column=column).complete
+    assert numbers(people.rows()) == [2]
 
 
 def test_a_table_with_columns_of_unknown_types_is_refused(people: People) -> None:
