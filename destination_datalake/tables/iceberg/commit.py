@@ -34,6 +34,7 @@ from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
@@ -313,7 +314,10 @@ def updated(
 
     `metadata_location` is the location of `base`. If it is not None, the function appends it to the metadata log.
     """
-    metadata = _without_gaps(base, with_updates(base, tuple(_with_retention(base, updates)), metadata_location))
+    metadata = with_updates(base, tuple(_with_retention(base, updates)), metadata_location)
+    # The number of snapshots does not show a removal, because the updates may add as many snapshots.
+    if any(isinstance(update, RemoveSnapshotsUpdate) for update in updates):
+        metadata = _without_gaps(base, metadata)
     # PyIceberg makes the same two checks. It then copies the whole metadata, which takes time for each snapshot.
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
@@ -348,8 +352,6 @@ def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata
     then return an older snapshot that a tag has kept, instead of the snapshot that was current at the requested time
     (Iceberg spec: snapshot-log).
     """
-    if len(metadata.snapshots) >= len(base.snapshots):
-        return metadata
     remaining_ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     removed_entries = [
         number for number, entry in enumerate(base.snapshot_log) if entry.snapshot_id not in remaining_ids

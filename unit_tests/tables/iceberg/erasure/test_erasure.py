@@ -71,6 +71,18 @@ def test_rows_are_gone_from_the_table_and_its_history(people: People) -> None:
     assert (table.objects_searched, table.objects_read) == (3, 2)  # The bounds of the third leave it out.
 
 
+def test_time_travel_to_an_expired_snapshot_does_not_return_an_older_one(people: People) -> None:
+    people.commit([1], [2])
+    kept, erased = people.lake.load().metadata.snapshots[-2:]
+
+    people.erase(*ids_of(2))
+
+    table = people.lake.load()
+    assert table.snapshot_by_id(kept.snapshot_id) is not None
+    assert table.snapshot_as_of_timestamp(erased.timestamp_ms) is None
+    assert [entry.snapshot_id for entry in table.metadata.snapshot_log] == [table.metadata.current_snapshot_id]
+
+
 def test_distinct_rows_are_counted_beside_their_copies_in_files(people: People) -> None:
     opened = people.lake.open(columns=COLUMNS)
     rows = [{**person(number), "_airbyte_raw_id": str(UUID(int=number))} for number in (1, 2, 3, 3)]
