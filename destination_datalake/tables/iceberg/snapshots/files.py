@@ -251,6 +251,7 @@ def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
         record_count=file.record_count,
         file_size_in_bytes=file.file_size_in_bytes,
         sort_order_id=file.sort_order_id,
+        equality_ids=file.equality_ids,  # Required for equality delete files (Iceberg spec: Data File Fields).
         column_sizes=of_columns(file.column_sizes),
         value_counts=of_columns(file.value_counts),
         null_value_counts=of_columns(file.null_value_counts),

@@ -9,11 +9,11 @@ import fastavro
 import pytest
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus
 from pyiceberg.table.snapshots import Operation
 
 from destination_datalake.schema.types import Field, Int64, String
-from destination_datalake.tables.iceberg.pyiceberg_internals import referenced_data_file
+from destination_datalake.tables.iceberg.pyiceberg_internals import deleted_entries, referenced_data_file
 from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.iceberg.snapshots.files import live_entries
 from unit_tests.tables.iceberg.lake import Lake
@@ -105,6 +105,17 @@ def test_the_ids_of_equality_deletes_are_integers_as_java_reads_them(lake: Lake)
     [file] = [field["type"] for field in written["fields"] if field["name"] == "data_file"]
     [ids] = [field["type"] for field in file["fields"] if field["name"] == "equality_ids"]
     assert [type_["items"] for type_ in ids if type_ != "null"] == ["int"]
+
+
+def test_entry_of_removed_equality_deletes_keeps_their_required_ids(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    lake.delete_by_equality()
+
+    lake.merge(Change(removed=lake.deletes()))
+
+    io_ = lake.load().io
+    [entry] = [entry for manifest in lake.manifests() for entry in deleted_entries(manifest, io_)]
+    assert (entry.data_file.content, entry.data_file.equality_ids) == (DataFileContent.EQUALITY_DELETES, [1])
 
 
 def test_deletes_that_newer_ones_repeat_are_removed_with_their_counts(lake: Lake) -> None:
