@@ -12,6 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.exceptions import ClientError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat, write_manifest
@@ -441,6 +442,26 @@ def test_files_outside_the_folder_are_found_again_though_their_folder_tells_the_
     assert any("/pk=…/" in uri for uri in left(first))
     noted = [key for key in people.lake.objects() if "/_deletions/" in key]
     assert not any(str(*ids_of(2)).encode() in people.lake.read_object(f"s3://{people.lake.bucket}/{k}") for k in noted)
+
+
+def test_files_outside_the_folder_that_may_not_be_listed_are_left(people: People) -> None:
+    people.commit([1, 2])
+    moved(people)
+    first = left(people.erase(*ids_of(2)))
+    events: Any = people.lake.access.client("s3").meta.events
+
+    def refuse(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": ""}}, "ListObjectVersions")
+
+    events.register("before-call.s3.ListObjectVersions", refuse)
+    try:
+        report = people.erase(*ids_of(2))
+    finally:
+        events.unregister("before-call.s3.ListObjectVersions", refuse)
+
+    assert left(report) >= first
+    assert all("could not be listed" in object_.reason for object_ in of_table(report).left)
+    assert not report.complete
 
 
 def test_files_in_other_folders_of_the_table_are_deleted_after_a_kill(people: People) -> None:
