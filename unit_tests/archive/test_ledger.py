@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from destination_datalake.archive.ledger import remove_hashes
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import LineFile
 from destination_datalake.schema.types import Field, Int64, List, String
@@ -247,3 +248,37 @@ def test_columns_that_cannot_be_described_are_a_warning(cloud: Cloud, caplog: py
         sync.end(COLUMNS)
 
     assert [SCHEMA in message for message in caplog.messages] == [True]
+
+
+def index_entry(sync: Archiving) -> tuple[str, list[LineFile]]:
+    """Commit a batch of two objects; the key of its entry, and the objects."""
+    files = sync.committed(1, "0000-aa", "0001-aa")
+    return f"{KEY}/index/1764000000000-{sync.name}/000001.json", files
+
+
+def hashes(cloud: Cloud, key: str) -> list[str]:
+    return [lines.get("sha256", "") for lines in entry(cloud, key)["objects"]]
+
+
+def test_two_erasures_at_once_do_not_restore_each_others_hashes(cloud: Cloud) -> None:
+    key, (first, second) = index_entry(Archiving(cloud, "0a").begin())
+    assert all(hashes(cloud, key))
+    others = [second.uri]
+
+    def erase_too(**_: object) -> None:
+        if others:
+            remove_hashes(FOLDER, [others.pop()], another_client())
+
+    with during(cloud.access, "before-call.s3.PutObject", erase_too):
+        remove_hashes(FOLDER, [first.uri], cloud.access)
+
+    assert hashes(cloud, key) == ["", ""]
+
+
+def test_a_damaged_entry_of_the_journal_does_not_stop_an_erasure(cloud: Cloud) -> None:
+    key, files = index_entry(Archiving(cloud, "0a").begin())
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"not json")
+
+    remove_hashes(FOLDER, [file.uri for file in files], cloud.access)
+
+    assert cloud.objects()[key] == b"not json"
