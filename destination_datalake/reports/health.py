@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from destination_datalake.aws.objects import MAX_FILE_BYTES, OversizedFile, S3Address, get, get_or_none, put, unzipped
 from destination_datalake.files.suppression import RECORD_SUPPRESSED, RequestRecord, requests
 from destination_datalake.files.suppression import REPORT as ERASURE_REPORT
-from destination_datalake.reports.report import REPORT, STARTED, Rejected, ReportLine, decode, encode
+from destination_datalake.reports.report import REPORT, STARTED, Rejected, ReportLine, decode
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -181,18 +181,19 @@ class Reports:
         return sorted(name for name in names if _is_day(name))
 
     def _of_day(self, day: str) -> list[Run]:
-        lines = dict(_by_run(self._combined(day))) if self._is_over(day, _LONGEST) else {}
+        lines = _by_run(self._combined(day)) if self._is_over(day, _LONGEST) else {}
         if not lines or not self._is_over(day, _LATE):
             all_keys = self._keys(day)
             # Some runs may have ended after a reader combined the day's objects.
             keys = {run: key for run, key in all_keys.items() if run not in lines or _has_ended(run, key, lines)}
             with ThreadPoolExecutor(_THREADS, "reports") as pool:
                 for content in pool.map(self._content, keys.values()):
-                    lines |= _by_run(decode(content))
+                    lines |= _by_run(content)
             if len(keys) > _FEW and self._is_over(day, _LONGEST):
                 self._combine(day, itertools.chain.from_iterable(lines.values()))
         runs = []
-        for run_lines in lines.values():
+        for stored_lines in lines.values():
+            run_lines = [*decode(b"\n".join(line.text for line in stored_lines))]
             sync = next((line for line in run_lines if line.type == "source"), None)
             if sync is not None:
                 runs.append(Run(sync, tuple(line for line in run_lines if line.type == "event")))
@@ -218,31 +219,31 @@ class Reports:
     def _content(self, key: str) -> bytes:
         return get(self._s3, str(S3Address(self._address.bucket, key)))
 
-    def _combined(self, day: str) -> Iterator[ReportLine]:
-        """Yield the report lines in a day's combined object, or nothing if the object is missing or damaged."""
+    def _combined(self, day: str) -> bytes:
+        """Return the report lines in a day's combined object, or nothing if the object is missing or damaged."""
         try:
             key = f"{self._address.key}/day={day}/{_COMBINED}"
             content = get_or_none(self._s3, str(S3Address(self._address.bucket, key)))
-            yield from () if content is None else decode(unzipped(content, key, MAX_FILE_BYTES))
+            return b"" if content is None else unzipped(content, key, MAX_FILE_BYTES)
         except (OSError, EOFError, OversizedFile):  # The object is truncated, or another program wrote it.
-            return
+            return b""
 
     def _is_over(self, day: str, longest: timedelta) -> bool:
         """Return whether all syncs that started on `day` have ended, assuming that none takes longer than `longest`."""
         return day < (self._now - longest).date().isoformat()
 
-    def _combine(self, day: str, lines: Iterable[ReportLine]) -> None:
+    def _combine(self, day: str, lines: Iterable[_StoredLine]) -> None:
         """Write the report lines of a day to the day's combined object. Log a failure, and do not raise it."""
         uri = str(S3Address(self._address.bucket, f"{self._address.key}/day={day}/{_COMBINED}"))
         try:
-            put(self._s3, uri, gzip.compress(encode(lines), 1))
+            put(self._s3, uri, gzip.compress(b"".join(line.text + b"\n" for line in lines), 1))
         except Exception as error:
             _logger.debug("%s was not written: %s", uri, type(error).__name__)
 
 
-def _has_ended(run: str, key: str, lines: Mapping[str, Sequence[ReportLine]]) -> bool:
+def _has_ended(run: str, key: str, lines: Mapping[str, Sequence[_StoredLine]]) -> bool:
     """Return whether `key` names the report of a run for which `lines` contains only the lines from the run's start."""
-    return key.endswith(REPORT) and all(line.status == "started" for line in lines[run])
+    return key.endswith(REPORT) and all(line.members.status == "started" for line in lines[run])
 
 
 def _is_day(text: str) -> bool:
@@ -252,10 +253,32 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def _by_run(lines: Iterable[ReportLine]) -> Mapping[str, list[ReportLine]]:
-    grouped: dict[str, list[ReportLine]] = {}
-    for line in lines:
-        grouped.setdefault(line.run_id, []).append(line)
+class _Members(msgspec.Struct, frozen=True, gc=False):
+    """The members of a report line that a reader needs to combine the reports of a day."""
+
+    run_id: str
+    status: str
+
+
+_MEMBERS = msgspec.json.Decoder(_Members)
+
+
+class _StoredLine(NamedTuple):
+    """A report line as bytes. Readers combine these bytes, because a later version may understand more of them."""
+
+    members: _Members
+    text: bytes
+
+
+def _by_run(content: bytes) -> dict[str, list[_StoredLine]]:
+    """Return the report lines by the ID of their run. Skip lines without such an ID, which are not report lines."""
+    grouped: dict[str, list[_StoredLine]] = {}
+    for text in content.splitlines():
+        try:
+            members = _MEMBERS.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        grouped.setdefault(members.run_id, []).append(_StoredLine(members, text))
     return grouped
 
 

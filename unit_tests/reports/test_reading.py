@@ -105,6 +105,21 @@ def test_a_day_that_unpacks_beyond_the_limit_is_read_one_by_one(cloud: Cloud, mo
     assert read_statuses(cloud) == [("run", "finished")]
 
 
+def test_lines_of_a_later_version_survive_when_an_older_one_combines_a_day(cloud: Cloud) -> None:
+    s3, day = cloud.access.client("s3"), f"{ROOT}/day={BEGAN.date().isoformat()}"
+    texts = [
+        encode([a_line(f"run-{number}")]).replace(b'"status":"finished"', status + b',"later":1')
+        for number, status in enumerate([b'"status":"finished"', b'"status":"cancelled"'] * 3)
+    ]
+    for number, text in enumerate(texts):
+        put(s3, f"{day}/run_id=run-{number}/report.jsonl", text)
+
+    assert sorted(read_statuses(cloud)) == [(f"run-{number}", "finished") for number in (0, 2, 4)]
+
+    combined = gzip.decompress(cloud.objects()[f"{day}/_day.jsonl.gz".removeprefix(f"s3://{BUCKET}/")])
+    assert sorted(combined.splitlines(keepends=True)) == texts
+
+
 def test_of_a_day_that_is_not_over_nothing_is_put_together(cloud: Cloud) -> None:
     for number in range(5):
         report(cloud, f"run-{number:02}", BEGAN + timedelta(minutes=number))
