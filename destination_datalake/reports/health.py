@@ -18,7 +18,7 @@ import msgspec
 from destination_datalake.aws.objects import MAX_FILE_BYTES, OversizedFile, S3Address, get, get_or_none, put, unzipped
 from destination_datalake.files.suppression import RECORD_SUPPRESSED, RequestRecord, requests
 from destination_datalake.files.suppression import REPORT as ERASURE_REPORT
-from destination_datalake.reports.report import REPORT, STARTED, Rejected, ReportLine, decode
+from destination_datalake.reports.report import REPORT, STARTED, VERSION, Rejected, ReportLine, decode
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -141,17 +141,30 @@ class Reports:
         self._s3 = s3
         self._address = S3Address.parse(root)
         self._now = now or datetime.now(UTC)
+        self._skips_later_version = False
 
     def runs(self, days: int) -> Iterator[Run]:
-        """Yield the syncs of the last `days` days, including today, newest first. Raises S3's errors."""
+        """Yield the syncs of the last `days` days, including today, newest first. Raises S3's errors.
+
+        Skips report lines that a later version of the connector has written with a higher schema version, and logs one
+        warning about them.
+        """
         first = (self._now - timedelta(days=days - 1)).date().isoformat()
         later: set[str] = set()
+        has_warned = False
         days_read = [day for day in reversed(self._days()) if day >= first]
         with ThreadPoolExecutor(_CONCURRENT_DAYS, "days") as pool:
             # Read the newest day alone, because callers often need no other syncs.
             # The first range begins below 0, so it contains only the newest day.
             for start in range(1 - _CONCURRENT_DAYS, len(days_read), _CONCURRENT_DAYS):
                 for runs in pool.map(self._of_day, days_read[max(0, start) : start + _CONCURRENT_DAYS]):
+                    if self._skips_later_version and not has_warned:
+                        has_warned = True
+                        _logger.warning(
+                            "Skipped reports under %s/ that a later version of the connector has written. Use that "
+                            "version to read them.",
+                            self._address,
+                        )
                     for run in sorted(runs, key=lambda run: run.sync.start_time, reverse=True):
                         yield self._with_status(run, later)
                         later.add(run.sync.connection_id)
@@ -193,6 +206,7 @@ class Reports:
                 self._combine(day, itertools.chain.from_iterable(lines.values()))
         runs = []
         for stored_lines in lines.values():
+            self._skips_later_version |= any(line.members.version > VERSION for line in stored_lines)
             run_lines = [*decode(b"\n".join(line.text for line in stored_lines))]
             sync = next((line for line in run_lines if line.type == "source"), None)
             if sync is not None:
@@ -258,6 +272,7 @@ class _Members(msgspec.Struct, frozen=True, gc=False):
 
     run_id: str
     status: str
+    version: int = 1
 
 
 _MEMBERS = msgspec.json.Decoder(_Members)

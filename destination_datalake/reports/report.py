@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 # format of Hive's JSON SerDes.
 
 VERSION = 1
-"""The version of the report's schema. Increase the version when you remove a member or change its meaning."""
+"""The version of the report's schema. Increase the version when you remove a member or change its meaning. Readers skip
+lines of a higher version."""
 
 Status = Literal["started", "finished", "partial", "failed", "terminated"]
 """The status of a sync or stream in a report. `started` is the status in the object that a sync writes at its start.
@@ -205,7 +206,7 @@ def _encodable(value: Any) -> Any:
 
 
 def decode(content: bytes) -> Iterator[ReportLine]:
-    """Yield the lines of one or more reports. Skip invalid lines, such as lines of an incompatible schema version."""
+    """Yield the lines of one or more reports. Skip invalid lines, and lines of a higher schema version."""
     # Unlike `str.splitlines`, this splits bytes only at line feeds and carriage returns, which JSON escapes in texts.
     for line in content.splitlines():
         try:
@@ -214,7 +215,8 @@ def decode(content: bytes) -> Iterator[ReportLine]:
             msgspec.msgpack.encode(decoded)  # Raises an error for integers of more than 64 bits.
         except (msgspec.DecodeError, OverflowError, RecursionError, ValueError):
             continue
-        yield decoded
+        if decoded.version <= VERSION:
+            yield decoded
 
 
 def connection_id(config: Config, streams: Iterable[StreamId]) -> str:

@@ -120,6 +120,21 @@ def test_lines_of_a_later_version_survive_when_an_older_one_combines_a_day(cloud
     assert sorted(combined.splitlines(keepends=True)) == texts
 
 
+def test_reports_of_a_higher_version_are_one_warning(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(3):
+        began = BEGAN + timedelta(days=number)
+        write(cloud, "report.jsonl", a_line(f"later-{number}", began, version=2), a_stream("orders", "x", began))
+    report(cloud, "run")
+
+    assert read_statuses(cloud) == [("run", "finished")]
+
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert warning == (
+        f"Skipped reports under {ROOT}/ that a later version of the connector has written. Use that version to read "
+        "them."
+    )
+
+
 def test_of_a_day_that_is_not_over_nothing_is_put_together(cloud: Cloud) -> None:
     for number in range(5):
         report(cloud, f"run-{number:02}", BEGAN + timedelta(minutes=number))
