@@ -224,10 +224,10 @@ def get(
     return retry_on(body_errors(), read)
 
 
-def get_or_none(s3: S3Client, uri: str) -> bytes | None:
+def get_or_none(s3: S3Client, uri: str, limit: int | None = None) -> bytes | None:
     """Return the content of an object, or None if it does not exist. Raises the errors of `get` and `is_missing`."""
     try:
-        return get(s3, uri)
+        return get(s3, uri, limit=limit)
     except s3.exceptions.ClientError as error:
         if is_missing(error, s3, uri):
             return None

@@ -231,13 +231,18 @@ class Reports:
         return keys
 
     def _content(self, key: str) -> bytes:
-        return get(self._s3, str(S3Address(self._address.bucket, key)))
+        """Return the content of an object, or nothing if another program has written an object that is too large."""
+        try:
+            return get(self._s3, str(S3Address(self._address.bucket, key)), limit=MAX_FILE_BYTES)
+        except OversizedFile as error:
+            _logger.warning("Skipped a report: %s", error)
+            return b""
 
     def _combined(self, day: str) -> bytes:
         """Return the report lines in a day's combined object, or nothing if the object is missing or damaged."""
         try:
             key = f"{self._address.key}/day={day}/{_COMBINED}"
-            content = get_or_none(self._s3, str(S3Address(self._address.bucket, key)))
+            content = get_or_none(self._s3, str(S3Address(self._address.bucket, key)), MAX_FILE_BYTES)
             return b"" if content is None else unzipped(content, key, MAX_FILE_BYTES)
         except (OSError, EOFError, OversizedFile):  # The object is truncated, or another program wrote it.
             return b""

@@ -135,6 +135,19 @@ def test_reports_of_a_higher_version_are_one_warning(cloud: Cloud, caplog: pytes
     )
 
 
+def test_an_object_beyond_the_limit_is_no_report(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    report(cloud, "run")
+    day = f"{ROOT}/day={BEGAN.date().isoformat()}"
+    for name in ("run_id=huge/report.jsonl", "_day.jsonl.gz"):
+        put(cloud.access.client("s3"), f"{day}/{name}", encode([a_line("huge", error="x" * 5000)]))
+    monkeypatch.setattr(health, "MAX_FILE_BYTES", 5000)
+
+    assert read_statuses(cloud) == [("run", "finished")]
+    assert f"{day}/run_id=huge/report.jsonl exceeds 5,000 bytes" in caplog.text
+
+
 def test_of_a_day_that_is_not_over_nothing_is_put_together(cloud: Cloud) -> None:
     for number in range(5):
         report(cloud, f"run-{number:02}", BEGAN + timedelta(minutes=number))
