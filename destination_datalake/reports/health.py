@@ -518,8 +518,7 @@ def _state(line: ReportLine | None) -> Iterator[Finding]:
 
 def duration(seconds: float) -> str:
     """Return a duration with its unit, such as 40 s, 5 min, 2 h or 3 d."""
-    delta = timedelta(seconds=seconds)
-    for unit, length in (("d", timedelta(days=2)), ("h", timedelta(hours=2)), ("min", timedelta(minutes=2))):
-        if delta >= length:
-            return f"{delta / (length / 2):.0f} {unit}"
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.errors import counted, printable
@@ -189,18 +188,17 @@ def events(config: Config, account: str, lines: Sequence[ReportLine], columns: C
     run = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}/{sync.run_id}"))
     inputs = [InputDataset("airbyte", line.stream) for line in streams]
     outputs = [_output(config, account, line, columns.get(line.table, {})) for line in streams]
-    end_time = sync.finish_time or sync.start_time
     return [
         RunEvent(
             eventType=state,
-            eventTime=_iso(time),
+            eventTime=time.isoformat().replace("+00:00", "Z"),
             run=Run(run, run_facets),
             job=job,
             inputs=inputs,
             outputs=outputs if state is not RunState.START else [],
             producer=PRODUCER,
         )
-        for state, time, run_facets in ((RunState.START, sync.start_time, facets), (end, end_time, failed))
+        for state, time, run_facets in ((RunState.START, sync.started, facets), (end, sync.finished, failed))
     ]
 
 
@@ -231,7 +229,3 @@ def _output(config: Config, account: str, line: ReportLine, columns: Mapping[str
         facets=facets,
         outputFacets={"outputStatistics": statistics},
     )
-
-
-def _iso(text: str) -> str:
-    return datetime.fromisoformat(text).replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")

@@ -44,6 +44,9 @@ _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A number from 0 to the maximum of Glue's bigint. A line with any other number is invalid."""
 
+_Quantity = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+"""A number of seconds, or an average. A line with a number above this limit (30,000 years) is invalid."""
+
 
 class Named(msgspec.Struct, frozen=True, gc=False):
     """A column and its type. For a redirected column, `type` is the name of the column that receives the values."""
@@ -64,8 +67,8 @@ class Stage(msgspec.Struct, frozen=True, gc=False):
     """The seconds that all threads spent in one stage of a sync, and the connector's CPU seconds, without Spark's."""
 
     stage: str
-    seconds: float
-    cpu_seconds: float
+    seconds: _Quantity
+    cpu_seconds: _Quantity
 
 
 class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -82,7 +85,7 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     start_time: str
     finish_time: str | None = None
     duration_mins: _Count | None = None
-    seconds: float | None = None
+    seconds: _Quantity | None = None
     error: str | None = None
     error_code: str | None = None
     error_type: str | None = None
@@ -117,7 +120,7 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     file_bytes_p50: _Count | None = None
     file_bytes_p90: _Count | None = None
     file_bytes_max: _Count | None = None
-    partitions: float | None = None
+    partitions: _Quantity | None = None
     """The average number of partitions per task."""
     new_columns: tuple[Named, ...] = ()
     promoted_columns: tuple[Named, ...] = ()
@@ -126,8 +129,8 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     states_released: _Count | None = None
     states_held: _Count | None = None
     stages: tuple[Stage, ...] = ()
-    cpu_seconds: float | None = None
-    executor_cpu_seconds: float | None = None
+    cpu_seconds: _Quantity | None = None
+    executor_cpu_seconds: _Quantity | None = None
     peak_memory_bytes: _Count | None = None
     executor_peak_memory_bytes: _Count | None = None
     aws_calls: dict[str, int] = {}
@@ -136,7 +139,7 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     merges: _Count = 0
     merge_pending_bytes: _Count = 0
     merge_written_bytes: _Count = 0
-    write_amplification: float | None = None
+    write_amplification: _Quantity | None = None
     """The number of bytes that merges wrote, per byte of merged rows."""
     snapshot_id: _Number | None = None
     table_snapshots: _Count | None = None
@@ -153,6 +156,11 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def started(self) -> datetime:
         """The time at which the sync started."""
         return datetime.fromisoformat(self.start_time).replace(tzinfo=UTC)
+
+    @property
+    def finished(self) -> datetime:
+        """The time at which the sync ended, or its start if the line does not contain the end."""
+        return datetime.fromisoformat(self.finish_time or self.start_time).replace(tzinfo=UTC)
 
     @property
     def stream(self) -> str:
@@ -211,7 +219,7 @@ def decode(content: bytes) -> Iterator[ReportLine]:
     for line in content.splitlines():
         try:
             decoded = _decoder.decode(line)
-            _ = decoded.started
+            _ = decoded.started, decoded.finished
             msgspec.msgpack.encode(decoded)  # Raises an error for integers of more than 64 bits.
         except (msgspec.DecodeError, OverflowError, RecursionError, ValueError):
             continue

@@ -191,18 +191,17 @@ def _reported(
             # The runs come newest first, so `changes` describes only later syncs.
             is_replaced = changes.overwrites or bool(changes.generations - {line.generation_id})
             changes.add(line)
-            finished = datetime.fromisoformat(line.finish_time or line.start_time).replace(tzinfo=UTC)
             later_erasures = [
                 erasure
                 for erasure in erasures
-                if line.table in erasure.tables and (erasure.finished or now) >= finished
+                if line.table in erasure.tables and (erasure.finished or now) >= line.finished
             ]
             rows = [erasure.rows.get(line.run_id, 0) for erasure in later_erasures if erasure.rows is not None]
             reported.setdefault(name, []).append(
                 Reported(
                     run=line.run_id,
                     started=run.sync.started,
-                    finished=finished,
+                    finished=line.finished,
                     snapshot=line.snapshot_id,
                     table_rows=line.table_rows,
                     table_files=line.table_files,
@@ -271,7 +270,7 @@ def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
     Raises AWS errors, and ValueError if the ledger is invalid.
     """
     for request in requests(folder, s3):
-        finished = None if request.finished is None else datetime.fromisoformat(request.finished) + _SECOND
+        finished = None if request.finished is None else _time(request.finished) + _SECOND
         content = get_or_none(s3, f"{folder}/{request.id}/{ERASURE_REPORT}")
         if content is None:
             yield _Erasure(request.tables.keys(), finished, None)
@@ -281,6 +280,14 @@ def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
         for object_ in (object_ for target in report.places for object_ in target.objects):
             rows[run_of(object_.uri)] += max(0, object_.rows_removed)
         yield _Erasure(request.tables.keys(), finished, rows)
+
+
+def _time(text: str) -> datetime:
+    """Parse a time with its offset from UTC. Raises ValueError for other texts."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None or time.year == datetime.max.year:  # `_SECOND` must not exceed the maximum.
+        raise ValueError(f"{text} is not a time in UTC")
+    return time
 
 
 def verify_table(

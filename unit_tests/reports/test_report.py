@@ -70,6 +70,9 @@ def test_a_hostile_name_is_one_line_of_json(name: str) -> None:
         b"[" * 5000,
         encode([a_line()]).replace(b"2026-11", b"2026-13"),
         json.dumps({**json.loads(encode([a_line()])), "sync_id": 10**400}).encode(),
+        encode([a_line(finish_time="x")]),
+        encode([a_line()]).replace(b"60.0", b"1e300"),
+        encode([a_line(stages=(report.Stage("reading", 1e300, 1.0),))]),
     ],
 )
 def test_what_is_no_report_is_left_out(text: bytes) -> None:

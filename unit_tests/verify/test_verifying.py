@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import fastavro
+import msgspec
 import pytest
 from pyiceberg.types import LongType, NestedField, StructType
 
 from destination_datalake.files.plan import FileFormat, VerifiedFile
+from destination_datalake.reports.report import encode
 from destination_datalake.schema.types import Date, Field, Int32, String
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
@@ -24,6 +26,8 @@ from destination_datalake.verify.command import TableResult, run_verify, verify_
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.maintenance.lake import Shop, no_rewrite, run, worn
+from unit_tests.reports.history import an_erasure
+from unit_tests.reports.lines import a_line, a_stream
 from unit_tests.tables.hive.partitions import events
 from unit_tests.tables.jobs import InProcess
 
@@ -152,6 +156,29 @@ def test_command_reports_metadata_outside_s3_as_a_problem(
     assert (code, table["table"], problem["location"]) == (1, str(shop.name()), location)
     assert f"'{location}', which is not an S3 address." in problem["description"]
     assert "Correct the table's metadata_location" in problem["description"]
+    assert b"Traceback" not in errors
+
+
+@pytest.mark.parametrize("finished", ["2026-11-25 00:00:00", "x", "9999-12-31T23:59:59+00:00"])
+def test_an_erasure_that_ended_at_no_time_is_a_note(
+    shop: Shop, finished: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    s3, record = shop.access.client("s3"), an_erasure(1, (str(shop.name()),)).request
+    request = msgspec.json.encode(msgspec.structs.replace(record, finished=finished))
+    s3.put_object(Bucket=BUCKET, Key="lake/_deletions/a/request.json", Body=request)
+    shop.open()
+    line = a_stream("orders", "run", datetime.now(UTC), database=shop.name().database, table_name=shop.name().table)
+    day = f"lake/_reports/day={line.started.date().isoformat()}"
+    source = a_line("run", line.started)
+    s3.put_object(Bucket=BUCKET, Key=f"{day}/run_id=run/report.jsonl", Body=encode([source, line]))
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(options(region="us-east-1", bucket_name=BUCKET, bucket_prefix="lake")))
+
+    run_verify(["--config", str(config), "--stream", "shop.orders", "--json"])
+
+    _, errors = capsysbinary.readouterr()
+    assert b"Note: the ledger of erasures" in errors
+    assert b"unexpected" not in errors
     assert b"Traceback" not in errors
 
 
