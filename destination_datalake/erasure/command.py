@@ -204,9 +204,9 @@ def _requested_tables(
     if options.stream is not None:
         remaining = [name for name in remaining if name in TableNaming.from_config(config).candidates(options.stream)]
     if options.table is not None:
-        database, dot, table = options.table.rpartition(".")
+        database, _, table = options.table.rpartition(".")
         name = TableName(database, table)
-        if not dot or (catalog.find(name) is None and name not in remaining):
+        if not (database and table) or (catalog.find(name) is None and name not in remaining):
             raise ConfigError(f"--table {options.table}: the table does not exist. Use the form database.table.")
         yield name
         return

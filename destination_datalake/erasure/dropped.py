@@ -48,15 +48,18 @@ def remaining_tables(config: Config, access: AwsAccess, catalog: TableCatalog, n
     s3 = access.client("s3")
     archived = archived_tables(config, access, [])
     schemas, rejects = config.uri(SCHEMA_FOLDER), config.uri(REJECTS_FOLDER)
-    names = {
-        TableName(database, uri.rpartition("/")[2].removesuffix(".json"))
+    described = (
+        f"{database}.{uri.rpartition('/')[2].removesuffix('.json')}"
         for database in folders_in(s3, schemas)
         for uri, _ in listed(s3, f"{schemas}/{database}")
-    }
-    for reason in folders_in(s3, rejects):
-        for name in folders_in(s3, f"{rejects}/{reason}"):
-            database, _, table = name.partition(".")
-            names.add(TableName(database, table.removesuffix(REPLAY_SUFFIX).removesuffix(REBUILD_SUFFIX)))
+    )
+    rejected = (
+        name.removesuffix(REPLAY_SUFFIX).removesuffix(REBUILD_SUFFIX)
+        for reason in folders_in(s3, rejects)
+        for name in folders_in(s3, f"{rejects}/{reason}")
+    )
+    # Other programs may have created folders and objects without a table's name.
+    names = {name for text in (*described, *rejected) if (name := TableName.parse(text)) is not None}
     names |= {*_with_folders(config, s3, catalog, notes)}
     return [*archived, *sorted(name for name in names - {*archived} if catalog.find(name) is None)]
 

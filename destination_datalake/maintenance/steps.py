@@ -296,7 +296,8 @@ def archived_tables(config: Config, access: AwsAccess, streams: Sequence[str]) -
     these streams. Raises AWS errors.
     """
     folders = folders_in(access.client("s3"), config.uri(ARCHIVE_FOLDER))
-    tables = [TableName(*folder.split(".", 1)) for folder in folders]
+    # Other programs may have created folders without a table's name.
+    tables = [name for folder in folders if (name := TableName.parse(folder)) is not None]
     if not streams:
         return tables
     naming = TableNaming.from_config(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -40,6 +40,15 @@ class TableName(NamedTuple):
 
     database: str
     table: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Split a text such as `database.table`. Return None if it does not contain both names.
+
+        Names that the connector gives to databases contain no dots.
+        """
+        database, _, table = text.partition(".")
+        return cls(database, table) if database and table else None
 
     def __str__(self) -> str:
         return f"{self.database}.{self.table}"

@@ -163,7 +163,7 @@ def _tables(config: Config, catalog: TableCatalog, options: argparse.Namespace) 
         return names
     database, _, table = options.table.rpartition(".")
     name = TableName(database or config.lakeformation_database_name, table)
-    if catalog.find(name) is None:
+    if not table or catalog.find(name) is None:
         raise ConfigError(f"--table {options.table}: the table does not exist. Use the form database.table.")
     return [name]
 

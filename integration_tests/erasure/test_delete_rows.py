@@ -147,6 +147,7 @@ def test_partitions_of_another_name_do_not_reveal_ids(
         ({"column": "nobody", "target": ("--stream", "orders")}, "--column nobody: table "),
         ({"target": ("--stream", "shop.orders")}, "--stream shop.orders: this configuration has no table"),
         ({"target": ("--table", "orders")}, "--table orders: the table does not exist"),
+        ({"target": ("--table", ".orders")}, "--table .orders: the table does not exist"),
         ({"column": "user_idd"}, "Did you mean user_id"),
         ({"column": "user"}, "this column has type struct"),
         (

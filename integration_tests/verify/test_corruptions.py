@@ -407,6 +407,7 @@ def test_the_terminal_shows_what_was_read_and_what_is_wrong(
     ("arguments", "message"),
     [
         (["--table", "nowhere.nothing"], "nowhere.nothing: the table does not exist"),
+        (["--table", "nowhere."], "nowhere.: the table does not exist"),
         (["--stream", "nothing"], "--stream nothing: this configuration has no table for that stream"),
     ],
 )

@@ -82,3 +82,19 @@ def test_descriptions_and_rejects_name_tables(cloud: Cloud) -> None:
         put(cloud, f"_errors/R/shop.{table}/dt=2026-11-25/a.jsonl.gz", b"x")
 
     assert remaining(cloud) == ["shop.described", "shop.rejected"]
+
+
+def test_folders_without_the_name_of_a_table_are_left_alone(cloud: Cloud) -> None:
+    put(cloud, "_raw/shop.archived/dt=2026-11-25/a.jsonl.gz", b"x")
+    for key in ("_raw/tmp/a", "_raw/shop./a", "_raw/.orders/a", "_raw//a"):
+        put(cloud, key, b"x")
+    for key in (
+        "_errors/R/tmp/a",
+        "_errors/R/shop.__replay/a",
+        "_errors/R//a",
+        "_schema/shop/.json",
+        "_schema//a.json",
+    ):
+        put(cloud, key, b"x")
+
+    assert remaining(cloud) == ["shop.archived"]
