@@ -50,8 +50,14 @@ _ORDINARY = re.compile(
 """Matches values that are never secrets, even if the name of their setting suggests a secret. If such values were
 masked, messages would be unreadable."""
 
-# AWS's error texts may quote requests of other processes, such as executors, whose tokens are not registered here.
-_SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
+# Error texts may quote requests and credentials of other processes, such as executors, that are not registered here.
+_TEMPORARY_CREDENTIAL = re.compile(
+    r"((?<!/)(?:x-amz-security-token|session_?token|secret_?access_?key)"
+    r"(?:\\*[\"'])?\s*[:=>]\s*(?:b?\\*[\"'])?)[^\s\"'&<>,;\\]+",
+    re.IGNORECASE,
+)
+"""Matches a session token or a secret key after its name: in a header, in JSON, in XML or in a Python literal. The
+group contains everything before the value."""
 
 _URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s\"<>]*)", re.IGNORECASE)
 """Matches a URL. The groups are the scheme and the rest of the URL. S3 URIs do not match, because `@` and `?` are
@@ -84,11 +90,12 @@ def register_secrets(*secrets: str | None) -> None:
 def mask_secrets(text: str) -> str:
     """Return the text with each secret replaced by `****`.
 
-    Masks registered secrets, session tokens in request headers, and user names, passwords and parameter values in URLs.
+    Masks registered secrets, AWS session tokens and secret keys that follow their names, and user names, passwords and
+    parameter values in URLs.
     """
     for spelling in _spellings:
         text = text.replace(spelling, _MASK)
-    text = _SESSION_TOKEN.sub(rf"\g<1>{_MASK}", text)
+    text = _TEMPORARY_CREDENTIAL.sub(rf"\g<1>{_MASK}", text)
     return _URL.sub(_mask_url, text) if "://" in text else text
 
 
