@@ -381,8 +381,9 @@ def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
     )
 
 
-_UNQUOTED = ("credentials", "spark", "endpoint_url", "catalog.", "lineage.", "notify.")
-"""Prefixes of options whose values messages never contain, because the value may be a secret or an account ID."""
+_UNQUOTED = frozenset({"credentials", "spark", "endpoint_url", "catalog", "lineage", "notify"})
+"""Options whose values messages never contain, including nested values, because a value may be a secret or an account
+ID."""
 
 
 def quoted(name: str, value: object) -> str:
@@ -390,7 +391,7 @@ def quoted(name: str, value: object) -> str:
 
     If the value may contain a secret, or is an object or a list, returns an empty string.
     """
-    if name.startswith(_UNQUOTED) or isinstance(value, dict | list):
+    if name.partition(".")[0] in _UNQUOTED or isinstance(value, dict | list):
         return ""
     # JSON shows the type of the value: the quotation marks in "256" show that the value is a string.
     text = json.dumps(value, ensure_ascii=False)

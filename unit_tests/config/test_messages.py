@@ -108,6 +108,11 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
         ({"endpoint_url": "http://user:pass@localhost"}, "endpoint_url is not valid."),
         ({"lineage": {"endpoint": "http://ada:pass@marquez"}}, "lineage.endpoint is not valid."),
         ({"lineage": {"endpoint": "http://x/?api_key=abc"}}, "lineage.endpoint is not valid. It must be the address"),
+        *(
+            ({name: "https://ada:pass@host"}, f"{name} is not valid.")
+            for name in ("catalog", "credentials", "lineage", "notify", "spark")
+        ),
+        ({"catalog_partitions": "all"}, 'catalog_partitions "all" is not valid.'),
         ({"notify": {"sns_topic_arn": "arn:aws:sqs:eu-west-1:1:q"}}, "notify.sns_topic_arn is not valid."),
         (
             {"format": {"format_type": "JSONL"}, "table_type": "ICEBERG"},
