@@ -44,7 +44,8 @@ length for passwords."""
 _ORDINARY = re.compile(
     r"[-+.,:\d]{1,15}\s?[a-z]{0,3}"  # numbers and durations, shorter than any key
     r"|true|false|default|enabled|disabled|required|optional|always|simple|static|custom|kerberos|anonymous|bearer"
-    r"|(?-i:[a-z]\w*(\.[a-z]\w*)+\.[A-Z][\w$]*)",  # a Java class
+    r"|(?-i:[a-z]\w*(\.[a-z]\w*)+\.[A-Z][\w$]*)"  # a Java class
+    r"|arn:aws[a-z-]*:\S+",  # an ARN, such as the KMS key in the setting fs.s3a.encryption.key
     re.IGNORECASE,
 )
 """Matches values that are never secrets, even if the name of their setting suggests a secret. If such values were

@@ -189,9 +189,13 @@ class Config(Options):
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values in the configuration, which the connector must mask in all output.
 
-        They include the values of Spark properties whose names suggest a secret, such as `fs.s3a.secret.key`.
+        They include the values of Spark properties whose names suggest a secret, such as `fs.s3a.secret.key`, and of
+        Java properties of this kind, such as `-Djavax.net.ssl.keyStorePassword=…` in `extraJavaOptions`.
         """
-        return (*secrets(self), *(value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)))
+        settings = [*self.spark.conf.items()]
+        for options in self.spark.conf.values():
+            settings += ((key, value.strip("\"'")) for key, value in _JAVA_PROPERTY.findall(options))
+        return (*secrets(self), *(value for key, value in settings if _SECRET_SETTING.search(key)))
 
     def database_default_tag(self) -> tuple[str, tuple[str, ...]] | None:
         """Return the key and the values of the LF-Tag for databases that the connector creates, or None.
@@ -220,7 +224,8 @@ class Config(Options):
 
 _TABLE_OPTIONS = frozenset({"table_type", "naming", "table_prefix", "database_strategy"})
 
-_SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
+_SECRET_SETTING = re.compile(r"secret|password|token|(access|account|encryption)[._-]?key", re.IGNORECASE)
+_JAVA_PROPERTY = re.compile(r"""-D([^\s=]+)=("[^"]*"|'[^']*'|\S+)""")
 
 
 def _contradictions(config: Config) -> Iterator[str]:

@@ -114,6 +114,7 @@ def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         "10 min",
         "default",
         "org.apache.TokenProvider",
+        "arn:aws-cn:kms:cn-north-1:123456789012:key/1234abcd",
     ],
 )
 def test_what_a_setting_with_a_secretive_name_may_have_as_well_is_not_masked(value: str) -> None:

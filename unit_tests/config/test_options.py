@@ -121,9 +121,19 @@ def test_other_unknown_options_are_told(changes: dict[str, Any], description: st
 
 
 def test_secrets_are_those_of_credentials_and_spark() -> None:
-    conf = {"spark.hadoop.fs.s3a.secret.key": "hidden", "spark.driver.memory": "1g"}
+    conf = {
+        "spark.hadoop.fs.s3a.secret.key": "hidden",
+        "spark.driver.memory": "1g",
+        "spark.hadoop.fs.s3a.encryption.key": "base64==",
+        "spark.driver.extraJavaOptions": (
+            """-Xss4m -Da.keyStorePassword=hunter22 -Db.c=d -Da.token="with blank" -Da.secret='one=two'"""
+        ),
+    }
 
-    assert Config.parse(options(spark={"conf": conf})).secrets() == ("AKIA1234", "s3cr3t/9876", "hidden")
+    assert Config.parse(options(spark={"conf": conf})).secrets() == (
+        *("AKIA1234", "s3cr3t/9876"),
+        *("hidden", "base64==", "hunter22", "with blank", "one=two"),
+    )
 
 
 json_values = st.recursive(
