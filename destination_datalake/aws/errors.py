@@ -321,7 +321,12 @@ def _required(text: str) -> str:
 # permission and resource.
 
 _S3 = re.compile(r"(Object|Objects|ObjectsV2|Bucket|Multipart\w*|UploadPart\w*|\w*MultipartUploads?)$")
-_STS = frozenset({"GetCallerIdentity", "AssumeRole"})
+_SERVICES: Mapping[str, str] = {
+    "GetCallerIdentity": "STS",
+    "AssumeRole": "STS",
+    "GetSessionToken": "STS",
+    "Publish": "SNS",
+}
 _LAKE_FORMATION_OPERATIONS = re.compile(
     r"LFTag|LakeFormation|DataLakeSettings|(Grant|Revoke|List)Permissions$|EffectivePermissions"
     r"|(Register|Deregister|Describe|Update)Resource$|ListResources$"
@@ -340,6 +345,8 @@ _S3_ACTIONS: Mapping[str, str] = {
     "AbortMultipartUpload": "s3:AbortMultipartUpload",
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
     "ListParts": "s3:ListMultipartUploadParts",
+    "ListObjectVersions": "s3:ListBucketVersions",
+    "GetBucketVersioning": "s3:GetBucketVersioning",
     "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
 }
 # Source: Lake Formation permissions reference (docs, lf-permissions-reference). Operations on a table's location also
@@ -375,8 +382,8 @@ _RESOURCE_POLICIES: Mapping[str, str] = {
 
 def _service_of(operation: str) -> str:
     """Return the AWS service to which an operation belongs. `operation` must be one that the connector uses."""
-    if operation in _STS:
-        return "STS"
+    if operation in _SERVICES:
+        return _SERVICES[operation]
     if _LAKE_FORMATION_OPERATIONS.search(operation):
         return "Lake Formation"
     return "S3" if operation in _S3_ACTIONS or _S3.search(operation) else "Glue"
