@@ -103,6 +103,23 @@ _LASTING_CREDENTIALS = "Use an IAM role, whose credentials are renewed, or the a
 _CODES: Mapping[str, _Rule] = {
     "NoSuchBucket": _Rule("the bucket does not exist", "Create the bucket, or correct bucket_name and region."),
     "PermanentRedirect": _Rule("the bucket is in another region", "Set region to the bucket's region."),
+    "NoSuchKey": _Rule(
+        "the object does not exist; another program or a lifecycle rule of the bucket has deleted it",
+        "Try again. If the error persists, restore the object, and exclude the folder from lifecycle rules.",
+        "transient_error",
+    ),
+    "NoSuchUpload": _Rule(
+        "the multipart upload does not exist; another program or a lifecycle rule of the bucket has aborted it",
+        "Try again. If the error persists, raise the number of days in the lifecycle rule for incomplete uploads.",
+        "transient_error",
+    ),
+    "InvalidObjectState": _Rule(
+        "the object is in an archive storage class, such as S3 Glacier",
+        "Restore the object in S3, and exclude the folder from lifecycle rules that archive objects.",
+    ),
+    "PreconditionFailed": _Rule(
+        "another program has changed the object at the same time", "Try again.", "transient_error"
+    ),
     "InvalidBucketName": _Rule("the bucket name is invalid", "Correct bucket_name."),
     "InvalidAccessKeyId": _Rule("the access key ID does not exist", _CREDENTIALS),
     "SignatureDoesNotMatch": _Rule("the secret access key does not match the access key ID", _CREDENTIALS),
@@ -152,6 +169,9 @@ _SYNONYMS: Mapping[str, str] = {
     "ExpiredTokenException": "ExpiredToken",
     "TokenRefreshRequired": "ExpiredToken",
     "301": "PermanentRedirect",
+    "404": "NoSuchKey",
+    "412": "PreconditionFailed",
+    "ConditionalRequestConflict": "PreconditionFailed",
     "AuthorizationHeaderMalformed": "PermanentRedirect",
     "IllegalLocationConstraintException": "PermanentRedirect",
     "NotSignedUp": "InvalidAccessKeyId",
