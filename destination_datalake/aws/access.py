@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, assert_never, overload
 from urllib.parse import quote
 
@@ -576,13 +576,13 @@ _sessions: dict[AwsAccess, boto3.Session] = {}
 _clients: dict[tuple[AwsAccess, Service], object] = {}
 
 
-_MAX_DELEGATED_SESSIONS = 2
-"""Maximum number of delegated sessions whose clients a process keeps. Running tasks may still use the session before
-the last one."""
+_MAX_DELEGATED_SESSIONS = 16
+"""Maximum number of delegated sessions whose clients a process keeps. A catalog vends a session for each table, and
+running tasks may still use the session before the last one."""
 
 
 def _forget_ended_sessions() -> None:
-    """Drop the clients of delegated sessions that newer ones have replaced, because a client uses megabytes of memory.
+    """Drop the clients of old delegated sessions, because clients use memory and keep connections open.
 
     The caller must hold `_clients_lock`.
     """
@@ -619,11 +619,20 @@ def _forget_missing_profile(session: Session) -> None:
         session.session_var_map["profile"] = (None, None, None, None)
 
 
+@cache
+def _loader() -> Any:
+    """Return the loader of botocore's service models, which all sessions share. Each loader uses 13 MB for S3 alone."""
+    from botocore.session import get_session
+
+    return get_session().get_component("data_loader")
+
+
 def _with_hooks(session: Session) -> Session:
-    """Add hooks to a session, and return the session.
+    """Add hooks to a session, make it share the service models of other sessions, and return it.
 
     The hooks register the session's credentials as secrets, count requests, and reject truncated responses of Glue.
     """
+    session.register_component("data_loader", _loader())
 
     def register_credentials(**_: object) -> None:
         credentials = session.get_credentials()

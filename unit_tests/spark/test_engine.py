@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -211,10 +212,23 @@ def test_what_executors_are_denied_is_a_matter_of_their_own_role_if_they_have_on
     assert ("set spark.executor_credentials to session" in result.failure.message) == told
 
 
-def test_an_executor_keeps_the_clients_of_the_last_two_sessions() -> None:
-    lent = [access(AccessKeys(f"ASIA{n}", f"secret-{n}", f"token-{n}")) for n in range(4)]
+def test_an_executor_keeps_the_clients_of_the_last_sessions() -> None:
+    """Sixteen of them, as a catalog vends a session for each table."""
+    lent = [access(AccessKeys(f"ASIA{n}", f"secret-{n}", f"token-{n}")) for n in range(18)]
 
     first = [loan.client("s3") for loan in lent]
 
-    assert [loan.client("s3") is client for loan, client in zip(lent[2:], first[2:], strict=True)] == [True, True]
+    assert all(loan.client("s3") is client for loan, client in zip(lent[2:], first[2:], strict=True))
     assert lent[0].client("s3") is not first[0]
+
+
+def test_another_session_uses_little_memory() -> None:
+    lent = [access(AccessKeys(f"ASIAmemory{n}", f"secret-{n}", f"token-{n}")) for n in range(2)]
+    lent[0].client("s3")
+
+    tracemalloc.start()
+    lent[1].client("s3")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 4e6
