@@ -145,7 +145,6 @@ def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Col
     Sends nothing if the configuration contains no endpoint. `lines` is the report of the sync. `account` is the ID of
     the Data Catalog.
     """
-    from openlineage.client import OpenLineageClient
     from openlineage.client.transport.file import FileConfig, FileTransport
     from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport
 
@@ -160,9 +159,10 @@ def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Col
         if key is not None:
             auth["auth"] = ApiKeyTokenProvider({"apiKey": key.get_secret_value()})
         transport = HttpTransport(HttpConfig(url=endpoint, timeout=_TIMEOUT, retry={"total": 0}, **auth))
-    client = OpenLineageClient(transport=transport)
+    # OpenLineageClient would also read environment variables and configuration files, which can turn off or filter the
+    # events.
     for event in events(config, account, lines, columns):
-        client.emit(event)
+        transport.emit(event)
 
 
 def events(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> list[RunEvent]:

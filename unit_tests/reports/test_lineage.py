@@ -49,6 +49,16 @@ def test_a_sync_starts_and_ends(tmp_path: Path, status: str, state: str) -> None
     assert end["run"]["facets"].get("errorMessage", {}).get("message") == ("No access." if status == "failed" else None)
 
 
+def test_the_environment_of_the_process_does_not_turn_events_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "openlineage.yml").write_text("filters: [{type: regex, regex: '.*'}]\n")
+    monkeypatch.setenv("OPENLINEAGE_CONFIG", str(tmp_path / "openlineage.yml"))
+    monkeypatch.setenv("OPENLINEAGE_DISABLED", "true")
+
+    assert [event["eventType"] for event in sent(tmp_path, report())] == ["START", "COMPLETE"]
+
+
 def test_a_table_has_its_schema_statistics_and_version(tmp_path: Path) -> None:
     _, end = sent(tmp_path, report(sync_mode="overwrite"))
 
