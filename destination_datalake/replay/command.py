@@ -17,6 +17,7 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.files.suppression import DELETIONS_FOLDER, unfinished
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.replay.replayer import Replayer, ReplaySource
+from destination_datalake.schema.names import MAX_BYTES
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX, TableNaming
 from destination_datalake.tables.table import TableName
@@ -66,8 +67,13 @@ def _replay(config: Config, options: argparse.Namespace, termination: Terminatio
     name, history = _find_archive(options.stream, config)
     # Two suffixes, because `--replace` drops an existing target table, but must not drop the result of another replay.
     suffix = REBUILD_SUFFIX if options.replace else REPLAY_SUFFIX
-    target_table = TableName(name.database, options.into or f"{name.table}{suffix}")
-    if target_table == name or not _TABLE.fullmatch(target_table.table):
+    target_table = TableName(name.database, f"{name.table}{suffix}" if options.into is None else options.into)
+    if options.into is None and len(target_table.table.encode()) > MAX_BYTES:
+        remedy = "Choose a shorter name with --into, without --replace." if options.replace else "Set --into."
+        raise ConfigError(
+            f"Cannot replay table {name}: with the suffix {suffix}, its name would exceed {MAX_BYTES} bytes. {remedy}"
+        )
+    if options.into is not None and (target_table == name or not _TABLE.fullmatch(options.into)):
         raise ConfigError(
             f"--into {options.into}: the name must differ from the name of the stream's table, and contain 1 to 255 "
             "characters from a to z, 0 to 9 and _."
