@@ -32,8 +32,8 @@ from destination_datalake.archive.objects import (
     table_folder,
 )
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.objects import S3Address, delete_uncommitted, listed, publish_all, put, retry_until_done
-from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.aws.objects import S3Address, delete_uncommitted, listed, publish_all, put
+from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import LineFile
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.tables.table import CommitListener
@@ -228,8 +228,8 @@ def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
 
     Call this function before an erasure rewrites the objects, because a replay rejects an object whose hash differs
     from the journal. `folder` is the S3 URI of the table's archive. `objects` contains the S3 URIs of the archived
-    objects. Skips invalid journal entries, because a replay ignores them. Raises ConnectorError if other writers
-    change an entry again and again, and errors of the S3 client.
+    objects. Skips invalid journal entries, because a replay ignores them. Raises the errors of
+    `ConditionalObject.update`.
     """
     s3, names = access.client("s3"), {uri.removeprefix(f"{folder}/") for uri in objects}
     # The name of an archived object begins with its sync and its batch. They select the journal entries to read.
@@ -237,27 +237,20 @@ def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
     for uri, _ in listed(s3, f"{folder}/index") if names else ():
         # The end of the name is `{start}-{sync}/{batch}.json`.
         *_, sync_folder, batch = uri.removesuffix(".json").split("/")
-        if (sync_folder.partition("-")[2], batch) not in batches:
-            continue
-        if not retry_until_done(partial(_remove_hashes_from, ConditionalObject(uri, s3), names)):
-            message = f"Cannot write {uri}: another program keeps changing it. Run the same command again later."
-            raise ConnectorError(Failure(message, message, "transient_error"))
+        if (sync_folder.partition("-")[2], batch) in batches:
+            ConditionalObject(uri, s3).update(partial(_without_hashes, names))
 
 
-def _remove_hashes_from(entry_object: ConditionalObject, names: Collection[str]) -> bool:
-    """Remove the hashes of the objects with these names from a journal entry.
-
-    Returns False if another erasure has changed the entry since this function read it.
-    """
+def _without_hashes(names: Collection[str], content: bytes) -> bytes:
+    """Return a journal entry without the hashes of the objects with these names. Return an invalid entry unchanged."""
     try:
-        entry = BATCH_DECODER.decode(entry_object.read())
+        entry = BATCH_DECODER.decode(content)
     except msgspec.MsgspecError:
-        return True
+        return content
     unhashed = tuple(replace(lines, sha256="") if lines.name in names else lines for lines in entry.objects)
-    # If the answer to an earlier `put` was lost, the entry no longer contains the hashes.
-    return unhashed == entry.objects or entry_object.put(
-        msgspec.json.encode(msgspec.structs.replace(entry, objects=unhashed))
-    )
+    if unhashed == entry.objects:
+        return content
+    return msgspec.json.encode(msgspec.structs.replace(entry, objects=unhashed))
 
 
 def _encode_catalog(configured: Mapping[str, Any]) -> bytes:

@@ -20,13 +20,14 @@ position, and thus independently of clocks.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from destination_datalake.aws.objects import S3Address, is_changed, put
+from destination_datalake.aws.objects import S3Address, is_changed, put, retry_until_done
+from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.plan import COUNTED_DIGITS, UnitLines
 
 if TYPE_CHECKING:
@@ -221,6 +222,23 @@ class ConditionalObject:
         answer = self._s3.get_object(Bucket=address.bucket, Key=address.key)
         self._etag = answer["ETag"]
         return answer["Body"].read()
+
+    def update(self, change: Callable[[bytes], bytes]) -> None:
+        """Replace the content of the existing object by the result of `change`, unless this is the same content.
+
+        If another writer changes the object at the same time, calls `change` again, with the new content. Raises
+        ConnectorError if this happens eight times, errors of `change`, and errors of the S3 client.
+        """
+
+        def attempt() -> bool:
+            content = self.read()
+            changed = change(content)
+            # If the answer to an earlier `put` was lost, the object already has the changed content.
+            return changed == content or self.put(changed)
+
+        if not retry_until_done(attempt):
+            message = f"Cannot write {self._uri}: another program keeps changing it. Run the same command again later."
+            raise ConnectorError(Failure(message, message, "transient_error"))
 
 
 def table_folder(root: str, database: str, table: str) -> str:

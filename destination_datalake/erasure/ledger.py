@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hmac
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from destination_datalake.archive.objects import ConditionalObject
 from destination_datalake.aws.objects import Upload, get, listed, put, rollback_on_error
 from destination_datalake.erasure.model import now
 from destination_datalake.files.ids import new_salt
@@ -25,6 +26,7 @@ from destination_datalake.files.suppression import (
     DELETIONS_FOLDER,
     HASHES,
     REQUEST,
+    REQUEST_DECODER,
     ErasedColumn,
     RequestRecord,
     hashes_name,
@@ -96,15 +98,19 @@ class Ledger:
         replays omit archived records with these IDs. With `suppress`, syncs that start later reject new records with
         these IDs.
         """
-        record = self.record
         for type_ in {*types.values()}:
             self._write_hashes(file, type_)
-        tables = {name: ErasedColumn(record.column, str(type_)) for name, type_ in types.items()}
-        self._write(replace(record, suppress=suppress or record.suppress, tables={**record.tables, **tables}))
+        tables = {name: ErasedColumn(self.record.column, str(type_)) for name, type_ in types.items()}
+        self._update(
+            lambda record: replace(
+                record, suppress=suppress or record.suppress, tables={**record.tables, **tables}, finished=None
+            )
+        )
 
     def finish(self) -> None:
         """Mark the request as finished in S3. From now on, no attempt resumes the request."""
-        self._write(replace(self.record, finished=now()))
+        finished = now()
+        self._update(lambda record: replace(record, finished=finished))
 
     def mark_for_deletion(self, uris: Sequence[str]) -> None:
         """Record in S3 that the erasure will delete these objects. Call this method before you delete them."""
@@ -142,9 +148,18 @@ class Ledger:
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}.{ending}"
         put(self.access.client("s3"), f"{self.folder}/{kind}/{name}", content)
 
-    def _write(self, record: RequestRecord) -> None:
-        put(self.access.client("s3"), f"{self.folder}/{REQUEST}", msgspec.json.format(msgspec.json.encode(record)))
-        self.record = record
+    def _update(self, change: Callable[[RequestRecord], RequestRecord]) -> None:
+        """Apply `change` to the request in S3, which another attempt may have changed, and to `record`."""
+
+        def changed(content: bytes) -> bytes:
+            self.record = change(REQUEST_DECODER.decode(content))
+            return _encode(self.record)
+
+        stored = ConditionalObject(f"{self.folder}/{REQUEST}", self.access.client("s3"))
+        self.record = change(self.record)
+        # Only the first attempt at a request creates the object.
+        if not stored.put(_encode(self.record)):
+            stored.update(changed)
 
     def _write_hashes(self, file: IdsFile, type_: pa.DataType) -> None:
         uri = f"{self.folder}/{HASHES}/{hashes_name(str(type_))}"
@@ -153,6 +168,10 @@ class Ledger:
             for digest in file.digests(type_, self.record.column, self.salt):
                 upload.write(digest)
             upload.close()
+
+
+def _encode(record: RequestRecord) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(record))
 
 
 def _checksum(file: IdsFile, salt: bytes) -> tuple[str, int]:

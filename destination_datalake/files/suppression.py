@@ -153,7 +153,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
     suppress: bool = False
 
 
-_REQUEST = msgspec.json.Decoder(RequestRecord)
+REQUEST_DECODER = msgspec.json.Decoder(RequestRecord)
 """The decoder is created when this module is imported, because msgspec crashes (SIGSEGV) if two threads decode a type
 concurrently before any thread has decoded it."""
 
@@ -170,7 +170,7 @@ def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
 
 def _request(s3: S3Client, uri: str) -> RequestRecord | None:
     content = get_or_none(s3, uri)
-    return None if content is None else _REQUEST.decode(content)
+    return None if content is None else REQUEST_DECODER.decode(content)
 
 
 def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules:
