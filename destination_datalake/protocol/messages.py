@@ -194,10 +194,12 @@ class MessageReader:
 
         Does not check the values of a record, because executors check these values later. Raises MalformedLine.
         """
+        # A single line can contain both NaN and bytes that are not UTF-8, and the decoders below require UTF-8.
+        utf8 = line.decode("utf-8", "replace").encode()
         try:
-            text = readable(line)
+            text = readable(utf8)
         except TooDeep:
-            envelope = _envelope_of_deep(line)
+            envelope = _envelope_of_deep(utf8)
             if envelope is None:
                 raise MalformedLine(self.lines_read, len(line), "JSON is malformed, or is not a message") from None
             return envelope

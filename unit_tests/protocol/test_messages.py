@@ -81,6 +81,10 @@ IRREGULAR = [
     record("\\ud83d\\ude00", '{"x":NaN,"deep":' + "[" * 100_000 + "]" * 100_000 + "}"),
     record(data='{"x":NaN,"y":"\\ud83d","deep":' + "[" * 5_000 + "]" * 5_000 + "}"),
     record("items", emitted_at="1e400"),
+    record(data='{"x":NaN,"y":"?"}').replace(b"?", b"\xe9"),
+    record(data='{"x":"\\ud83d?"}').replace(b"?", b"\xff"),
+    record(data='{"x":"?\\ud83d","deep":' + "[" * 5_000 + "]" * 5_000 + "}").replace(b"?", b"\xe2\x82"),
+    b'{"type":"NEWS","x":NaN,"y":"\xe9"}',
 ]
 MALFORMED = [
     b"Traceback (most recent call last):",
