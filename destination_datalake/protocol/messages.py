@@ -240,11 +240,15 @@ def _envelope_of_deep(line: bytes) -> _Envelope | None:
 
 
 def _member(line: bytes, member: pa.Field[Any]) -> Any:
+    """Return a member of the only object in a line. Raises ArrowInvalid if the line is not JSON or has more objects."""
     options = pj.ParseOptions(explicit_schema=pa.schema([member]), unexpected_field_behavior="ignore")
     source: Any = pa.BufferReader(line)
     # Arrow rejects a value that does not fit in one block.
     read = pj.ReadOptions(use_threads=False, block_size=len(line) + 1)
-    return pj.read_json(source, read, options).column(0)[0].as_py()
+    values = pj.read_json(source, read, options).column(0)
+    if len(values) != 1:
+        raise pa.ArrowInvalid("the line is not a single object")
+    return values[0].as_py()
 
 
 # --- Runs -----------------------------------------------------------------------------------------------------------

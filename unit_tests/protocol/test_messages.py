@@ -66,6 +66,7 @@ REGULAR = [
     b'{"record":null,"type":"LOG"}',
     b'{"type":"NEWS","number":123456789012345678901234567890}',
 ]
+DEEP = '{"deep":' + "[" * 5_000 + "]" * 5_000 + "}"
 BLANK = [b"", b"  ", b"\r", b"\t"]
 IRREGULAR = [
     record(data='{"x":NaN,"y":-Infinity}'),
@@ -73,7 +74,7 @@ IRREGULAR = [
     record() + b"\r",
     record(data='{"\\ud83d":{"\\udc00":1}}'),
     record(data="{}")[:-1] + b',"\\ud83d":1}',
-    record(data='{"deep":' + "[" * 5_000 + "]" * 5_000 + "}"),
+    record(data=DEEP),
     record(data='{"deep":' + '{"a":' * 2_000 + '"]"' + "}" * 2_000 + "}"),
     b'{"type":"STATE","state":{"data":' + b"[" * 5_000 + b"]" * 5_000 + b"}}",
     b'{"type":"NEWS","record":[1]}',
@@ -95,6 +96,10 @@ MALFORMED = [
     record() + record(),
     record() + b" " + STATE,
     STATE + record("items"),
+    record(data=DEEP) + record(),
+    record() + record(data=DEEP),
+    record(data=DEEP) + STATE,
+    record(data=DEEP) + b"7",
     *record().split(b'"record":'),
     *record().rsplit(b"}", 1),
 ]
