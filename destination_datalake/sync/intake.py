@@ -132,7 +132,9 @@ class Intake:
                 f"Line {message.number} of the input is an invalid TRACE: {error}. {_REPORT_ERROR}"
             ) from None
         except UnknownStream as error:
-            raise UnexpectedMessage(f"Line {message.number} of the input is a stream status. {error}") from None
+            raise UnexpectedMessage(
+                f"Line {message.number} of the input is a stream status or error. {error}"
+            ) from None
 
 
 # --- Statuses of streams --------------------------------------------------------------------------------------------
@@ -143,9 +145,14 @@ class _StreamStatus(msgspec.Struct):
     status: str
 
 
+class _Error(msgspec.Struct):
+    stream_descriptor: StreamDescriptor | None = None
+
+
 class _Trace(msgspec.Struct):
     type: str
     stream_status: _StreamStatus | None = None
+    error: _Error | None = None
 
 
 class _TraceMessage(msgspec.Struct):
@@ -156,7 +163,8 @@ class Statuses:
     """The final status of each stream.
 
     If the platform sets generation IDs in the catalog, a successful source reports COMPLETE for every stream. On other
-    platforms, the source reports no status, and each stream counts as complete at the end of the input.
+    platforms, the source reports no status, and each stream counts as complete at the end of the input, unless the
+    source reports an error.
     """
 
     def __init__(self, streams: Iterable[Stream]) -> None:
@@ -165,18 +173,27 @@ class Statuses:
         self._final: dict[StreamId, str] = {}
 
     def read_trace(self, line: bytes) -> None:
-        """Read a TRACE line. Only the status COMPLETE or INCOMPLETE of a stream in the catalog has an effect.
+        """Read a TRACE line. Only an error and the statuses COMPLETE and INCOMPLETE have an effect.
 
-        Ignores lines that are nested too deeply for a status message. Raises AmbiguousStream if the line matches
-        several streams, and msgspec.DecodeError if the line violates the protocol.
+        An error of a stream counts as the status INCOMPLETE. An error without a stream counts as the status INCOMPLETE
+        of all streams that have no final status yet.
+
+        Ignores streams that are not in the catalog, and lines that are nested too deeply. Raises AmbiguousStream if the
+        line matches several streams, and msgspec.DecodeError if the line violates the protocol.
         """
         try:
-            status = decode(line, _TraceMessage).trace.stream_status
+            trace = decode(line, _TraceMessage).trace
         except TooDeep:
             return
-        if status is None or status.status not in ("COMPLETE", "INCOMPLETE"):
+        if trace.type == "ERROR":
+            descriptor, final = None if trace.error is None else trace.error.stream_descriptor, "INCOMPLETE"
+        elif trace.stream_status is not None and trace.stream_status.status in ("COMPLETE", "INCOMPLETE"):
+            descriptor, final = trace.stream_status.stream_descriptor, trace.stream_status.status
+        else:
             return
-        descriptor = status.stream_descriptor
+        if descriptor is None:
+            self._final = dict.fromkeys(self._expected, final) | self._final
+            return
         try:
             stream = self._finder.find(descriptor.namespace, descriptor.name)
         except AmbiguousStream:
@@ -185,7 +202,7 @@ class Statuses:
             raise
         except UnknownStream:
             return
-        self._final[stream] = status.status
+        self._final[stream] = final
 
     def is_complete(self, stream: StreamId) -> bool:
         """Return whether the source has sent all records of the stream. Call this method after the end of the input."""

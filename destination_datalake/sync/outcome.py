@@ -229,9 +229,10 @@ def uncommitted(stream: StreamId, received: int, committed: int) -> Failure:
 
 
 def incomplete(stream: StreamId) -> Failure:
-    """Return the failure of a stream for which the source did not report the status COMPLETE."""
+    """Return the failure of a stream for which the source reported an error, or did not report the status COMPLETE."""
     message = (
-        f"Stream {stream} is incomplete: the source did not report the status COMPLETE. The connector committed the "
-        "received records, but published no overwrite. Run the sync again: it continues from the last state."
+        f"Stream {stream} is incomplete: the source reported an error, or did not report the status COMPLETE. The "
+        "connector committed the received records, but published no overwrite. Run the sync again: it continues from "
+        "the last state."
     )
-    return Failure(message, "no COMPLETE status", "transient_error")
+    return Failure(message, "an error of the source, or no COMPLETE status", "transient_error")

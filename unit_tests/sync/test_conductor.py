@@ -109,6 +109,18 @@ def test_with_global_states_a_failed_stream_stops_the_others(sync: FakeSync) -> 
     assert not sync.b.published
 
 
+@pytest.mark.parametrize("descriptor", [{}, {"stream_descriptor": {"name": "a"}}])
+def test_a_stream_with_an_error_of_the_source_is_committed_and_not_published(
+    sync: FakeSync, descriptor: dict[str, Any]
+) -> None:
+    error = {"type": "TRACE", "trace": {"type": "ERROR", "error": {"message": "no", **descriptor}}}
+
+    code, messages = sync.run([record("a"), state(1, "a"), json.dumps(error).encode()])
+
+    assert (code, states(messages), sync.a.rows, sync.a.published) == (1, [1], 1, False)
+    assert failures(messages)["a"][0] == "transient_error"
+
+
 # --- Spark
 
 

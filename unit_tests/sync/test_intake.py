@@ -140,6 +140,35 @@ def test_a_stream_is_complete_if_its_last_final_status_is(
         assert statuses_read.is_complete(ORDERS) is complete
 
 
+def error(name: str | None = None) -> bytes:
+    descriptor = {} if name is None else {"stream_descriptor": {"name": name}}
+    return json.dumps({"type": "TRACE", "trace": {"type": "ERROR", "error": {"message": "no", **descriptor}}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("traces", "complete"),
+    [
+        ([error("a")], {"b"}),
+        ([error("a"), trace("COMPLETE", "a")], {"a", "b"}),
+        ([trace("COMPLETE", "a"), error("a")], {"b"}),
+        ([error()], set()),
+        ([trace("COMPLETE", "a"), error()], {"a"}),
+        ([error(), trace("COMPLETE", "a")], {"a"}),
+        ([error("items")], {"a", "b"}),
+        ([b'{"type":"TRACE","trace":{"type":"ERROR","error":{"message":"no","stream_descriptor":null}}}'], set()),
+        ([b'{"type":"TRACE","trace":{"type":"ERROR"}}'], set()),
+    ],
+)
+def test_a_stream_with_an_error_of_the_source_is_incomplete(traces: list[bytes], complete: set[str]) -> None:
+    streams = [StreamId(None, name) for name in ("a", "b")]
+    statuses_read = Statuses([Stream(stream, {}, False, None, None, None) for stream in streams])
+
+    for line in traces:
+        statuses_read.read_trace(line)
+
+    assert {stream.name for stream in streams if statuses_read.is_complete(stream)} == complete
+
+
 @pytest.mark.parametrize(
     "line",
     [
