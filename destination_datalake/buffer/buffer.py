@@ -6,6 +6,7 @@ lines, and a queue of sealed segments, which no longer change. Spark reads only 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
@@ -81,11 +82,11 @@ class Buffer:
                 segment = OpenSegment(stream, *self._next_file(), first_record, self.clock())
                 self._open[stream] = segment
             file_bytes = segment.file_bytes
-            self._open_files.mark_used(segment)
             try:
+                self._open_files.mark_used(segment)
                 segment.append(lines, records)
             finally:
-                # The first write to this segment has failed. `take` would otherwise seal a segment without records.
+                # Nothing was written to this new segment. `take` would otherwise seal a segment without records.
                 if not segment.bytes:
                     self._delete(stream, segment)
         self.disk_bytes += segment.file_bytes - file_bytes
@@ -206,7 +207,9 @@ class Buffer:
 
     def _delete(self, stream: StreamId, segment: OpenSegment) -> None:
         """Delete the stream's open segment and the segment's file."""
-        self._open_files.close(self._open.pop(stream))
+        # The buffer discards the file, so it does not matter if the file lacks lines.
+        with contextlib.suppress(OSError):
+            self._open_files.close(self._open.pop(stream))
         self.disk_bytes -= segment.file_bytes
         segment.path.unlink(missing_ok=True)
 
@@ -237,6 +240,7 @@ class OpenSegment:
         self.bytes = 0
         self._old_bytes = old_bytes
         self._file: int | None = None
+        self._close_error: OSError | None = None
 
     @property
     def file_bytes(self) -> int:
@@ -244,15 +248,25 @@ class OpenSegment:
         return max(self._old_bytes, self.bytes)
 
     def append(self, lines: bytes | memoryview, records: int) -> None:
-        """Append whole lines to the file. Raises OSError if a write fails; the segment is then unchanged."""
+        """Append whole lines to the file. Raises OSError if a write fails; the segment is then unchanged.
+
+        Also raises OSError if an earlier `close` failed.
+        """
         self.bytes = write_at(self._descriptor(), lines, self.bytes)
         self.records += records
 
     def close(self) -> None:
-        """Close the file. The next `append` reopens it."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Close the file. The next `append` reopens it. Raises OSError if earlier writes to the file may be lost."""
+        if self._file is None:
+            return
+        # Even if `os.close` fails, the descriptor is closed, and its number may soon refer to another file.
+        descriptor, self._file = self._file, None
+        try:
+            os.close(descriptor)
+        except OSError as error:
+            # Network file systems report some failed writes only here. The file may lack lines, so do not reopen it.
+            self._close_error = error
+            raise
 
     def seal(self) -> Segment:
         """Truncate the file to the appended lines, and close the file. Return the sealed segment. Raises OSError."""
@@ -262,6 +276,8 @@ class OpenSegment:
         return Segment(self.stream, self.path, self.first_record, self.records, self.bytes, self.since)
 
     def _descriptor(self) -> int:
+        if self._close_error is not None:
+            raise self._close_error
         if self._file is None:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return self._file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import resource
 import signal
 from collections import defaultdict
@@ -287,6 +288,53 @@ def test_a_closed_segment_goes_on_where_it_was(tmp_path: Path) -> None:
     segment.append(b"b\n", 1)
 
     assert segment.seal().path.read_bytes() == b"a\nb\n"
+
+
+def closed_by_others(path: Path) -> int:
+    """Close the descriptor of a file that this process has open, so that closing it again fails. Return its number."""
+    [number] = [int(link.name) for link in Path("/proc/self/fd").iterdir() if link.exists() and link.samefile(path)]
+    os.close(number)
+    return number
+
+
+def test_a_segment_whose_file_cannot_be_closed_fails_and_writes_to_no_other_file(tmp_path: Path) -> None:
+    """Some file systems report failed writes only when the file is closed, so the segment may lack lines."""
+    segment = segment_at(tmp_path / "segment")
+    segment.append(b"a\n", 1)
+    number = closed_by_others(segment.path)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        segment.close()
+
+    # When another file gets the number of the closed descriptor
+    with (tmp_path / "other").open("wb") as other:
+        assert other.fileno() == number
+        for use in (lambda: segment.append(b"b\n", 1), segment.seal):
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                use()
+
+    assert (tmp_path / "other").read_bytes() == b""
+    segment.close()
+
+
+def test_a_file_that_cannot_be_closed_fails_the_append_and_later_its_own_segment(tmp_path: Path) -> None:
+    # Given a buffer that closes the file of orders before it writes items
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4, before[1]))
+    try:
+        buffer = Buffer(tmp_path, 10, 1000, itertools.count().__next__)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    buffer.append(ORDERS, b"a\n", 1, 0)
+    closed_by_others(tmp_path / "00000001.jsonl")
+
+    with pytest.raises(DiskFailed, match="The buffer disk"):
+        buffer.append(ITEMS, b"b\n", 1, 0)
+
+    assert (buffer.waiting_streams(), buffer.disk_bytes, buffer.take(ITEMS, 10)) == ([ORDERS], 2, [])
+    with pytest.raises(DiskFailed, match="The buffer disk"):
+        buffer.take(ORDERS, 10)
+    buffer.append(ITEMS, b"b\n", 1, 0)
+    assert [segment.path.read_bytes() for segment in buffer.take(ITEMS, 10)] == [b"b\n"]
 
 
 @pytest.mark.parametrize("most", [1, 2])
