@@ -6,6 +6,7 @@ memory limit, the backlog stores further lines on disk.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -150,9 +151,10 @@ class Backlog:
         return max(0.0, self.buffer.oldest(stream) + self._flush_seconds - self.buffer.clock())
 
     def free_space(self) -> None:
-        """Delete the spare files and the reserved file. Call this method when the disk is full."""
+        """Delete the spare files and the reserved file, if possible. Call this method when the disk is full."""
         self.buffer.delete_spare_files()
-        self._reserve.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._reserve.unlink(missing_ok=True)
 
 
 # --- States -----------------------------------------------------------------------------------------------------------

@@ -165,9 +165,10 @@ class Buffer:
             self._delete(stream, segment)
 
     def delete_spare_files(self) -> None:
-        """Delete all spare files. The buffer keeps these files only for reuse."""
+        """Delete all spare files, if possible. The buffer keeps these files only for reuse."""
         for path in self.take_spare_files():
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
     def take_spare_files(self) -> list[Path]:
         """Remove all spare files from the buffer, and return their paths. The caller must delete the files."""
@@ -211,12 +212,14 @@ class Buffer:
         with contextlib.suppress(OSError):
             self._open_files.close(self._open.pop(stream))
         self.disk_bytes -= segment.file_bytes
-        segment.path.unlink(missing_ok=True)
+        with disk_errors(self.directory):
+            segment.path.unlink(missing_ok=True)
 
     def _trim_spare_files(self) -> None:
         while self._spare and self.disk_bytes >= self.max_disk_bytes:
             path, size = self._spare.pop(0)
-            path.unlink(missing_ok=True)
+            with disk_errors(self.directory):
+                path.unlink(missing_ok=True)
             self._spare_bytes -= size
             self.disk_bytes -= size
 

@@ -321,6 +321,10 @@ class Conductor:
             if isinstance(error, DiskFailed):
                 self._in_flight.free_space()
             self._in_flight.stop(reading_failed(error))
+        except Exception as error:
+            # For example, the memory is too small for a line. The caller must still wait for the job threads, because
+            # they read the buffer's directory.
+            self._in_flight.stop(unexpected("read the input", error))
 
     def _land(self) -> None:
         """Land batches on a job thread until none are left. The last thread to finish publishes the streams."""
@@ -330,6 +334,8 @@ class Conductor:
                     self._landing.land(batches)
                 finally:
                     self._in_flight.end_job(batches, engine_failed=self._executors.error is not None)
+        except DiskFailed as error:
+            self._in_flight.stop(reading_failed(error))
         except Exception as error:
             self._in_flight.stop(unexpected("write the received records", error))
         finally:

@@ -162,6 +162,21 @@ def test_all_spare_files_can_be_deleted(buffer: Buffer, tmp_path: Path) -> None:
     assert (buffer.disk_bytes, files(tmp_path)) == (2, 2)
 
 
+def test_a_spare_file_that_cannot_be_deleted_is_a_failure_of_the_disk(tmp_path: Path) -> None:
+    # Given a folder in place of a spare file: it cannot be deleted like a file
+    buffer = Buffer(tmp_path, 10, 20, itertools.count().__next__)
+    buffer.append(ITEMS, b"a\n", 1, 0)
+    buffer.append(ORDERS, b"123456789\n", 1, 0)
+    [segment] = buffer.take(ORDERS, 10)
+    buffer.release([segment])
+    segment.path.unlink()
+    segment.path.mkdir()
+
+    with pytest.raises(DiskFailed, match="The buffer disk"):
+        buffer.append(ITEMS, b"b" * 17 + b"\n", 1, 1)
+    buffer.delete_spare_files()
+
+
 def test_a_released_stream_has_neither_waiting_records_nor_files(buffer: Buffer, tmp_path: Path) -> None:
     buffer.append(ORDERS, b"123456789\n", 1, 0)
     buffer.append(ORDERS, b"a\n", 1, 1)

@@ -264,6 +264,33 @@ def test_a_full_disk_ends_the_reading_and_what_was_read_is_committed(sync: FakeS
     assert not sync.a.published
 
 
+def test_a_line_too_large_for_the_memory_ends_the_reading_and_what_was_read_is_committed(sync: FakeSync) -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    padding = b"x" * (64 * MiB)
+    sync.flush_seconds = 0.1
+
+    def lines() -> Iterator[bytes]:
+        yield record("a")
+        yield state(1, "a")
+        while not sync.a.rows:  # All threads run now: a thread needs more memory to start.
+            time.sleep(0.01)
+        yield record("a")
+        yield state(2, "a")
+        in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (in_use + 100 * MiB, before[1]))
+        yield padding
+
+    try:
+        code, messages = sync.run(lines())
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+    assert (code, states(messages), sync.a.rows, sync.a.published) == (1, [1, 2], 2, False)
+    kind, message = failures(messages)[None]
+    assert kind == "transient_error"
+    assert "run out of memory" in message
+
+
 # --- States
 
 
