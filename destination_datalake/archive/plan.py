@@ -623,13 +623,14 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
     """The completed steps of a replay, as stored in the archive.
 
     `run` is the ID of the run that claimed the object last. `started` is the time at which the replay started with an
-    empty target table, in seconds since 1970-01-01 UTC. `syncs` maps the name of each sync to its completed steps.
+    empty target table, in seconds since 1970-01-01 UTC. `syncs` maps the name of each sync to its completed steps. In
+    the state "claimed", no run of the replay has created the target table.
     """
 
     run: str
     started: float
     syncs: dict[str, CompletedSyncSteps] = msgspec.field(default_factory=dict)
-    state: Literal["replaying", "taking over", "complete"] = "replaying"
+    state: Literal["claimed", "replaying", "taking over", "complete"] = "replaying"
 
     def add(self, steps: Iterable[Step]) -> None:
         """Mark these steps as completed, without storing the progress."""
@@ -671,12 +672,12 @@ class ReplayProgress:
     def claim(self, run: str, now: float) -> CompletedSteps:
         """Claim the object for this run. Return the steps that earlier runs have completed.
 
-        If there was no earlier run, stores `now` as the start time. Raises ConnectorError if another run claims the
-        object at the same time.
+        If there was no earlier run, stores the state "claimed", and `now` as the start time. Raises ConnectorError if
+        another run claims the object at the same time.
         """
         # The first `put` requires that the object does not exist. If it exists, `_read` remembers its ETag, and `save`
         # replaces only this version.
-        completed = CompletedSteps(run, now)
+        completed = CompletedSteps(run, now, state="claimed")
         if not self._object.put(msgspec.json.encode(completed)):
             completed = self._read()
             completed.run = run

@@ -431,28 +431,26 @@ class Replayer:
         now = time.time()
         completed = progress.claim(run, now)
         exists = rebuild.state(self._target_table) is not None
-        if not replace:
-            # `now` is the stored time only if `claim` has created the object, so no known run has written to the table.
-            if exists and completed.started == now:
+        if not replace and exists:
+            # A refused run leaves this state, too, so the next run is refused for the same reason.
+            if completed.state in ("claimed", "taking over"):
                 raise ConfigError(
                     f"Table {self._target_table} already exists, and does not belong to a replay that can resume. Drop "
                     "the table, or set --into to another name."
                 )
-            if not exists:
-                completed.started, completed.syncs = now, {}
             return completed
-        is_fresh = completed.started != now and now - completed.started < _MAX_REPLACEMENT_AGE_SECONDS
         # In any other state, the original table may already refer to files of the target table, so no run may write to
         # the target table again.
-        if exists and completed.state == "replaying" and is_fresh:
+        if exists and completed.state == "replaying" and now - completed.started < _MAX_REPLACEMENT_AGE_SECONDS:
             return completed
         if exists:
             rebuild.drop(self._target_table)
         completed.started, completed.syncs, completed.state = now, {}, "replaying"
+        # Save before creating the table: a kill in between leaves no table, and the next run starts again. In the other
+        # order, the next run would skip the steps of the dropped table.
         progress.save(completed)
-        # Clone after saving: a kill in between leaves no table, and the next run starts again. In the other order, the
-        # next run would skip the steps of the dropped table.
-        rebuild.clone(self._target_table, {REPLAY_OF: str(self._source.name)})
+        if replace:
+            rebuild.clone(self._target_table, {REPLAY_OF: str(self._source.name)})
         return completed
 
     def _add_columns(self, plan: Plan, context: ReplayContext) -> None:
@@ -489,8 +487,8 @@ class Replayer:
     ) -> bool:
         self._discard_unresumable(plan, completed)
         remaining = [step for step in plan.steps if not completed.includes(step)]
-        # Only a resumed run searches for rows that an earlier run committed without recording the step.
-        present: Mapping[str, BitMap] | None = None if completed.syncs and not self._sync_replays else {}
+        # An earlier run may have committed rows without recording the step.
+        present: Mapping[str, BitMap] | None = None if not self._sync_replays else {}
         for group in _group_batches(
             remaining, plan, lambda: _TASK_BYTES * min(context.engine.parallelism(), MAX_TASKS)
         ):

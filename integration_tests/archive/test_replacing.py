@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from integration_tests.archive import archived
 from integration_tests.archive.replays import ARCHIVE, Replays, difference, maintain
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
@@ -170,6 +171,30 @@ def test_of_two_replays_into_one_table_it_has_the_rows_once(warehouse: Warehouse
     assert codes in ([0, 0], [0, 1]), [future.result() for future in ran]
     assert last.exit_code == 0, last
     assert difference(before, whole(warehouse.lake, "orders__replay")) == []
+
+
+def test_table_of_an_unknown_replay_is_refused_however_often(warehouse: Warehouse, replays: Replays) -> None:
+    """A lifecycle rule for the archive has deleted the progress of the replay that created the table."""
+    before, lake, config = synced(warehouse, 1), warehouse.lake, warehouse.config(**ARCHIVE)
+    assert replays.run(config, "--stream", "orders").exit_code == 0
+    for key in lake.objects(f"{archived.folder(lake, 'orders')}replay/"):
+        lake.s3.delete_object(Bucket=lake.bucket, Key=key)
+
+    for _ in range(2):
+        refused = replays.run(config, "--stream", "orders")
+        assert refused.exit_code == 1
+        assert "does not belong to a replay that can resume" in refused.stderr
+    assert difference(before, whole(lake, "orders__replay")) == []
+
+
+def test_replay_into_a_dropped_table_starts_again_whenever_it_is_killed(warehouse: Warehouse, replays: Replays) -> None:
+    before, lake, config = synced(warehouse, 1), warehouse.lake, warehouse.config(**ARCHIVE)
+    assert replays.run(config, "--stream", "orders").exit_code == 0
+    lake.drop_table(lake.database, "orders__replay")
+    replays.run(config, "--stream", "orders", killed_at=KillPoint("before", f"{PROGRESS}.require"))
+
+    assert replays.run(config, "--stream", "orders").exit_code == 0
+    assert difference(before, whole(lake, "orders__replay")) == []
 
 
 def test_a_replay_is_no_table_of_a_stream(warehouse: Warehouse, replays: Replays) -> None:

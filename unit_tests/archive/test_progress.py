@@ -34,11 +34,11 @@ def test_steps_that_were_noted_are_done_and_no_others(cloud: Cloud, steps: Seque
 
     assert [step for step in STEPS if later.includes(step)] == [*steps]
     assert not later.includes(Step(2, "a", StepKind.BATCH, 8))
-    assert (later.run, later.started, later.state) == ("run-2", 10.0, "replaying")
+    assert (later.run, later.started, later.state) == ("run-2", 10.0, "claimed")
 
 
 def test_the_first_replay_has_done_nothing(cloud: Cloud) -> None:
-    assert progress(cloud).claim("run-1", 10.0) == CompletedSteps("run-1", 10.0)
+    assert progress(cloud).claim("run-1", 10.0) == CompletedSteps("run-1", 10.0, state="claimed")
     assert [*cloud.objects()] == [URI.removeprefix(f"s3://{BUCKET}/")]
 
 
@@ -99,8 +99,8 @@ def test_of_two_that_begin_at_once_one_goes_on(cloud: Cloud) -> None:
     events.register("before-call.s3.PutObject", meanwhile)
     done = first.claim("run-1", 10.0)
 
-    assert claimed == [CompletedSteps("run-2", 20.0)]
-    assert done == CompletedSteps("run-1", 20.0)
+    assert claimed == [CompletedSteps("run-2", 20.0, state="claimed")]
+    assert done == CompletedSteps("run-1", 20.0, state="claimed")
     first.require("run-1")
     with pytest.raises(ConnectorError, match="This replay stopped"):
         second.save(claimed[0])
@@ -109,7 +109,7 @@ def test_of_two_that_begin_at_once_one_goes_on(cloud: Cloud) -> None:
 def test_the_first_replay_does_not_ask_whether_there_was_one(cloud: Cloud) -> None:
     """Who may not list the folder is not told that there is no object, but that it may not be read."""
     with cloud.refusing("GetObject"):
-        assert progress(cloud).claim("run-1", 10.0) == CompletedSteps("run-1", 10.0)
+        assert progress(cloud).claim("run-1", 10.0) == CompletedSteps("run-1", 10.0, state="claimed")
 
 
 def test_a_refusal_is_what_s3_says_of_it(cloud: Cloud) -> None:
