@@ -84,11 +84,12 @@ class RowIdMatches:
     """The rows that a `RowIdTask` found.
 
     `lines` maps each unit to the line numbers of its rows. `rows` is the number of all rows in the task's files,
-    without deleted rows.
+    without deleted rows. `unknown` is the number of these rows that belong to none of the units.
     """
 
     lines: Mapping[str, RowSet]
     rows: int = 0
+    unknown: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +97,17 @@ class TableRows:
     """The rows of a table that were found by row ID.
 
     `lines` maps each unit (one task's part of a batch) to the line numbers of its rows. `rows` is the number of all
-    rows of the table, without deleted rows.
+    rows of the table, without deleted rows. `unknown` is the number of these rows that belong to none of the units.
     """
 
     lines: Mapping[str, BitMap]
     rows: int = 0
+    unknown: int = 0
 
     @property
-    def unknown(self) -> int:
-        """The number of rows that belong to none of the units, or that have the same row ID as another row."""
-        return self.rows - sum(map(len, self.lines.values()))
+    def duplicates(self) -> int:
+        """The number of rows of the units that have the same row ID as another row."""
+        return self.rows - self.unknown - sum(map(len, self.lines.values()))
 
 
 def find_by_row_id(tasks: Iterable[RowIdTask]) -> Iterator[RowIdMatches | Failed]:
@@ -138,24 +140,26 @@ def row_id_tasks(
 
 def merge_row_ids(results: Iterable[RowIdMatches]) -> TableRows:
     """Merge the results of all tasks."""
-    lines, rows = dict[str, BitMap](), 0
+    lines, rows, unknown = dict[str, BitMap](), 0, 0
     for result in results:
         rows += result.rows
+        unknown += result.unknown
         for unit, matches in result.lines.items():
             lines[unit] = lines.get(unit, BitMap()) | matches.rows()
-    return TableRows(lines, rows)
+    return TableRows(lines, rows, unknown)
 
 
 def _rows_of_units(task: RowIdTask) -> RowIdMatches:
     s3 = task.access.client("s3")
     units = pa.array(task.units, pa.string())
     lines: dict[int, BitMap] = {}
-    rows = 0
+    rows = found = 0
     json_files = [source for source in task.sources if ".jsonl" in source.uri.rpartition("/")[2]]
     for source in json_files:
         # A retry starts at the beginning of the file, so the function returns its result instead of changing `lines`.
-        lines_of_file, count = retry_on(body_errors(), partial(_json_rows_of_units, source.uri, units, s3))
+        lines_of_file, count, matching = retry_on(body_errors(), partial(_json_rows_of_units, source.uri, units, s3))
         rows += count
+        found += matching
         for unit, numbers in lines_of_file.items():
             lines[unit] = lines.get(unit, BitMap()) | numbers
     parquet_files = [source for source in task.sources if source not in json_files]
@@ -172,30 +176,33 @@ def _rows_of_units(task: RowIdTask) -> RowIdMatches:
                 if dead is not None:
                     ids = ids.filter(pa.array(~dead[first : first + len(ids)]))
                 first += batch.num_rows
-                _add_lines(ids, units, lines)
-    return RowIdMatches({task.units[index]: matches for index, matches in row_sets(lines).items()}, rows)
+                found += _add_lines(ids, units, lines)
+    matches = {task.units[index]: matches for index, matches in row_sets(lines).items()}
+    return RowIdMatches(matches, rows, rows - found)
 
 
-def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[Mapping[int, BitMap], int]:
-    """Search a JSON Lines file. Return the line numbers of the matching rows by unit, and the number of all rows.
+def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[Mapping[int, BitMap], int, int]:
+    """Search a JSON Lines file.
+
+    Return the line numbers of the matching rows by unit, the number of all rows, and the number of matching rows.
 
     Reads the file with a single request, because another object could replace the file between two requests. Raises
     ConfigError if the file cannot be read.
     """
-    address, lines, rows = S3Address.parse(uri), dict[int, BitMap](), 0
+    address, lines, rows, found = S3Address.parse(uri), dict[int, BitMap](), 0, 0
     with closing(s3.get_object(Bucket=address.bucket, Key=address.key)["Body"]) as body:
         pieces = body.iter_chunks(PIECE_BYTES)
         try:
             for text in whole_lines(inflated(pieces) if uri.endswith(".gz") else pieces):
                 rows += text.count(b"\n")
-                _add_lines([match[1].decode() for match in _ID_IN_JSON.finditer(text)], units, lines)
+                found += _add_lines([match[1].decode() for match in _ID_IN_JSON.finditer(text)], units, lines)
         except (EOFError, BadGzipFile) as error:
             raise ConfigError(f"Cannot read {uri}: {error}. Restore the file from a copy, or delete it.") from error
-    return lines, rows
+    return lines, rows, found
 
 
-def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> None:
-    """Find the row IDs that belong to one of the units, and add their line numbers to `lines`.
+def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> int:
+    """Find the row IDs that belong to one of the units, and add their line numbers to `lines`. Return their number.
 
     A row ID ends with its line number.
     """
@@ -214,6 +221,7 @@ def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> Non
     numbers = (nibbles[is_canonical].astype(np.int64) << shifts).sum(axis=1)
     # `drop_null` leaves one entry for each row of `matching`.
     add_rows(lines, unit_indexes.drop_null().to_numpy().astype(np.int32)[is_canonical], numbers)
+    return len(numbers)
 
 
 # --- Rows by the value of a column ------------------------------------------------------------------------------------

@@ -284,7 +284,8 @@ class Replayer:
         if (state := self._rebuild().state(name)) is None:
             return
         rows = self._rows(state.sources, {stored.unit for stored in lines}, name)
-        self._print_line(f"{name} would lose {counted(rows.unknown, 'row')} that the archive does not contain.")
+        lost = counted(rows.unknown + rows.duplicates, "row")
+        self._print_line(f"{name} would lose {lost} that the archive does not contain.")
         regained = Counter[str]()
         for sync in plan.syncs.values():
             for batch in () if sync.stream.dedup else sync.batches.values():
@@ -368,9 +369,13 @@ class Replayer:
             return
         history = read_history(self._source.folder, self._source.access)
         differences = self._compare(history, state, target_state)
-        for text in differences or [
-            f"{self._target_table} contains the same rows as table {self._source.name}, by raw ID."
-        ]:
+        same = f"{self._target_table} contains the same rows as table {self._source.name}, by raw ID"
+        if state.has_pending:
+            same = (
+                f"Found no difference between {self._target_table} and table {self._source.name}, by raw ID. Table "
+                f"{self._source.name} contains rows that are not deduplicated yet, so not all rows were compared"
+            )
+        for text in differences or [f"{same}."]:
             self._print_line(f"Difference: {text}" if differences else text)
 
     # Rows of the tables
@@ -621,26 +626,31 @@ class Replayer:
     def _compare(self, history: History, state: TableState, target_state: TableState) -> list[str]:
         """Return sentences about rows that only one of the two tables contains. Compares rows by raw ID.
 
-        Also returns a sentence about columns that only the source table contains. If the source table contains pending
-        rows (committed, but not yet deduplicated), does not report archived rows that only the source table contains,
-        because a merge may replace these rows.
+        Also returns sentences about rows that the archive does not contain, rows that are in a table more than once,
+        and columns that only the source table contains. If the source table contains pending rows (committed, but not
+        yet deduplicated), does not report archived rows that only the source table contains, unless there are more of
+        them than a merge of the pending rows can replace.
         """
         syncs = {stored.unit: sync for sync in history.syncs for stored in sync.lines()}
         source = self._rows(state.sources, syncs, self._source.name)
         target = self._rows(target_state.sources, syncs, self._target_table)
-        pending = self._rows(state.unpublished if state.has_pending else (), syncs, self._source.name).lines
+        pending = self._rows(state.unpublished if state.has_pending else (), syncs, self._source.name)
         no_rows, missing_rows, extra_rows = BitMap(), Counter[str](), Counter[str]()
         for unit, sync in syncs.items():
             source_rows, target_rows = source.lines.get(unit, no_rows), target.lines.get(unit, no_rows)
-            missing_rows[str(sync)] += 0 if state.has_pending else len(source_rows - target_rows)
-            extra_rows[str(sync)] += len(target_rows - source_rows - pending.get(unit, no_rows))
-        unknown = max(0, source.unknown - target.unknown)
+            missing_rows[str(sync)] += len(source_rows - target_rows)
+            extra_rows[str(sync)] += len(target_rows - source_rows - pending.lines.get(unit, no_rows))
+        if state.has_pending and not (state.is_unique and missing_rows.total() > pending.rows):
+            missing_rows.clear()
+        foreign, unarchived = counted(source.unknown, "row"), counted(target.unknown, "row")
         columns = ", ".join(sorted({*state.columns} - {*target_state.columns}))
         differences = [
             (bool(columns), f"The table contains columns that no archived sync wrote: {columns}."),
-            (
-                unknown,
-                f"The table contains {counted(unknown, 'row')} of other writers, or of syncs without an archive.",
+            (source.unknown, f"The table contains {foreign} of other writers, or of syncs without an archive."),
+            (target.unknown, f"Table {self._target_table} contains {unarchived} that the archive does not contain."),
+            *(
+                (rows, f"Table {name} contains {counted(rows, 'row')} more than once.")
+                for name, rows in ((self._source.name, source.duplicates), (self._target_table, target.duplicates))
             ),
             *(
                 (rows, f"The table contains {counted(rows, 'row')} of sync {sync}, but the archive does not.")

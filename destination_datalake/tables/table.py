@@ -287,7 +287,9 @@ class TableState:
 
     `sources` contains the files that readers see, with their position deletes, which mark deleted rows. `unpublished`
     contains the files that unfinished syncs have committed, but that readers do not see. `version` changes with each
-    commit of visible or pending rows. `columns` contains the names of the table's columns.
+    commit of visible or pending rows. `columns` contains the names of the table's columns. `is_unique` states whether
+    the table records that the visible rows are unique by the key of the pending rows. A merge then replaces at most one
+    visible row for each pending row.
     """
 
     published_by: str | None
@@ -297,6 +299,7 @@ class TableState:
     version: str
     columns: tuple[str, ...]
     unpublished: tuple[SourceFile, ...] = ()
+    is_unique: bool = False
 
     @property
     def written(self) -> tuple[SourceFile, ...]:

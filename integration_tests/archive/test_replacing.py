@@ -230,6 +230,51 @@ def test_a_table_with_rows_that_the_archive_lacks_is_not_replaced(warehouse: War
     assert warehouse.ids("orders") == [3]
 
 
+def test_duplicates_in_one_table_do_not_hide_other_rows_in_the_other(
+    lake: Lake, platform: Platform, replays: Replays
+) -> None:
+    warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
+    rows, config = synced(warehouse, 1), warehouse.config(**ARCHIVE)
+    assert (
+        replays.run(config, "--stream", "orders")
+        .lines[-2]
+        .endswith(f"contains the same rows as table {lake.database}.orders, by raw ID.")
+    )
+    replayed, table = lake.iceberg_table(lake.database, "orders__replay"), lake.iceberg_table(lake.database, "orders")
+    replayed.append(rows.slice(0, 1).cast(replayed.schema().as_arrow()))
+    foreign = rows.slice(0, 1).set_column(0, "_airbyte_raw_id", [["a row of another engine"]])
+    table.append(foreign.cast(table.schema().as_arrow()))
+
+    compared = replays.run(config, "--stream", "orders")
+
+    assert [line for line in compared.lines if line.startswith("Difference: ")] == [
+        "Difference: The table contains 1 row of other writers, or of syncs without an archive.",
+        f"Difference: Table {lake.database}.orders__replay contains 1 row more than once.",
+    ]
+
+
+def test_pending_rows_do_not_hide_more_missing_rows_than_they_can_replace(
+    lake: Lake, platform: Platform, replays: Replays
+) -> None:
+    warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
+    config = warehouse.config(**ARCHIVE)
+    stream = configured_stream("orders", SCHEMA, mode="append_dedup", primary_key=["id"])
+    warehouse.sync([stream], [*orders(1, 2, 3), COMPLETE], **ARCHIVE)
+    killed = Platform(replays.folder, replays.launch.killed_at(KillPoint("before", POINTS[8])))
+    with suppress(ProtocolError):
+        Warehouse(lake, killed, warehouse.kind).attempt([stream], [*orders(1), COMPLETE], **ARCHIVE)
+
+    equal = replays.run(config, "--stream", "orders")
+    lake.iceberg_table(lake.database, "orders__replay").delete("id < 3")
+    lacking = replays.run(config, "--stream", "orders")
+
+    assert equal.lines[-2].startswith("Found no difference"), equal
+    assert "so not all rows were compared" in equal.lines[-2]
+    assert [line.partition(" of sync")[0] for line in lacking.lines if line.startswith("Difference: ")] == [
+        "Difference: The table contains 2 rows"
+    ], lacking
+
+
 def test_sync_without_an_archive_in_between_is_named(warehouse: Warehouse, replays: Replays) -> None:
     synced(warehouse, 1)
     warehouse.sync([ORDERS], [*orders(7), COMPLETE])

@@ -213,16 +213,20 @@ def test_what_all_tasks_have_found_is_one() -> None:
     first, second = RowSet.from_bitmap(BitMap((1, 5))), RowSet.from_bitmap(BitMap((0, 5)))
 
     assert merge_row_ids([]) == TableRows({})
-    assert merge_row_ids([RowIdMatches({"a": first}, 3), RowIdMatches({"b": first, "a": second}, 4)]) == TableRows(
-        {"a": BitMap((0, 1, 5)), "b": BitMap((1, 5))}, 7
+    assert merge_row_ids([RowIdMatches({"a": first}, 3, 1), RowIdMatches({"b": first, "a": second}, 4)]) == TableRows(
+        {"a": BitMap((0, 1, 5)), "b": BitMap((1, 5))}, 7, 1
     )
 
 
-def test_rows_of_other_writers_and_second_copies_are_counted_as_unknown(cloud: Cloud) -> None:
-    result = search(cloud, stored(cloud, "a", rows((UNIT_ONE, [0, 1, 1]), (OTHER_UNIT, [3]))))
+@pytest.mark.parametrize(("format", "codec"), KINDS)
+def test_rows_of_other_writers_and_second_copies_are_counted(cloud: Cloud, format: FileFormat, codec: str) -> None:
+    table = rows((UNIT_ONE, [0, 1, 1, 1]), (OTHER_UNIT, [3]))
+
+    result = search(cloud, stored(cloud, "a", table, format, codec))
 
     assert isinstance(result, RowIdMatches), result
-    assert merge_row_ids([result]).unknown == 2
+    found = merge_row_ids([result])
+    assert (found.rows, found.unknown, found.duplicates) == (5, 1, 2)
 
 
 def test_a_unit_is_the_beginning_of_its_ids() -> None:

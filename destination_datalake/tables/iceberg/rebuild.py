@@ -32,7 +32,7 @@ from destination_datalake.tables.iceberg.branches import (
     unpublished_branches,
 )
 from destination_datalake.tables.iceberg.commit import FENCE_PROPERTY, TableOperations, set_property
-from destination_datalake.tables.iceberg.dedup.plan import PENDING_BY, UNIQUE_BY
+from destination_datalake.tables.iceberg.dedup.plan import PENDING_BY, UNIQUE_BY, pending_scope
 from destination_datalake.tables.iceberg.maintenance.references import read_concurrently
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.files import BranchFiles
@@ -155,7 +155,7 @@ class IcebergRebuild:
 def _state(table: Table) -> TableState:
     metadata, files = table.metadata, BranchFiles()
     content = [file.source(metadata) for file in files.on_branch(table, MAIN_BRANCH)]
-    branches = unpublished_branches(metadata)
+    branches, scope = unpublished_branches(metadata), pending_scope(metadata)
     unpublished = [file.source(metadata) for branch in branches for file in files.on_branch(table, branch)]
     return TableState(
         published_by=metadata.properties.get(PUBLISHED_BY_PROPERTY),
@@ -165,6 +165,7 @@ def _state(table: Table) -> TableState:
         unpublished=tuple(unpublished),
         version=_version(metadata),
         columns=tuple(table.schema().column_names),
+        is_unique=scope is not None and scope.is_unique(metadata),
     )
 
 
