@@ -46,10 +46,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_REWRITTEN_AFTER_SECONDS = 12 * 3600
-"""The age after which a sync rewrites an archived stream configuration, so that no lifecycle rule deletes it. The rules
-count in days, so half a day is early enough."""
-
 _ATTEMPTS = 5
 
 _IDS = ("generation_id", "minimum_generation_id", "sync_id")
@@ -82,6 +78,7 @@ class ArchiveLedger(CommitListener):
         # Fixed at the start, so that all objects of a sync are in one folder even if the sync runs past midnight.
         self._day = datetime.fromtimestamp(clock(), UTC).date().isoformat()
         self._locations: dict[StreamId, ArchiveLocation] = {}
+        self._batches: dict[StreamId, set[int]] = {}
 
     def begin(self, stream_id: StreamId, table: Table) -> None:
         """Record in the journal that the sync has prepared a stream's table, and whether the table was empty.
@@ -117,7 +114,7 @@ class ArchiveLedger(CommitListener):
             self._write_catalog(f"{location.folder}/catalog/{sync.catalog}.json", catalog)
         self._put_entry(location, "begin", sync)
         # Set last, because `add` and `end` take the location as the sign that the first entry exists.
-        self._locations[stream_id] = location
+        self._locations[stream_id], self._batches[stream_id] = location, set()
 
     def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:
         """Return the sinks to which executors write the stream's lines, or an empty tuple if `keeps_lines` is false."""
@@ -140,8 +137,9 @@ class ArchiveLedger(CommitListener):
         """
         if (location := self._locations.get(stream)) is not None and (files or rows):
             objects = tuple(file.content for file in files)
-            entry = ArchivedBatch(batch, int(self._clock() * 1000), objects, position.number, rows)
+            entry = ArchivedBatch(batch, int(self._clock() * 1000), objects, position.number, rows, position.table)
             self._put_entry(location, f"{batch:06d}", entry)
+            self._batches[stream].add(batch)
 
     def end(self, stream: StreamId, table: Table) -> None:
         """Record in the journal that the sync has published the stream's table, and update the table's description.
@@ -152,7 +150,10 @@ class ArchiveLedger(CommitListener):
         """
         if (location := self._locations.get(stream)) is None:
             return
-        self._put_entry(location, "end", ArchivedEnd(int(self._clock() * 1000), table.position().number))
+        position, batches = table.position(), len(self._batches[stream])
+        self._put_entry(
+            location, "end", ArchivedEnd(int(self._clock() * 1000), position.number, position.table, batches)
+        )
         (database, name), plan = table.name, table.plan()
         columns = [
             {"name": column.name, "type": glue_type(column.type), "origin": column.origin}
@@ -181,15 +182,14 @@ class ArchiveLedger(CommitListener):
     def _write_catalog(self, uri: str, catalog: bytes) -> None:
         """Write a stream's configuration to the archive, unless the archive already contains a recent copy.
 
-        Rewrites a copy that is older than half a day. Otherwise, a lifecycle rule could delete the copy before the
-        lines of this sync.
+        Rewrites a copy of an earlier day (UTC). Otherwise, a lifecycle rule could delete the copy before the lines of
+        this sync: S3 rounds the end of an object's life up to the next midnight.
         """
         s3, address = self._access.client("s3"), S3Address.parse(uri)
         # The object's name is the hash of its content, so only the age of an existing object matters.
         if not ConditionalObject(uri, s3).put(catalog):
             modified = s3.head_object(Bucket=address.bucket, Key=address.key)["LastModified"]
-            # This compares two clocks, but S3 rejects requests if they differ by more than 15 minutes.
-            if self._clock() - modified.timestamp() > _REWRITTEN_AFTER_SECONDS:
+            if modified.date() < datetime.fromtimestamp(self._clock(), UTC).date():
                 put(s3, uri, catalog)
 
     def _put_if_different(self, uri: str, content: bytes) -> None:

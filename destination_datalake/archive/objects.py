@@ -13,8 +13,8 @@ The entries under `index/` are the table's journal. For each batch, a sync first
 commits the batch, writes the journal entry, and releases the batch's states. The journal therefore contains every
 acknowledged row. Lines without a journal entry belong to a batch that was not acknowledged.
 
-Each entry contains a position: the number of the table's last commit at that time. A replay orders the entries by
-position, and thus independently of clocks.
+Each entry contains a position: the ID of the table, and the number of its last commit at that time. A replay orders the
+entries of a table by position, and thus independently of clocks.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The journal entry of a committed batch.
 
     `committed` is the time of this entry in milliseconds since 1970-01-01 UTC. `objects` describes the archived objects
-    with the batch's lines. `position` is the number of the commit in the table's history. `rows` is the number of rows
-    that the batch wrote.
+    with the batch's lines. `position` is the number of the commit in the history of the table. `rows` is the number of
+    rows that the batch wrote. `table` is the ID of the table, or "" in old journals.
     """
 
     batch: int
@@ -117,17 +117,21 @@ class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
     objects: tuple[UnitLines, ...]
     position: int = 0
     rows: int = 0
+    table: str = ""
 
 
 class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last journal entry of a sync for one stream. The sync writes the entry after it has published the table.
 
-    `published` is the time of this entry in milliseconds since 1970-01-01 UTC. `position` is the number of the table's
-    last commit.
+    `published` is the time of this entry in milliseconds since 1970-01-01 UTC. `position` is the number of the last
+    commit of the table with the ID `table`. `batches` is the number of the sync's entries of batches. In old journals,
+    `table` is "", and `batches` is None.
     """
 
     published: int
     position: int = 0
+    table: str = ""
+    batches: int | None = None
 
 
 SYNC_DECODER = msgspec.json.Decoder(ArchivedSync)

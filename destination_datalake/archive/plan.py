@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from functools import cached_property
+from itertools import compress, count
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -24,7 +27,7 @@ from destination_datalake.archive.objects import (
     ConditionalObject,
     row_id_prefix,
 )
-from destination_datalake.aws.objects import S3Address, get, listed
+from destination_datalake.aws.objects import S3Address, get_or_none, is_missing, listed
 from destination_datalake.errors import ConnectorError, Failure, counted
 from destination_datalake.files.plan import UnitLines
 from destination_datalake.protocol.catalog import Stream, parse_catalog
@@ -48,10 +51,22 @@ SPACING = 1000
 """The difference between the sequence numbers of consecutive journal entries. Batches without an entry get sequence
 numbers between those of two entries."""
 
+_MAX_DELAY_MILLISECONDS = 30 * 60 * 1000
+"""Maximum difference between the times of two journal entries whose order contradicts that of their positions. S3
+rejects requests of a sync whose clock is wrong by more than 15 minutes."""
+
 _ENTRY = re.compile(r"index/(\d+)-([0-9a-f]+)/(begin|end|\d+)\.json")
 _LINES = re.compile(r"(dt=[0-9-]+/([0-9a-f]+)-(\d+)-\d+-[0-9a-f]+\.jsonl\.gz)")
 
 _Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
+
+
+class StepKind(IntEnum):
+    """The kinds of steps. Steps with the same sequence number run in the order of these values."""
+
+    BEGIN = 0
+    BATCH = 1
+    END = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +94,14 @@ class StoredBatch:
     """A batch to replay.
 
     `sequence_number` is the batch's place in the order of all journal entries. `lines` contains the batch's archived
-    objects that still exist. `rows` is the number of rows that the original sync wrote for the batch, or 0 if it is
-    unknown.
+    objects that still exist, and `missing` the names of those that do not. `rows` is the number of rows that the
+    original sync wrote for the batch, or 0 if it is unknown.
     """
 
     sequence_number: int
     lines: tuple[StoredLines, ...] = ()
     rows: int = 0
+    missing: tuple[str, ...] = ()
 
 
 @dataclass
@@ -96,6 +112,7 @@ class StoredSync:
     - `catalog`: the stream's configuration, without the IDs of the sync.
     - `begun`: the sequence number of the sync's start.
     - `published`: the sequence number of the sync's publication of the table, or None if it published nothing.
+    - `committed_batches`: the number of batches that the sync committed, or None if it is unknown.
     - `batches`: the batches with a journal entry, by batch number.
     - `unindexed`: the lines of batches without a journal entry, by batch number.
     """
@@ -106,6 +123,7 @@ class StoredSync:
     batches: dict[int, StoredBatch] = field(default_factory=dict)
     unindexed: dict[int, list[StoredLines]] = field(default_factory=dict)
     published: int | None = None
+    committed_batches: int | None = None
 
     def __str__(self) -> str:
         """Return the sync's name and start time, for messages."""
@@ -161,12 +179,26 @@ class StoredSync:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredTable:
+    """A table that has had the name of the archived table, or one that was restored to an earlier state.
+
+    `first_sync` is the sync with the first journal entry of this table, and `started` is the sequence number of this
+    entry. `found_empty` is false if the table contained rows at that time, or if this is unknown.
+    """
+
+    first_sync: StoredSync
+    started: int
+    found_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """The content of a table's archive.
 
     - `syncs`: the archived syncs, in the order of their starts.
-    - `missing`: the names of archived objects whose lines a replay cannot read. Either S3 does not contain the object,
-      although the journal lists it, or the stream configuration of its sync is missing or unreadable.
+    - `lost`: the syncs that a replay cannot run, because their first entry or their stream configuration is missing or
+      unreadable.
+    - `tables`: the tables that the syncs wrote, oldest first.
     - `unreadable`: a description of each unreadable journal entry and stream configuration.
     - `foreign`: a description of each object that is a copy of another object, or does not belong to the archive.
 
@@ -174,7 +206,8 @@ class History:
     """
 
     syncs: Sequence[StoredSync]
-    missing: Sequence[str]
+    lost: Sequence[StoredSync] = ()
+    tables: Sequence[StoredTable] = ()
     unreadable: Sequence[str] = ()
     foreign: Sequence[str] = ()
 
@@ -183,32 +216,49 @@ def read_history(folder: str, access: AwsAccess) -> History:
     """Read the archive of a table. `folder` is its S3 URI. Raises errors of the S3 client."""
     # A replay later requires the ETags of this listing, so it notices objects that other programs replace.
     listing = {uri.removeprefix(f"{folder}/"): object_ for uri, object_ in listed(access.client("s3"), folder)}
+    contents = _read_objects(folder, filter(_ENTRY.fullmatch, listing), access)
+    entries = {name: match for name in contents if (match := _ENTRY.fullmatch(name)) is not None}
+    lines = {name: match for name in listing if (match := _LINES.fullmatch(name)) is not None}
     reader = _Reader(folder, listing)
-    entries = {name: match for name in listing if (match := _ENTRY.fullmatch(name)) is not None}
-    contents = dict(zip(entries, _read_objects(folder, entries, access), strict=True))
     for name, match in entries.items():
         # First add all syncs: S3 lists `000001.json` before `begin.json`, but an event needs its sync.
         if match[3] == "begin":
             reader.add_sync(name, contents[name])
+    # The metadata of any of its lines describes a sync without a first entry.
+    without_begin = {match[2]: match for match in entries.values() if match[2] not in reader.syncs}
+    samples = {match[2]: name for name, match in lines.items() if match[2] in without_begin}
+    described = _read_metadata(folder, samples.values(), access)
+    for sync, match in without_begin.items():
+        reader.add_sync_without_begin(match, described.get(samples.get(sync, "")))
     for name, match in entries.items():
-        if match[3] != "begin" and match[2] in reader.syncs:
+        if match[3] != "begin":
             reader.add_event(name, match, contents[name])
     # Only at this point is it known which objects the journal lists.
-    unindexed = [match for name in listing if name not in reader.indexed and (match := _LINES.fullmatch(name))]
-    for match, metadata in zip(
-        unindexed, _read_metadata(folder, [match[1] for match in unindexed], access), strict=True
-    ):
-        reader.add_unindexed(match, metadata)
-    reader.assign_sequence_numbers()
+    for name, metadata in _read_metadata(folder, lines.keys() - reader.indexed, access).items():
+        reader.add_unindexed(lines[name], metadata)
+    tables = reader.assign_sequence_numbers()
     # Read each configuration once, because most syncs share the same one.
-    hashes = sorted({hash_ for sync in reader.syncs.values() if _catalog_name(hash_ := sync.entry.catalog) in listing})
-    catalogs = dict(zip(hashes, _read_objects(folder, map(_catalog_name, hashes), access), strict=True))
-    # Iterate over a copy, because the loop removes syncs.
-    for name, sync in [*reader.syncs.items()]:
-        if not reader.configure(sync, catalogs.get(sync.entry.catalog)):
-            reader.missing += [lines.archived.name for lines in reader.syncs.pop(name).lines()]
+    catalogs = {_catalog_name(sync.entry.catalog) for sync in reader.syncs.values()} & listing.keys()
+    contents = _read_objects(folder, sorted(catalogs), access)
     syncs = sorted(reader.syncs.values(), key=lambda sync: (sync.begun, sync.name))
-    return History(syncs, reader.missing, reader.unreadable, reader.foreign)
+    usable = [reader.configure(sync, contents.get(_catalog_name(sync.entry.catalog))) for sync in syncs]
+    lost = [sync for sync, is_usable in zip(syncs, usable, strict=True) if not is_usable]
+    return History([*compress(syncs, usable)], lost, tables, reader.unreadable, reader.foreign)
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """A journal entry: its sync and kind, the table and the number of its last commit, and the time of the entry.
+
+    `set_sequence_number` stores the place of the entry in the order of all entries.
+    """
+
+    sync: StoredSync
+    kind: StepKind
+    table: str
+    position: int
+    milliseconds: int
+    set_sequence_number: Callable[[int], None]
 
 
 class _Reader:
@@ -220,11 +270,10 @@ class _Reader:
     def __init__(self, folder: str, listing: Mapping[str, ObjectTypeDef]) -> None:
         self._folder = folder
         self._listing = listing
-        self._events: list[tuple[StoredSync, int, int, Callable[[int], None]]] = []
+        self._events: list[_Event] = []
         self._units: dict[str, str] = {}
         self.syncs: dict[str, StoredSync] = {}
         self.indexed: set[str] = set()
-        self.missing: list[str] = []
         self.unreadable: list[str] = []
         self.foreign: list[str] = []
 
@@ -233,6 +282,16 @@ class _Reader:
         entry = self._entry(name, content, SYNC_DECODER)
         if entry is not None:
             self._add(entry)
+
+    def add_sync_without_begin(self, match: re.Match[str], metadata: Mapping[str, str] | None) -> None:
+        """Add a sync whose first journal entry is missing. `match` matches the name of one of its other entries.
+
+        `metadata` is the S3 metadata of one of its archived objects, or None if there are none.
+        """
+        entry = ArchivedSync(match[2], int(match[1]), stream="", catalog="", mode="")
+        with suppress(ValueError):
+            entry = ArchivedSync.from_metadata({**metadata, "sync": match[2]}) if metadata else entry
+        self.syncs[match[2]] = StoredSync(entry, {})
 
     def add_event(self, name: str, match: re.Match[str], content: bytes) -> None:
         """Add a later journal entry of a sync: the commit of a batch, or the publication of the table."""
@@ -243,19 +302,20 @@ class _Reader:
                 def publish(sequence_number: int) -> None:
                     sync.published = sequence_number
 
-                self._events.append((sync, end.position, end.published, publish))
+                sync.committed_batches = end.batches
+                self._add_event(sync, StepKind.END, end.table, end.position, end.published, publish)
             return
         if (batch := self._entry(name, content, BATCH_DECODER)) is None:
             return
-        self.missing += [archived.name for archived in batch.objects if archived.name not in self._listing]
+        missing = tuple(archived.name for archived in batch.objects if archived.name not in self._listing)
         lines = tuple(self._stored(archived) for archived in batch.objects if archived.name in self._listing)
         self.indexed.update(stored.archived.name for stored in lines)
         self._units |= {stored.archived.first_id: stored.archived.name for stored in lines}
 
         def commit(sequence_number: int) -> None:
-            sync.batches[batch.batch] = StoredBatch(sequence_number, lines, batch.rows)
+            sync.batches[batch.batch] = StoredBatch(sequence_number, lines, batch.rows, missing)
 
-        self._events.append((sync, batch.position, batch.committed, commit))
+        self._add_event(sync, StepKind.BATCH, batch.table, batch.position, batch.committed, commit)
 
     def add_unindexed(self, match: re.Match[str], metadata: Mapping[str, str]) -> None:
         """Add an object of archived lines that no journal entry lists.
@@ -279,27 +339,48 @@ class _Reader:
         sync = self.syncs.get(described.sync) or self._add(described)
         sync.unindexed.setdefault(int(match[3]), []).append(lines)
 
-    def assign_sequence_numbers(self) -> None:
-        """Assign ascending sequence numbers to all journal entries.
+    def assign_sequence_numbers(self) -> list[StoredTable]:
+        """Assign ascending sequence numbers to all journal entries. Return the tables to which the entries belong.
 
         Orders the entries by the time of their table's first entry, then by position (the number of the table's last
         commit), then by their own time.
         """
-        table_starts: dict[str, int] = {}
-        for sync, _, milliseconds, _ in self._events:
-            table_starts[sync.entry.table] = min(milliseconds, table_starts.get(sync.entry.table, milliseconds))
+        by_table: dict[str, list[_Event]] = {}
+        for event in sorted(self._events, key=lambda event: event.milliseconds):
+            table = event.table
+            if not table and event.position:  # An old entry of a sync without a first entry.
+                table = next(reversed([*filter(None, by_table)]), "")
+            by_table.setdefault(table, []).append(event)
         # Positions of different tables are not comparable, so the tables follow each other in the order of their first
         # entries.
-        in_order = sorted(self._events, key=lambda event: (table_starts[event[0].entry.table], *event[1:3]))
+        groups = [(table, group) for table, events in by_table.items() for group in _split_at_restarts(events)]
+        groups.sort(key=lambda group: group[1][0].milliseconds)
         # Start at 1, because 0 stands for a table without a refresh (`_last_refresh`).
-        for number, (*_, set_sequence_number) in enumerate(in_order, start=1):
-            set_sequence_number(number * SPACING)
+        numbers, tables = count(SPACING, SPACING), dict[int, StoredTable]()
+        for index, (_, group) in enumerate(groups):
+            for event in sorted(group, key=lambda event: (event.position, event.milliseconds)):
+                number = next(numbers)
+                event.set_sequence_number(number)
+                found_empty = event.kind is StepKind.BEGIN and event.sync.entry.found_empty
+                tables.setdefault(index, StoredTable(event.sync, number, found_empty))
+        for sync in self.syncs.values():
+            # The first entry of the sync may be missing.
+            sync.begun = sync.begun or min(
+                (*(batch.sequence_number for batch in sync.batches.values()), sync.published or sync.last_event)
+            )
+        # Syncs of earlier connector versions recorded no table ID. They wrote the first table with an ID.
+        named = [index for index, (table, _) in enumerate(groups) if table]
+        if len(named) < len(groups) and named:
+            del tables[named[0]]
+        return [*tables.values()]
 
     def configure(self, sync: StoredSync, catalog: bytes | None) -> bool:
         """Set the stream's configuration in a sync. Return False if `catalog` is None or not a valid configuration."""
         if catalog is None:
             return False
         try:
+            if hashlib.sha256(catalog).hexdigest() != sync.entry.catalog:
+                raise ValueError
             sync.configure(json.loads(catalog))
             # Parse the configuration here, so that an invalid one becomes a gap instead of an error of the plan.
             _ = sync.stream
@@ -314,8 +395,19 @@ class _Reader:
         def begin(sequence_number: int) -> None:
             sync.begun = sequence_number
 
-        self._events.append((sync, entry.position, entry.started, begin))
+        self._add_event(sync, StepKind.BEGIN, entry.table, entry.position, entry.started, begin)
         return sync
+
+    def _add_event(
+        self,
+        sync: StoredSync,
+        kind: StepKind,
+        table: str,
+        position: int,
+        milliseconds: int,
+        set_sequence_number: Callable[[int], None],
+    ) -> None:
+        self._events.append(_Event(sync, kind, table or sync.entry.table, position, milliseconds, set_sequence_number))
 
     def _entry(self, name: str, content: bytes, decoder: msgspec.json.Decoder[_Entry]) -> _Entry | None:
         try:
@@ -338,16 +430,47 @@ def _catalog_name(hash_: str) -> str:
     return f"catalog/{hash_}.json"
 
 
-def _read_objects(folder: str, names: Iterable[str], access: AwsAccess) -> Iterator[bytes]:
-    s3 = access.client("s3")
-    with ThreadPoolExecutor(CONCURRENT_CALLS, "archive") as pool:
-        yield from pool.map(lambda name: get(s3, f"{folder}/{name}"), names)
+def _split_at_restarts(events: Sequence[_Event]) -> Iterator[Sequence[_Event]]:
+    """Yield the events of a table, which are in the order of time, in groups within which the positions increase.
+
+    The positions start again if another program registers an earlier metadata file of an Iceberg table.
+    """
+    start = first_unsettled = highest = 0
+    for index, event in enumerate(events):
+        while events[first_unsettled].milliseconds + _MAX_DELAY_MILLISECONDS < event.milliseconds:
+            # An append writes its last entry long after its last commit.
+            if first_unsettled >= start and events[first_unsettled].kind is not StepKind.END:
+                highest = max(highest, events[first_unsettled].position)
+            first_unsettled += 1
+        if 0 < event.position < highest and event.kind is not StepKind.END:
+            yield events[start:index]
+            start, highest = index, 0
+    yield events[start:]
 
 
-def _read_metadata(folder: str, names: Sequence[str], access: AwsAccess) -> Iterator[Mapping[str, str]]:
-    s3, root = access.client("s3"), S3Address.parse(f"{folder}/")
+def _read_objects(folder: str, names: Iterable[str], access: AwsAccess) -> Mapping[str, bytes]:
+    """Return the contents of these objects by name, without objects that do not exist (any more)."""
+    s3, names = access.client("s3"), [*names]
     with ThreadPoolExecutor(CONCURRENT_CALLS, "archive") as pool:
-        yield from pool.map(lambda name: s3.head_object(Bucket=root.bucket, Key=f"{root.key}{name}")["Metadata"], names)
+        contents = pool.map(lambda name: get_or_none(s3, f"{folder}/{name}"), names)
+        return {name: content for name, content in zip(names, contents, strict=True) if content is not None}
+
+
+def _read_metadata(folder: str, names: Iterable[str], access: AwsAccess) -> Mapping[str, Mapping[str, str]]:
+    """Return the S3 metadata of these objects by name, without objects that do not exist (any more)."""
+    s3, root, names = access.client("s3"), S3Address.parse(f"{folder}/"), sorted(names)
+
+    def metadata(name: str) -> Mapping[str, str] | None:
+        try:
+            return s3.head_object(Bucket=root.bucket, Key=f"{root.key}{name}")["Metadata"]
+        except s3.exceptions.ClientError as error:
+            if not is_missing(error, s3, f"{folder}/{name}"):
+                raise
+            return None
+
+    with ThreadPoolExecutor(CONCURRENT_CALLS, "archive") as pool:
+        found = pool.map(metadata, names)
+        return {name: headers for name, headers in zip(names, found, strict=True) if headers is not None}
 
 
 # --- Plan -------------------------------------------------------------------------------------------------------------
@@ -360,14 +483,6 @@ def _read_metadata(folder: str, names: Sequence[str], access: AwsAccess) -> Iter
 
 _MAX_NAMES = 20
 """Maximum number of missing objects that the messages of a plan name."""
-
-
-class StepKind(IntEnum):
-    """The kinds of steps. Steps with the same sequence number run in the order of these values."""
-
-    BEGIN = 0
-    BATCH = 1
-    END = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -463,7 +578,9 @@ def build_plan(history: History, state: TableState | None, committed_rows: Mappi
         elif (stream := as_append(sync.stream)) not in columns:
             columns.append(stream)
     steps = sorted(step for sync in selected.values() for step in _steps(sync))
-    gaps = [*_gaps(history, selected, bool(refresh_syncs))]
+    incomplete = {sync.name for sync in syncs if len(sync.batches) < (sync.committed_batches or 0)}
+    lost = [sync for sync in history.lost if sync.last_event > refreshed or _may_belong_to(sync, refresh_syncs)]
+    gaps = [*_gaps(history, selected, refreshed, incomplete, lost)]
     return Plan(steps, selected, columns, gaps, [*_notes(history)], skipped, replaced)
 
 
@@ -517,19 +634,34 @@ def _add_committed_unindexed(
                 skipped.append(lines.uri)
 
 
-def _gaps(history: History, selected: Mapping[str, StoredSync], has_refresh: bool) -> Iterator[str]:
-    """Yield a sentence about each group of rows that is missing from the archive."""
-    sync_names = {stored.name for stored in history.syncs}
-    if not has_refresh:
-        for stored in _first_of_each_table(history):
-            if not stored.entry.found_empty:
-                yield f"The table contained rows before its first archived sync, {stored}."
+def _gaps(
+    history: History,
+    selected: Mapping[str, StoredSync],
+    refreshed: int,
+    incomplete: Collection[str],
+    lost: Sequence[StoredSync],
+) -> Iterator[str]:
+    """Yield a sentence about each group of rows that is missing from the archive.
+
+    `refreshed` is the sequence number of the last refresh. `incomplete` contains the names of the syncs that committed
+    more batches than the archive contains. `lost` contains the syncs that a replay cannot run.
+    """
+    for table in history.tables:
+        if table.started > refreshed and not table.found_empty:
+            yield f"The table contained rows before its first archived sync, {table.first_sync}."
     for sync in selected.values():
         if not sync.entry.keeps_lines and (rows := sum(batch.rows for batch in sync.batches.values())):
             yield f"Sync {sync} wrote {counted(rows, 'row')}, but did not archive its records."
-    missing_names = [name for name in history.missing if _is_missing(name, selected, has_refresh, sync_names)]
+        if sync.name in incomplete:
+            yield f"Sync {sync} committed more batches than the journal lists."
+    for sync in lost:
+        yield (
+            f"Cannot replay sync {sync}: a lifecycle rule or another program deleted its first journal entry or its "
+            "stream configuration."
+        )
+    missing_names = [name for sync in selected.values() for batch in sync.batches.values() for name in batch.missing]
     for name in missing_names[:_MAX_NAMES]:
-        yield f"Cannot replay {name}: a lifecycle rule or another program deleted it, or the catalog of its sync."
+        yield f"Cannot replay {name}: a lifecycle rule or another program deleted it."
     if len(missing_names) > _MAX_NAMES:
         yield f"Cannot replay {counted(len(missing_names) - _MAX_NAMES, 'more object')} for the same reason."
     for text in history.unreadable:
@@ -539,22 +671,11 @@ def _gaps(history: History, selected: Mapping[str, StoredSync], has_refresh: boo
 def _notes(history: History) -> Iterator[str]:
     for text in history.foreign:
         yield f"{text}. The replay skips this object."
-    for stored in _first_of_each_table(history)[1:]:
-        yield f"Another table had this name before sync {stored}. The replay includes the rows of that table."
-
-
-def _first_of_each_table(history: History) -> list[StoredSync]:
-    """Return the first sync of each table that has had this name, oldest table first.
-
-    Syncs of earlier connector versions recorded no table ID. This function assigns them to the table of the next sync
-    with an ID.
-    """
-    first: dict[str, StoredSync] = {}
-    for stored in history.syncs:
-        first.setdefault(stored.entry.table, stored)
-    unnamed = first.pop("", None)
-    named = [*first.values()]
-    return named if unnamed is None else [unnamed, *named[1:]]
+    for table in history.tables[1:]:
+        yield (
+            f"Another table had this name before sync {table.first_sync}, or the table was restored to an earlier "
+            "state. The replay includes the rows of that table or state."
+        )
 
 
 def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
@@ -577,15 +698,11 @@ def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
     return refresh_syncs, min(sync.published for sync in refresh_syncs if sync.published is not None)
 
 
-def _is_missing(lines: str, selected: Mapping[str, StoredSync], has_refresh: bool, syncs: Collection[str]) -> bool:
-    """Return whether a replay lacks rows because an object of archived lines is missing.
-
-    `lines` is the name of the missing object. It contains the name of the sync and the number of the batch. Returns
-    False for a batch that is not in `selected`, because a refresh has replaced its rows. For an unknown sync, returns
-    True unless the table has been refreshed.
-    """
-    sync, batch, *_ = lines.rpartition("/")[2].split("-")
-    return int(batch) in selected[sync].batches if sync in selected else not has_refresh and sync not in syncs
+def _may_belong_to(sync: StoredSync, refresh_syncs: Sequence[StoredSync]) -> bool:
+    """Return whether a sync that a replay cannot run may be one of the syncs of the last refresh."""
+    generations = {refresh.stream.overwrite_generation for refresh in refresh_syncs} - {None}
+    # Without a first entry and archived objects, the generation of the sync is unknown.
+    return bool(generations) and (not sync.entry.catalog or sync.entry.generation in generations)
 
 
 def as_append(stream: Stream, *, dedup: bool = False) -> Stream:

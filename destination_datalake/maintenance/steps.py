@@ -254,7 +254,8 @@ def remove_superseded(
         tasks = row_id_tasks(state.written, units, _SEARCHES, catalog.access_of(table))
         return merge_row_ids(results_or_raise(engine().run(find_by_row_id, tasks))).lines
 
-    replaced = build_plan(history, state, rows_of(unindexed_units(history))).replaced_batches
+    plan = build_plan(history, state, rows_of(unindexed_units(history)))
+    replaced = plan.replaced_batches
     superseded = _lines(history, replaced)
     if present := rows_of(frozenset(lines.unit for lines in superseded)):
         return StepReport(
@@ -266,7 +267,8 @@ def remove_superseded(
     entries = [
         f"{folder}/index/{sync.entry.started:013d}-{sync.name}/{number:06d}.json"
         for sync in history.syncs
-        for number in replaced.get(sync.name, ())
+        # A replay counts the entries of a sync that it runs, because it committed batches after the refresh, too.
+        for number in (() if sync.name in plan.syncs else replaced.get(sync.name, ()))
         if number in sync.batches
     ]
     if not dry_run:

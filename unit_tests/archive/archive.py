@@ -74,8 +74,8 @@ class Archiving:
         self.ledger.begin(self.stream, ArchivedTable(at=position, rows=0 if found_empty else 1))
         return self
 
-    def end(self, columns: Sequence[Field] = ()) -> None:
-        self.ledger.end(self.stream, ArchivedTable(columns=tuple(columns)))
+    def end(self, columns: Sequence[Field] = (), position: TablePosition = AT) -> None:
+        self.ledger.end(self.stream, ArchivedTable(columns=tuple(columns), at=position))
 
     @property
     def location(self) -> ArchiveLocation:

@@ -9,17 +9,22 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.archive.plan import History, StoredLines, read_history
+from destination_datalake.archive.plan import History, StepKind, StoredLines, build_plan, read_history
 from destination_datalake.tables.table import TablePosition
 from integration_tests.harness.messages import configured_stream
 from unit_tests.archive.archive import FOLDER, KEY, LINES, NOW, Archiving
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, another_client, during
 
 OTHER_ID = "02" * 16
 
 
 def history(cloud: Cloud) -> History:
     return read_history(FOLDER, cloud.access)
+
+
+def missing(archive: History) -> list[str]:
+    syncs = (*archive.syncs, *archive.lost)
+    return sorted(name for sync in syncs for batch in sync.batches.values() for name in batch.missing)
 
 
 def names(lines: Sequence[StoredLines]) -> list[str]:
@@ -34,7 +39,7 @@ def delete(cloud: Cloud, *parts: str) -> None:
 
 
 def test_without_an_archive_there_is_no_history(cloud: Cloud) -> None:
-    assert history(cloud) == History([], [], [], [])
+    assert history(cloud) == History([], [], [], [], [])
 
 
 def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog(cloud: Cloud) -> None:
@@ -57,7 +62,7 @@ def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog
     }
     assert archive.syncs[0].begun < archive.syncs[1].begun < archive.syncs[1].batches[1].sequence_number
     assert [stored.unindexed for stored in archive.syncs] == [{}, {}]
-    assert archive.missing == []
+    assert missing(archive) == []
 
 
 def test_lines_are_found_with_what_s3_says_of_them(cloud: Cloud) -> None:
@@ -123,7 +128,7 @@ def test_lines_that_the_index_has_and_s3_has_not_are_gone(cloud: Cloud) -> None:
 
     archive = history(cloud)
 
-    assert sorted(archive.missing) == [
+    assert missing(archive) == [
         "dt=2025-11-24/0a-000001-0001-aa.jsonl.gz",
         "dt=2025-11-24/0a-000002-0000-aa.jsonl.gz",
     ]
@@ -144,7 +149,7 @@ def test_a_sync_whose_catalog_is_gone_is_gone_and_no_other(cloud: Cloud) -> None
     archive = history(cloud)
 
     assert [stored.entry.sync for stored in archive.syncs] == ["0b"]
-    assert archive.missing == ["dt=2025-11-24/0a-000001-0000-aa.jsonl.gz"]
+    assert [stored.entry.sync for stored in archive.lost] == ["0a"]
 
 
 DAY = 24 * 3600.0
@@ -153,7 +158,7 @@ DAY = 24 * 3600.0
 def test_positions_order_what_clocks_and_uploads_do_not(cloud: Cloud) -> None:
     """The clock of the second sync is behind, and the objects of the first one are copied later."""
     first = Archiving(cloud, "0a", lambda: NOW).begin(position=TablePosition("t", 4))
-    second = Archiving(cloud, "0b", lambda: NOW - 3600).begin(position=TablePosition("t", 6))
+    second = Archiving(cloud, "0b", lambda: NOW - 600).begin(position=TablePosition("t", 6))
     second.committed(1, "0000-aa", position=TablePosition("t", 7))
     first.committed(1, "0000-aa", position=TablePosition("t", 5))
     first.committed(2, "0000-aa", position=TablePosition("t", 8))
@@ -182,17 +187,154 @@ def test_entries_of_a_dropped_table_come_first_whatever_their_positions(cloud: C
     assert first_stored.batches[1].sequence_number < second_stored.begun
 
 
+REFRESH = configured_stream("orders", {}, generation=2, minimum=2, sync_id=2)
+
+
+def at(number: int, table: str = "t") -> TablePosition:
+    return TablePosition(table, number)
+
+
+def refreshed(cloud: Cloud) -> Archiving:
+    """Archive a refresh of the table, to which all its rows belong."""
+    refresh = Archiving(cloud, "0a", catalog=REFRESH).begin(position=at(48))
+    refresh.committed(1, "0000-aa", position=at(49))
+    refresh.committed(2, "0000-aa", position=at(50))
+    refresh.end(position=at(51))
+    return refresh
+
+
+def planned(cloud: Cloud) -> tuple[list[tuple[str, int]], list[str]]:
+    """Return the batches that a replay writes, each with its sync, and the beginnings of the gaps."""
+    plan = build_plan(history(cloud), None, {})
+    batches = [(step.sync, step.batch) for step in plan.steps if step.kind is StepKind.BATCH]
+    return batches, [" ".join(gap.split(" ")[:5]) for gap in plan.gaps]
+
+
+ROWS_BEFORE = "The table contained rows before"
+
+
+def test_batches_in_a_table_that_was_recreated_during_the_sync_follow_those_of_the_dropped_one(cloud: Cloud) -> None:
+    refreshed(cloud)
+    later = Archiving(cloud, "0b", lambda: NOW + 60).begin(position=at(52))
+    later.committed(1, "0000-aa", position=at(2, "recreated"))
+    later.end(position=at(2, "recreated"))
+
+    assert planned(cloud) == ([("0a", 1), ("0a", 2), ("0b", 1)], [ROWS_BEFORE])
+
+
+def test_batches_in_a_table_that_was_restored_follow_those_of_its_former_state(cloud: Cloud) -> None:
+    refreshed(cloud)
+    restored = Archiving(cloud, "0b", lambda: NOW + 7200).begin(position=at(12))
+    restored.committed(1, "0000-aa", position=at(13))
+    restored.end(position=at(13))
+
+    assert planned(cloud) == ([("0a", 1), ("0a", 2), ("0b", 1)], [ROWS_BEFORE])
+
+
+def test_end_of_a_sync_long_after_its_last_commit_is_no_restored_table(cloud: Cloud) -> None:
+    times = iter([NOW] * 3 + [NOW + 7200] * 9)
+    idle = Archiving(cloud, "0a", lambda: next(times)).begin(position=at(1), found_empty=True)
+    idle.committed(1, "0000-aa", position=at(2))
+    Archiving(cloud, "0b", lambda: NOW + 3600).begin(position=at(2)).committed(1, "0000-aa", position=at(3))
+    idle.end(position=at(2))
+
+    assert planned(cloud) == ([("0a", 1), ("0b", 1)], [])
+
+
+def test_sync_without_its_first_entry_is_known_by_its_lines_and_its_other_entries(cloud: Cloud) -> None:
+    """A refresh that ran past midnight loses its first entry and its first lines a day before the rest."""
+    refreshed(cloud)
+    delete(cloud, "begin.json", "0a-000001-0000")
+
+    batches, gaps = planned(cloud)
+
+    assert batches == [("0a", 1), ("0a", 2)]
+    assert "Cannot replay dt=2025-11-24/0a-000001-0000-aa.jsonl.gz: a" in [" ".join(gap.split(" ")[:4]) for gap in gaps]
+
+
 @pytest.mark.parametrize(
-    ("damaged", "missing", "syncs"),
+    ("deleted", "batches", "gaps"),
     [
-        ("index/1764000000000-0a/begin.json", [], 2),
-        ("index/1764000000000-0a/000001.json", [], 2),
-        ("index/1764000000000-0a/end.json", [], 2),
-        ("catalog/", ["dt=2025-11-24/0a-000001-0000-aa.jsonl.gz"], 1),
+        (["-0b/begin.json"], [("0b", 1)], []),
+        (["0b-000001"], [("0b", 1)], ["Cannot replay dt=2025-11-24/0b-000001-0000-aa.jsonl.gz: a lifecycle"]),
+        (["-0b/begin.json", "0b-000001"], [], ["Cannot replay sync 0b of"]),
+    ],
+)
+def test_sync_after_a_refresh_is_replayed_or_a_gap_whatever_of_it_is_deleted(
+    cloud: Cloud, deleted: Sequence[str], batches: Sequence[tuple[str, int]], gaps: Sequence[str]
+) -> None:
+    refreshed(cloud)
+    later = Archiving(cloud, "0b", lambda: NOW + 60, configured_stream("orders", {"type": "object"}))
+    later.begin(position=at(51)).committed(1, "0000-aa", position=at(52))
+    delete(cloud, *deleted)
+
+    assert planned(cloud) == ([("0a", 1), ("0a", 2), *batches], gaps)
+
+
+def test_sync_after_a_refresh_whose_catalog_is_deleted_is_a_gap(cloud: Cloud) -> None:
+    refreshed(cloud)
+    later = Archiving(cloud, "0b", lambda: NOW + 60, configured_stream("orders", {"type": "object"}))
+    later.begin(position=at(51)).committed(1, "0000-aa", position=at(52))
+    delete(cloud, history(cloud).syncs[1].entry.catalog)
+
+    assert planned(cloud) == ([("0a", 1), ("0a", 2)], ["Cannot replay sync 0b of"])
+
+
+def test_batch_of_which_entry_and_lines_are_deleted_is_a_gap(cloud: Cloud) -> None:
+    refreshed(cloud)
+    delete(cloud, "000001")
+
+    assert planned(cloud) == ([("0a", 2)], ["Sync 0a of 2025-11-24T16:00:00+00:00 committed"])
+
+
+def test_object_with_an_odd_name_in_an_entry_is_missing(cloud: Cloud) -> None:
+    sync = Archiving(cloud, "0a").begin(found_empty=True)
+    sync.committed(1, "0000-aa")
+    key = f"{KEY}/index/1764000000000-0a/000001.json"
+    entry = json.loads(cloud.objects()[key])
+    entry["objects"][0]["name"] = "x"
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=json.dumps(entry).encode())
+
+    assert planned(cloud)[1] == ["Cannot replay x: a lifecycle"]
+
+
+def test_objects_that_are_deleted_after_they_were_listed_are_not_there(cloud: Cloud) -> None:
+    sync = Archiving(cloud, "0a").begin(found_empty=True)
+    sync.committed(1, "0000-aa")
+    sync.published("000002-0000-aa", first_id=OTHER_ID)
+    gone = [key for key in cloud.objects() if "0a-000002" in key or key.endswith("/000001.json")]
+    other_client = another_client()
+
+    def delete_them(**_: object) -> None:
+        for key in gone:
+            other_client.client("s3").delete_object(Bucket=BUCKET, Key=key)
+
+    with during(cloud.access, "after-call.s3.ListObjectsV2", delete_them):
+        (stored_sync,) = history(cloud).syncs
+
+    assert len(gone) == 2
+    assert names(stored_sync.unindexed.pop(1)) == ["0a-000001-0000-aa.jsonl.gz"]
+    assert stored_sync.unindexed == {}
+    assert stored_sync.batches == {}
+
+
+@pytest.mark.parametrize(
+    ("damaged", "content", "lost"),
+    [
+        ("index/1764000000000-0a/begin.json", b"{", []),
+        ("index/1764000000000-0a/000001.json", b"{", []),
+        ("index/1764000000000-0a/end.json", b"{", []),
+        ("catalog/", b"{", ["0a"]),
+        pytest.param(
+            "catalog/",
+            json.dumps(configured_stream("orders", {"properties": {"other": {}}})).encode(),
+            ["0a"],
+            id="edited catalog",
+        ),
     ],
 )
 def test_damaged_object_is_named_and_stops_nothing_else(
-    cloud: Cloud, damaged: str, missing: Sequence[str], syncs: int
+    cloud: Cloud, damaged: str, content: bytes, lost: Sequence[str]
 ) -> None:
     for name, schema in (("0a", {}), ("0b", {"type": "object"})):
         sync = Archiving(cloud, name, catalog=configured_stream("orders", schema)).begin()
@@ -203,12 +345,13 @@ def test_damaged_object_is_named_and_stops_nothing_else(
     )
     key = f"{KEY}/{catalog if damaged == 'catalog/' else damaged}"
     assert key in cloud.objects()
-    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"{")
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=content)
 
     archive = history(cloud)
 
     assert [text.partition(" ")[0] for text in archive.unreadable] == [key.removeprefix(f"{KEY}/")]
-    assert (archive.missing, len(archive.syncs)) == (missing, syncs)
+    assert [stored.name for stored in archive.lost] == lost
+    assert sorted(stored.name for stored in archive.syncs) == [name for name in ("0a", "0b") if name not in lost]
 
 
 def test_copies_and_objects_without_metadata_are_named_and_not_replayed(cloud: Cloud) -> None:

@@ -23,6 +23,7 @@ from destination_datalake.archive.plan import (
     StoredBatch,
     StoredLines,
     StoredSync,
+    StoredTable,
     as_append,
     build_plan,
     unindexed_units,
@@ -60,7 +61,7 @@ class Archive:
 
     def __init__(self, happened: str, *, found_empty: bool = True, **streams: Mapping[str, Any]) -> None:
         self.syncs: dict[str, StoredSync] = {}
-        self.missing: list[str] = []
+        self.lost: list[StoredSync] = []
         for number, event in enumerate(happened.split(), start=1):
             sequence_number, name, action = number * SPACING, event[0], event[1:]
             if action == "+":
@@ -76,7 +77,10 @@ class Archive:
 
     @property
     def history(self) -> History:
-        return History([*self.syncs.values()], self.missing)
+        syncs = [*self.syncs.values()]
+        first = {sync.entry.table: sync for sync in reversed(syncs)}
+        tables = [StoredTable(sync, sync.begun, sync.entry.found_empty) for sync in reversed(first.values())]
+        return History(syncs, self.lost, tables)
 
     def unindexed(self, name: str, batch: int, attempt: int = 0) -> StoredLines:
         """Add lines that the journal does not have."""
@@ -87,8 +91,14 @@ class Archive:
     def expire(self, name: str, batch: int) -> None:
         """Lose the lines of a batch: the journal has it, and S3 has not."""
         stored = self.syncs[name].batches[batch]
-        self.syncs[name].batches[batch] = replace(stored, lines=())
-        self.missing += [lines.archived.name for lines in stored.lines]
+        missing = tuple(lines.archived.name for lines in stored.lines)
+        self.syncs[name].batches[batch] = replace(stored, lines=(), missing=missing)
+
+    def lose(self, name: str, **known: Any) -> None:
+        """Lose the configuration of a sync, and of its first entry all but this."""
+        sync = self.syncs.pop(name)
+        sync.entry = ArchivedSync(name, sync.entry.started, "", mode="", **{"catalog": "", **known})
+        self.lost.append(sync)
 
 
 def stored_sync(name: str, started: int, stream: Mapping[str, Any], found_empty: bool) -> StoredSync:
@@ -322,14 +332,46 @@ def test_an_archive_is_not_complete_if_lines_have_expired_whose_rows_no_refresh_
     assert len(plan.gaps) == (0 if is_complete else 1)
 
 
-@pytest.mark.parametrize(("streams", "is_complete"), [({}, False), ({"b": refresh(2)}, True)])
-def test_lines_of_a_sync_of_which_nothing_else_is_known_are_missing_unless_there_was_a_refresh(
-    streams: Mapping[str, Any], is_complete: bool
+@pytest.mark.parametrize(
+    ("happened", "streams", "lost", "known", "is_complete"),
+    [
+        pytest.param("a+ a1 a! c+ c1 c!", {}, "c", {}, False, id="no refresh"),
+        pytest.param("c+ c1 c! b+ b1 b!", {"b": WITHOUT_IDS}, "c", {}, True, id="before an overwrite without ids"),
+        pytest.param("c+ c1 c! b+ b1 b!", {"b": refresh(2)}, "c", {}, False, id="of this refresh, perhaps"),
+        pytest.param("c+ c1 c! b+ b1 b!", {"b": refresh(2)}, "c", {"catalog": "x", "generation": 1}, True, id="before"),
+        pytest.param("c+ c1 b+ b1 b!", {"b": refresh(2)}, "c", {"catalog": "x", "generation": 2}, False, id="of it"),
+        pytest.param("b+ b1 b! c+ c1 c!", {"b": refresh(2)}, "c", {"catalog": "x", "generation": 2}, False, id="after"),
+        pytest.param("b+ b1 b! c+ c!", {"b": refresh(2)}, "c", {}, False, id="after, perhaps a refresh to nothing"),
+    ],
+)
+def test_sync_that_cannot_run_is_a_gap_unless_a_refresh_has_replaced_its_rows(
+    happened: str, streams: Mapping[str, Any], lost: str, known: Mapping[str, Any], is_complete: bool
 ) -> None:
-    archive = Archive("a+ a1 a! b+ b1 b!", **streams)
-    archive.missing.append(lines_of("c", 1).archived.name)
+    archive = Archive(happened, **streams)
+    archive.lose(lost, **known)
+
+    gaps = build_plan(archive.history, ICEBERG, {}).gaps
+
+    assert [gap.startswith(f"Cannot replay sync {lost} of ") for gap in gaps] == [True] * (not is_complete)
+
+
+@pytest.mark.parametrize(("committed", "is_complete"), [(None, True), (2, True), (3, False)])
+def test_batches_that_the_journal_lacks_are_a_gap_if_their_number_is_known(
+    committed: int | None, is_complete: bool
+) -> None:
+    archive = Archive("a+ a1 a3 a!")
+    archive.syncs["a"].committed_batches = committed
 
     assert build_plan(archive.history, ICEBERG, {}).is_complete == is_complete
+
+
+def test_rows_that_a_later_table_had_at_its_first_sync_are_a_gap_even_after_a_refresh() -> None:
+    archive = Archive("a+ a1 a! b+ b1 b!", a=refresh(2))
+    archive.syncs["b"].entry = structs.replace(archive.syncs["b"].entry, table="another")
+
+    [gap] = build_plan(archive.history, ICEBERG, {}).gaps
+
+    assert gap.startswith("The table contained rows before its first archived sync, b of ")
 
 
 def test_gaps_name_the_syncs_without_an_archive_whose_rows_no_refresh_has_replaced() -> None:

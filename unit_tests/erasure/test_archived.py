@@ -93,7 +93,7 @@ def test_journal_keeps_its_counts_and_forgets_the_hashes_of_erased_objects(cloud
     before = read_history(FOLDER, cloud.access)
     erased(request(tmp_path, cloud.access, "id", PERSON, bucket_prefix="lake"), NAME)
     after = read_history(FOLDER, cloud.access)
-    assert after.missing == []
+    assert after.lost == []
     (lines_before,), (lines_after,) = ([*history.syncs[0].lines()] for history in (before, after))
     assert lines_before.archived.sha256
     assert (lines_after.archived, lines_after.uri) == (replace(lines_before.archived, sha256=""), lines_before.uri)
