@@ -67,7 +67,7 @@ class Ledger:
         """Return the ledger of an unfinished request with the same column, target and IDs.
 
         If S3 contains no such request, returns a new ledger, which `begin` writes to S3. Raises AWS errors, and
-        ValueError if a request in S3 is invalid.
+        ConfigError if a request in S3 is invalid.
         """
         root = config.uri(DELETIONS_FOLDER)
         records = [record for record in requests(root, access.client("s3")) if record.finished is None]

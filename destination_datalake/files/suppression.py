@@ -161,7 +161,7 @@ concurrently before any thread has decoded it."""
 def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
     """Yield all erasure requests in a ledger, oldest first. `folder` is the ledger's S3 URI, without a trailing slash.
 
-    Raises AWS errors, and ValueError for an invalid request.
+    Raises AWS errors, and ConfigError for an invalid request.
     """
     if ids := folders_in(s3, folder):
         with ThreadPoolExecutor(_CONCURRENT_CALLS, "requests") as pool:
@@ -169,8 +169,17 @@ def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
 
 
 def _request(s3: S3Client, uri: str) -> RequestRecord | None:
-    content = get_or_none(s3, uri)
-    return None if content is None else REQUEST_DECODER.decode(content)
+    if (content := get_or_none(s3, uri)) is None:
+        return None
+    try:
+        request = REQUEST_DECODER.decode(content)
+        base64.b64decode(request.salt, validate=True)
+    except ValueError as error:
+        raise ConfigError(
+            f"{uri} is not a valid erasure request. Restore the object from a copy. Alternatively, delete its folder. "
+            "Replays and syncs then stop suppressing the records of this request."
+        ) from error
+    return request
 
 
 def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules:
@@ -203,7 +212,7 @@ def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
     doing, resource = "read the suppression requests (`delete-rows --suppress`) from", f"{folder}/"
     try:
         return rules_of(folder, (request for request in requests(folder, access.client("s3")) if request.suppress))
-    except ValueError as error:
+    except ConfigError as error:
         raise ConfigError(
             f"Cannot {doing} {resource}: a {REQUEST} in this folder is not valid. This sync wrote no records. "
             f"Restore the {REQUEST} from a copy. Alternatively, delete the folder that contains it. Syncs then stop "

@@ -108,7 +108,8 @@ def _report(config: Config, options: argparse.Namespace) -> int:
     runs = [*Reports(s3, root, now).runs(options.days)]
     try:
         erased = erasures(s3, config.uri(DELETIONS_FOLDER), MAX_ERASURES)
-    except (s3.exceptions.ClientError, ValueError) as error:  # The caller may lack permission to read the ledger.
+    # The caller may lack permission to read the ledger.
+    except (s3.exceptions.ClientError, ConfigError, ValueError) as error:
         terminal.note(
             f"The page does not list erasures, because the command cannot read {config.uri(DELETIONS_FOLDER)}/: {error}"
         )

@@ -114,8 +114,8 @@ class Erasure:
 def erasures(s3: S3Client, folder: str, limit: int) -> list[Erasure]:
     """Return the last `limit` requests in the ledger of `delete-rows`, newest first.
 
-    `folder` is the S3 URI of the ledger, without a trailing slash. Raises S3's errors, and ValueError if a request or a
-    report in the ledger is invalid.
+    `folder` is the S3 URI of the ledger, without a trailing slash. Raises S3's errors, ConfigError if a request in the
+    ledger is invalid, and ValueError if a report is.
     """
     with ThreadPoolExecutor(_THREADS, "erasures") as pool:
         return [*pool.map(lambda request: _erasure(s3, folder, request), [*requests(folder, s3)][: -limit - 1 : -1])]

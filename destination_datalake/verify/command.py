@@ -128,7 +128,8 @@ def _verify(config: Config, options: argparse.Namespace, termination: Terminatio
     s3 = access.client("s3")
     try:
         erasures = [*_erasures(s3, config.uri(DELETIONS_FOLDER))]
-    except (s3.exceptions.ClientError, ValueError) as error:  # The caller may lack permission to read the ledger.
+    # The caller may lack permission to read the ledger.
+    except (s3.exceptions.ClientError, ConfigError, ValueError) as error:
         reason = unreadable(error, config.uri(DELETIONS_FOLDER))
         terminal.note(f"Note: the ledger of erasures, {config.uri(DELETIONS_FOLDER)}/, {reason}.")
         # Assume an unknown erasure in every table, so that missing rows are not reported as a problem.
@@ -267,7 +268,7 @@ class _Erasure:
 def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
     """Yield the requests in the ledger of `delete-rows` at the S3 URI `folder`.
 
-    Raises AWS errors, and ValueError if the ledger is invalid.
+    Raises AWS errors, and ConfigError or ValueError if the ledger is invalid.
     """
     for request in requests(folder, s3):
         finished = None if request.finished is None else _time(request.finished) + _SECOND

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from destination_datalake.aws.access import take_usage
-from destination_datalake.errors import ConnectorError
+from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.files.suppression import (
     ErasedColumn,
     RequestRecord,
@@ -115,10 +115,22 @@ def test_a_request_that_was_killed_before_it_was_written_suppresses_nobody(cloud
         assert read_suppressed(FOLDER, cloud.access) == {}
 
 
-def test_what_is_no_request_is_an_error(cloud: Cloud) -> None:
-    put(cloud, "1", b"{")
+INVALID = [b"{", msgspec.json.encode(RequestRecord("1", "id", ("all",), 1, "no base64", "", "2026-11-25"))]
+
+
+@pytest.mark.parametrize("content", INVALID, ids=["no JSON", "no salt"])
+def test_what_is_no_request_is_an_error(cloud: Cloud, content: bytes) -> None:
+    put(cloud, "1", content)
 
     with pytest.raises(ConnectorError, match="json in this folder is not valid") as failed:
         read_suppressed(FOLDER, cloud.access)
 
     assert failed.value.failure.type == "config_error"
+
+
+@pytest.mark.parametrize("content", INVALID, ids=["no JSON", "no salt"])
+def test_commands_name_the_object_that_is_no_request(cloud: Cloud, content: bytes) -> None:
+    put(cloud, "1", content)
+
+    with pytest.raises(ConfigError, match=f"^{FOLDER}/1/request.json is not a valid erasure request. Restore"):
+        [*requests(FOLDER, cloud.access.client("s3"))]
