@@ -41,7 +41,7 @@ from destination_datalake.files.suppression import REPORT
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.factory import rebuild_of
-from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_OF, TableFinder, TableNaming
+from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_OF, TableFinder, TableNaming, is_replay_of
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 
@@ -297,7 +297,7 @@ class Erasure:
         unfinished = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
         replay_folder = f"{table_folder(config.uri(ARCHIVE_FOLDER), *name)}/replay"
         rebuild = rebuild_of(config, name, catalog, f"{replay_folder}/metadata")
-        if catalog.find(name) is None or catalog.find(unfinished) is None:
+        if catalog.find(name) is None or not is_replay_of(name, catalog.find(unfinished)):
             return
         if (state := rebuild.state(unfinished)) is None:
             return

@@ -35,7 +35,7 @@ from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.iceberg.erasure.erase import NO_ROWS
 from destination_datalake.tables.iceberg.erasure.plan import NoSuchColumn, manifest_reveals_id
 from destination_datalake.tables.iceberg.maintenance.references import read_concurrently
-from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX
+from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX, is_replay_of
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Archive(_Records):
         The bounds in these files may contain IDs. Returns no files while such a replay is unfinished.
         """
         rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
-        if not self._columns or self.request.catalog.find(rebuilt) is not None:
+        if not self._columns or is_replay_of(self.table, self.request.catalog.find(rebuilt)):
             return []
         reason = "leftover metadata of a completed `replay --replace`"
         leftover = listed(self.access.client("s3"), f"{self._folder}/replay/metadata")

@@ -49,7 +49,7 @@ from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, Batch
 from destination_datalake.sync.progress import ActiveStages
 from destination_datalake.tables.context import Jobs, TableContext
 from destination_datalake.tables.factory import Replay, open_table, rebuild_of
-from destination_datalake.tables.naming import REPLAY_OF
+from destination_datalake.tables.naming import REPLAY_OF, is_replay_of
 from destination_datalake.tables.table import Rebuild, TableName, TableState
 
 if TYPE_CHECKING:
@@ -431,8 +431,10 @@ class Replayer:
         """Return the steps that earlier runs have completed, or no steps if no earlier run can resume.
 
         With `replace`, a run that cannot resume drops the target table, and creates it again without rows. Without
-        `replace`, raises ConfigError if the target table exists, but no earlier run that wrote to it can resume.
+        `replace`, raises ConfigError if the target table exists, but no earlier run that wrote to it can resume. Also
+        raises ConfigError if no replay of the source table created the target table.
         """
+        self._require_own_target()
         now = time.time()
         completed = progress.claim(run, now)
         exists = rebuild.state(self._target_table) is not None
@@ -457,6 +459,16 @@ class Replayer:
         if replace:
             rebuild.clone(self._target_table, {REPLAY_OF: str(self._source.name)})
         return completed
+
+    def _require_own_target(self) -> None:
+        """Raise ConfigError if the target table exists, but no replay of the source table created it."""
+        entry = self._source.catalog.find(self._target_table)
+        if entry is not None and not is_replay_of(self._source.name, entry):
+            raise ConfigError(
+                f"Table {self._target_table} already exists, and was not created by a replay of table "
+                f"{self._source.name}. Rename or drop table {self._target_table}, or set --into to another name. No "
+                "table was changed."
+            )
 
     def _add_columns(self, plan: Plan, context: ReplayContext) -> None:
         """Add the columns of skipped syncs to the target table, by preparing it for each of their streams."""

@@ -333,6 +333,11 @@ REPLAY_OF = "airbyte.replay-of"
 """A parameter of each table that the command `replay` fills. The value is the name of the archived table."""
 
 
+def is_replay_of(table: TableName, entry: TableTypeDef | None) -> bool:
+    """Return whether `entry`, in Glue's format, describes a table that a replay of `table`'s archive created."""
+    return entry is not None and entry.get("Parameters", {}).get(REPLAY_OF) == str(table)
+
+
 def untyped_in(parameters: Mapping[str, str]) -> Untyped:
     """Return how a table with these parameters stores values without a declared type.
 

@@ -12,6 +12,7 @@ import pytest
 
 from integration_tests.archive import archived
 from integration_tests.archive.replays import ARCHIVE, Replays, difference, maintain
+from integration_tests.erasure.deletions import Deletions
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint
@@ -195,6 +196,23 @@ def test_replay_into_a_dropped_table_starts_again_whenever_it_is_killed(warehous
 
     assert replays.run(config, "--stream", "orders").exit_code == 0
     assert difference(before, whole(lake, "orders__replay")) == []
+
+
+def test_foreign_table_with_the_name_of_a_rebuild_is_not_dropped(
+    warehouse: Warehouse, replays: Replays, launch: WarmLaunch
+) -> None:
+    before, lake, config = synced(warehouse, 1), warehouse.lake, warehouse.config(**ARCHIVE)
+    foreign = {"Name": "orders__rebuild", "StorageDescriptor": {"Columns": [], "Location": "s3://elsewhere/table"}}
+    lake.glue.create_table(DatabaseName=lake.database, TableInput=foreign)
+
+    replaced = replays.run(config, "--stream", "orders", "--replace")
+    erased = Deletions(launch, replays.folder).run(config, [1], column="id")
+
+    assert replaced.exit_code == 1
+    assert "was not created by a replay of table" in replaced.stderr.replace("\n", " ")
+    assert (erased.exit_code, warehouse.ids("orders")) == (0, [0])
+    assert lake.glue.get_table(DatabaseName=lake.database, Name="orders__rebuild")
+    assert before.num_rows == 2
 
 
 def test_a_replay_is_no_table_of_a_stream(warehouse: Warehouse, replays: Replays) -> None:
