@@ -36,7 +36,7 @@ from destination_datalake.erasure.model import (
     target_report,
 )
 from destination_datalake.erasure.tables import IcebergTarget
-from destination_datalake.errors import ConfigError, ConnectorError
+from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.files.suppression import REPORT
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
@@ -186,14 +186,18 @@ def _tables(options: argparse.Namespace, config: Config, access: AwsAccess, cata
     """
     if not (tables := [*_requested_tables(options, config, access, catalog)]):
         raise ConfigError("Found no tables that match this configuration. Check --config. Nothing was changed.")
+    return [*dict.fromkeys((*tables, *_replayed_tables(tables, catalog)))]
+
+
+def _replayed_tables(tables: Sequence[TableName], catalog: TableCatalog) -> list[TableName]:
+    """Return the tables that replays created from these tables."""
     names = {str(name) for name in tables}
-    replayed = [
+    return [
         TableName(entry.database, entry.glue_table["Name"])
         for database in sorted({name.database for name in tables})
         for entry in dropped.tables_of(catalog, database)
         if entry.glue_table.get("Parameters", {}).get(REPLAY_OF) in names
     ]
-    return [*dict.fromkeys((*tables, *replayed))]
 
 
 def _requested_tables(
@@ -259,6 +263,7 @@ class Erasure:
         types = {str(name): self.request.types[name] for name in self.tables if name in self.request.types}
         mask = self.request.mask
         self.ledger.begin(types, self.request.file, suppress=self.suppress)
+        self._require_no_new_replay()
         for name in self.tables:
             self._displace_replay(name)
         for target in self.targets:
@@ -287,6 +292,18 @@ class Erasure:
         if not report.is_left:
             self.ledger.finish()
         return report
+
+    def _require_no_new_replay(self) -> None:
+        """Raise ConnectorError if a replay has created a table since this command listed the tables.
+
+        Replays that start after `begin` omit the rows to erase. A replay that started earlier has not read the request.
+        """
+        if new := {*_replayed_tables(self.tables, self.request.catalog)} - {*self.tables}:
+            message = (
+                f"A replay created table {min(new)} while this command started, so the table may contain rows to "
+                "erase. Run the same command again."
+            )
+            raise ConnectorError(Failure(message, message, "transient_error"))
 
     def _displace_replay(self, name: TableName) -> None:
         """Stop a running `replay --replace` of a table, and drop the unfinished table to which the replay writes.

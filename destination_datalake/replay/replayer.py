@@ -344,6 +344,7 @@ class Replayer:
                 return False
             if replace:
                 return self._replace_table(context, rebuild, progress, completed, accept_gaps=accept_gaps)
+            self._require_no_erasure_since(context.suppressed, progress, completed)
             completed.state = "complete"
             progress.save(completed)
             self._print_differences(rebuild)
@@ -355,12 +356,30 @@ class Replayer:
         ledger = DiscardingRejectLedger if replace else RejectLedger
         day = datetime.now(UTC).date().isoformat()
         rejects = ledger(config.uri(REJECTS_FOLDER), run, day, RejectLimit(), None, access)
-        deletions = config.uri(DELETIONS_FOLDER)
-        rules = rules_of(deletions, requests(deletions, access.client("s3")))
-        # The rules belong to the source table, but the encoder looks them up by the name of the table that it writes.
-        suppressed = {str(self._target_table): rules.get(str(self._source.name), ())}
         open_table = self._table_opener(jobs, run, in_place=replace)
-        return ReplayContext(engine, staging, access, run, rejects, open_table, suppressed)
+        return ReplayContext(engine, staging, access, run, rejects, open_table, self._suppressed())
+
+    def _suppressed(self) -> SuppressionRules:
+        folder = self._source.config.uri(DELETIONS_FOLDER)
+        rules = rules_of(folder, requests(folder, self._source.access.client("s3")))
+        # The rules belong to the source table, but the encoder looks them up by the name of the table that it writes.
+        return {str(self._target_table): rules.get(str(self._source.name), ())}
+
+    def _require_no_erasure_since(
+        self, suppressed: SuppressionRules, progress: ReplayProgress, completed: CompletedSteps
+    ) -> None:
+        """Raise ConfigError if `delete-rows` has begun to erase rows since this run read the rules `suppressed`.
+
+        The target table may then contain erased rows, so no later run may resume.
+        """
+        if self._suppressed() == suppressed:
+            return
+        completed.state, completed.syncs = "claimed", {}
+        progress.save(completed)
+        raise ConfigError(
+            f"`delete-rows` began to erase rows of table {self._source.name} during this replay, so table "
+            f"{self._target_table} may contain erased rows. Drop table {self._target_table}, and run the replay again."
+        )
 
     def _print_differences(self, rebuild: Rebuild) -> None:
         """Print how the rows of the target and source tables differ. Do nothing if either table does not exist."""
@@ -611,6 +630,7 @@ class Replayer:
                     f"{' '.join(differences)} Replay into another table to compare them, or run the command again with "
                     f"--accept-gaps, which uses the rows of {self._target_table}."
                 )
+            self._require_no_erasure_since(context.suppressed, progress, completed)
             # Save this state first: after a kill during the next call, the original table may already refer to files of
             # the target table.
             completed.state = "taking over"

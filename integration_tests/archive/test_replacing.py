@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -202,7 +203,7 @@ def test_foreign_table_with_the_name_of_a_rebuild_is_not_dropped(
     warehouse: Warehouse, replays: Replays, launch: WarmLaunch
 ) -> None:
     before, lake, config = synced(warehouse, 1), warehouse.lake, warehouse.config(**ARCHIVE)
-    foreign = {"Name": "orders__rebuild", "StorageDescriptor": {"Columns": [], "Location": "s3://elsewhere/table"}}
+    foreign: Any = {"Name": "orders__rebuild", "StorageDescriptor": {"Columns": [], "Location": "s3://elsewhere/table"}}
     lake.glue.create_table(DatabaseName=lake.database, TableInput=foreign)
 
     replaced = replays.run(config, "--stream", "orders", "--replace")

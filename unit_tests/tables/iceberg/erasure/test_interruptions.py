@@ -177,3 +177,17 @@ def test_two_erasures_of_the_same_people_at_the_same_time_do_no_harm(lake: Lake)
     assert people.traces(*ids_of(*_ERASED)) == {}
     assert sorted(row["user"]["age"] for row in people.rows()) == [1, 4, 5, 6]
     assert ungoverned(lake.access).find(lake.name) is not None
+
+
+def test_table_that_a_replay_creates_before_the_request_is_written_stops_the_erasure(lake: Lake) -> None:
+    """The replay has not read the request, and the command has not listed the table."""
+    people = settled(lake)
+    erasure = people.erasure(*ids_of(2))
+    mark = {"airbyte.replay-of": str(lake.name)}
+    created: Any = {"Name": "orders__replay", "Parameters": mark, "StorageDescriptor": {"Columns": []}}
+    lake.access.client("glue").create_table(DatabaseName=lake.name.database, TableInput=created)
+
+    with pytest.raises(ConnectorError, match=r"A replay created table .*orders__replay while") as raised:
+        erasure.run()
+
+    assert raised.value.failure.type == "transient_error"
