@@ -181,12 +181,17 @@ def _target(options: argparse.Namespace) -> tuple[str, ...]:
 def _tables(options: argparse.Namespace, config: Config, access: AwsAccess, catalog: TableCatalog) -> list[TableName]:
     """Return the tables to search. Raises ConfigError if there are none.
 
-    These are the requested tables, including dropped tables that have left objects, and the tables that replays created
-    from the requested tables.
+    These are the requested tables, and the tables that replays created from the requested tables. They include dropped
+    tables that have left objects.
     """
-    if not (tables := [*_requested_tables(options, config, access, catalog)]):
+    finder = TableFinder(config, catalog, with_hive=True)
+    remaining = dropped.remaining_tables(config, access, catalog, finder.notes)
+    if not (tables := [*_requested_tables(options, config, catalog, finder, remaining)]):
         raise ConfigError("Found no tables that match this configuration. Check --config. Nothing was changed.")
-    return [*dict.fromkeys((*tables, *_replayed_tables(tables, catalog)))]
+    dropped_replays = [
+        name for table in tables for name in dropped.replays_of(config, access, table) if name in remaining
+    ]
+    return [*dict.fromkeys((*tables, *_replayed_tables(tables, catalog), *dropped_replays))]
 
 
 def _replayed_tables(tables: Sequence[TableName], catalog: TableCatalog) -> list[TableName]:
@@ -201,10 +206,12 @@ def _replayed_tables(tables: Sequence[TableName], catalog: TableCatalog) -> list
 
 
 def _requested_tables(
-    options: argparse.Namespace, config: Config, access: AwsAccess, catalog: TableCatalog
+    options: argparse.Namespace,
+    config: Config,
+    catalog: TableCatalog,
+    finder: TableFinder,
+    remaining: Sequence[TableName],
 ) -> Iterator[TableName]:
-    finder = TableFinder(config, catalog, with_hive=True)
-    remaining = dropped.remaining_tables(config, access, catalog, finder.notes)
     if options.stream is not None:
         remaining = [name for name in remaining if name in TableNaming.from_config(config).candidates(options.stream)]
     if options.table is not None:

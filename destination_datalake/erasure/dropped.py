@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 from pyiceberg.exceptions import NoSuchNamespaceError
 
-from destination_datalake.archive.objects import SCHEMA_FOLDER
+from destination_datalake.archive.objects import ARCHIVE_FOLDER, SCHEMA_FOLDER, table_folder
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import folders_in, listed
 from destination_datalake.config.tables import TAKEN_FOLDERS
@@ -59,9 +59,26 @@ def remaining_tables(config: Config, access: AwsAccess, catalog: TableCatalog, n
         for name in folders_in(s3, f"{rejects}/{reason}")
     )
     # Other programs may have created folders and objects without a table's name.
-    names = {name for text in (*described, *rejected) if (name := TableName.parse(text)) is not None}
+    names = {name for text in rejected if (name := TableName.parse(text)) is not None}
+    # The rejects of these tables belong to the target `Rejects` of the archived table.
+    names -= {replay for table in archived for replay in replays_of(config, access, table)}
+    names |= {name for text in described if (name := TableName.parse(text)) is not None}
     names |= {*_with_folders(config, s3, catalog, notes)}
     return [*archived, *sorted(name for name in names - {*archived} if catalog.find(name) is None)]
+
+
+def replays_of(config: Config, access: AwsAccess, table: TableName) -> list[TableName]:
+    """Return the tables to which `replay` has written a table's archive, even if these tables have been dropped.
+
+    Reads their names from the objects with the progress of the replays. Raises AWS errors.
+    """
+    folder = f"{table_folder(config.uri(ARCHIVE_FOLDER), *table)}/replay"
+    names = (uri.removeprefix(f"{folder}/") for uri, _ in listed(access.client("s3"), folder))
+    return [
+        TableName(table.database, name.removesuffix(".json"))
+        for name in names
+        if name.endswith(".json") and "/" not in name
+    ]
 
 
 def tables_of(catalog: TableCatalog, database: str) -> list[ListedTable]:

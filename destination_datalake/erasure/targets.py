@@ -22,7 +22,7 @@ from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import S3Address, delete, folders_in, listed
 from destination_datalake.erasure.columns import TableColumns, redirected_columns, with_zone_of
-from destination_datalake.erasure.dropped import UndescribedTable, table_folders, unused_folders
+from destination_datalake.erasure.dropped import UndescribedTable, replays_of, table_folders, unused_folders
 from destination_datalake.erasure.model import ErasedObject, ErasureTarget
 from destination_datalake.erasure.objects import Group, Objects, stored_in
 from destination_datalake.erasure.tables import DroppedTableTarget, HiveTarget, as_failures, table_erasure
@@ -149,8 +149,10 @@ class Rejects(_Records):
 
         Includes the folders of the tables that replays created from this table.
         """
-        root = self.request.config.uri(REJECTS_FOLDER)
-        tables = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
+        config = self.request.config
+        root = config.uri(REJECTS_FOLDER)
+        own = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
+        tables = dict.fromkeys((*own, *map(str, replays_of(config, self.access, self.table))))
         # Include all known reasons, because a folder without current objects can contain noncurrent versions.
         reasons = dict.fromkeys((*_REASONS, *folders_in(self.access.client("s3"), root)))
         return tuple(f"{root}/{reason}/{table}" for reason in reasons for table in tables)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.archive.replays import ARCHIVE
+from integration_tests.archive.replays import ARCHIVE, Replays
 from integration_tests.erasure.deletions import Deletions
 from integration_tests.erasure.oracle import objects_with
 from integration_tests.erasure.test_delete_rows import SCHEMA, orders, people, user
@@ -104,3 +104,21 @@ def test_objects_of_a_dropped_database_are_searched(warehouse: Warehouse, deleti
 
     assert (done.exit_code, done.report["complete"]) == (0, True), done
     assert objects_with(lake.s3, lake.bucket, people(2)) == {}
+
+
+def test_dropped_replay_of_a_stream_is_searched_with_the_stream(
+    warehouse: Warehouse, deletions: Deletions, launch: WarmLaunch, tmp_path: Path
+) -> None:
+    lake, config = warehouse.lake, warehouse.config(**ARCHIVE)
+    warehouse.sync([ORDERS], [REJECTED, *orders(1, 2)], **ARCHIVE)
+    assert Replays(launch, tmp_path).run(config, "--stream", "orders", "--into", "copy").exit_code == 0
+    lake.glue.delete_table(DatabaseName=lake.database, Name="copy")
+
+    done = deletions.run(config, people(2), target=("--stream", "orders"))
+
+    left = [entry["uri"] for entry in done.place(f"Dropped table {lake.database}.copy")["left"]]
+    remaining = objects_with(lake.s3, lake.bucket, people(2))
+    assert done.exit_code == 1
+    assert remaining
+    assert all(any(f"s3://{lake.bucket}/{key}".startswith(uri) for uri in left) for key in remaining)
+    assert not any("/_errors/" in key for key in remaining)

@@ -153,6 +153,20 @@ def test_rejects_of_a_person_go_with_what_their_records_said(cloud: Cloud, tmp_p
     assert [lines_of(cloud, kept[number]) for number in (0, 1, 3, 4)] == [[other_reject], [other_reject], [], []]
 
 
+def test_rejects_of_a_dropped_replay_with_a_name_of_its_own_are_searched(cloud: Cloud, tmp_path: Path) -> None:
+    archived(cloud, schema(id=INTEGER), {"id": 1})
+    put(cloud, "lake/_raw/shop.orders/replay/copy.json", b"{}")
+    raw = base64.b64encode(line({"id": PERSON, "age": "x"}).strip()).decode()
+    reject = json.dumps({"rawData": raw, "sequenceNumber": "u-1", "subSequenceNumber": 0}).encode() + b"\n"
+    for table in ("copy", "others"):
+        put(cloud, f"lake/_errors/A/shop.{table}/dt=2026-11-25/r.jsonl.gz", gzip.compress(reject))
+
+    erased(request(tmp_path, cloud.access, "id", PERSON, bucket_prefix="lake"), NAME)
+
+    assert lines_of(cloud, "lake/_errors/A/shop.copy/dt=2026-11-25/r.jsonl.gz") == []
+    assert lines_of(cloud, "lake/_errors/A/shop.others/dt=2026-11-25/r.jsonl.gz") == [reject]
+
+
 def test_what_waits_for_spark_is_deleted_once_its_sync_is_dead(
     cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,17 @@ def test_descriptions_and_rejects_name_tables(cloud: Cloud) -> None:
     assert remaining(cloud) == ["shop.described", "shop.rejected"]
 
 
+def test_rejects_of_replays_belong_to_the_archived_table_and_their_folders_do_not(cloud: Cloud) -> None:
+    put(cloud, "_raw/shop.orders/replay/copy.json", b"{}")
+    put(cloud, "_raw/shop.orders/replay/kept.json", b"{}")
+    put(cloud, "_raw/shop.orders/replay/metadata/others.json", b"{}")
+    for table in ("copy", "others"):
+        put(cloud, f"_errors/R/shop.{table}/dt=2026-11-25/a.jsonl.gz", b"x")
+    put(cloud, f"shop/kept/{GENERATION}/a.parquet", b"x")
+
+    assert remaining(cloud) == ["shop.orders", "shop.kept", "shop.others"]
+
+
 def test_folders_without_the_name_of_a_table_are_left_alone(cloud: Cloud) -> None:
     put(cloud, "_raw/shop.archived/dt=2026-11-25/a.jsonl.gz", b"x")
     for key in ("_raw/tmp/a", "_raw/shop./a", "_raw/.orders/a", "_raw//a"):
