@@ -53,6 +53,7 @@ def test_types_that_threads_decode_are_prepared_at_import() -> None:
         "files.suppression:ErasedColumn",
         "files.suppression:RequestRecord",
         "reports.health:_Erased",
+        "reports.health:_Members",
         "tables.fencing:Overwrites",
         "tables.iceberg.dedup.plan:Definition",
         "tables.iceberg.maintenance.second_reader:Metadata",
