@@ -93,8 +93,9 @@ def run_sync(
 
     - 0: every stream is committed and published.
     - 1: a stream or the whole sync failed. A TRACE ERROR reports the cause.
-    - 143: the process received SIGTERM before the sync published its streams. Within TERMINATION_SECONDS, the sync
-      commits as many of the records read until then as possible, and emits the states that cover these records.
+    - 143: the process received SIGTERM before the sync published its streams and emitted all states. Within
+      TERMINATION_SECONDS, the sync commits as many of the records read until then as possible, and emits the states
+      that cover these records.
 
     Raises ConnectorError before reading `stdin` in these cases:
 
@@ -383,7 +384,7 @@ class Conductor:
         """Write a TRACE ERROR for every failure. Return the exit code, as described at `run_sync`."""
         self._outcome.write_traces(self._out)
         self._out.flush()
-        if self._termination.requested and not self._published:
+        if self._termination.requested and not (self._published and self._in_flight.is_finished):
             return EXIT_TERMINATED
         return 1 if self._outcome.is_failure else 0
 

@@ -344,14 +344,17 @@ class InFlight:
             self._state_due.notify()
             self._changed.notify_all()
 
-    def wait_until_finished(self, patience: float) -> None:
-        """Wait until `finish` was called, and until all due states are written or writing has failed.
+    @property
+    def is_finished(self) -> bool:
+        """Whether `finish` was called, and all due states are written or writing has failed."""
+        with self._changed:
+            return self._finished and (self._states_failed or self._ledger.due() is None)
 
-        After SIGTERM, waits for at most `patience` seconds.
-        """
+    def wait_until_finished(self, patience: float) -> None:
+        """Wait until the sync `is_finished`. After SIGTERM, wait for at most `patience` seconds."""
         deadline: float | None = None
         with self._changed:
-            while not (self._finished and (self._states_failed or self._ledger.due() is None)):
+            while not self.is_finished:
                 if self._termination.requested:
                     deadline = deadline or time.monotonic() + patience
                     if time.monotonic() >= deadline:

@@ -216,6 +216,47 @@ def test_a_stdout_that_is_not_read_delays_neither_commits_nor_the_end_after_sigt
     os.close(write_end)
 
 
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [pytest.param(1, 0, id="a pipe holds the state"), pytest.param(5000, EXIT_TERMINATED, id="states are missing")],
+)
+def test_a_sync_that_is_terminated_after_publication_succeeds_only_if_all_states_are_written(
+    sync: FakeSync, count: int, expected: int
+) -> None:
+    class SlowlyRead(Stdout):
+        """A stdout whose reader reads just enough that no write fails at the deadline."""
+
+        def give_up_after(self, seconds: float) -> None:
+            pass
+
+    sync.patience = 0.3
+    terminating = threading.Thread(target=terminate_after_publication, args=(sync,))
+    terminating.start()
+    read_end, write_end = os.pipe()
+    reading = threading.Thread(target=read_slowly, args=(read_end,))
+    reading.start()
+
+    code = sync.run_to(SlowlyRead(write_end), [state(number, "a") for number in range(count)])
+
+    assert (code, sync.a.published) == (expected, True)
+    for thread in [terminating, *(thread for thread in threading.enumerate() if thread.name == "states")]:
+        thread.join()
+    os.close(write_end)
+    reading.join()
+
+
+def read_slowly(descriptor: int) -> None:
+    with open(descriptor, "rb", buffering=0) as reader:
+        while reader.read(4096):
+            time.sleep(0.01)
+
+
+def terminate_after_publication(sync: FakeSync) -> None:
+    while not sync.a.published:
+        time.sleep(0.01)
+    sync.termination.request()
+
+
 def test_sigterm_ends_a_sync_whose_tables_do_not_answer(sync: FakeSync) -> None:
     answered = threading.Event()
 
