@@ -73,9 +73,10 @@ class Stdout:
     def give_up_after(self, seconds: float) -> None:
         """Set a deadline, `seconds` from now, after which writers no longer wait for the reader.
 
-        Safe in signal handlers.
+        Later calls do not move the deadline. Safe in signal handlers.
         """
-        self._deadline = time.monotonic() + seconds
+        if self._deadline is None:
+            self._deadline = time.monotonic() + seconds
 
     def write_line(self, line: bytes) -> None:
         """Write a line unchanged. Return when the line is written.

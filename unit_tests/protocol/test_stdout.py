@@ -115,6 +115,7 @@ def test_a_reader_that_does_not_read_until_the_deadline_is_an_error() -> None:
     out = Stdout(write_end)
 
     out.give_up_after(0.01)
+    out.give_up_after(3600.0)  # As for each further SIGTERM
 
     with pytest.raises(StdoutClosedError, match="does not read"):
         out.write_line(b"x" * 1_000_000)
