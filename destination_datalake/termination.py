@@ -29,8 +29,10 @@ class Termination:
     @property
     def requested(self) -> bool:
         """Whether termination was requested, by SIGTERM or by `request`."""
-        # Nobody reads from the pipe, so it stays readable.
-        return bool(select.select([self.descriptor], [], [], 0)[0])
+        # Nobody reads from the pipe, so it stays readable. `select` would not support descriptors from 1024.
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        return bool(poll.poll(0))
 
     def request(self) -> None:
         """Request termination, as SIGTERM does: run the callbacks. Safe to call from a signal handler."""

@@ -45,11 +45,15 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
         fcntl.fcntl(stdin, fcntl.F_SETPIPE_SZ, READ_BYTES)
     buffer: bytearray | mmap.mmap = bytearray(READ_BYTES)
     filled = 0
+    # Not `select`, which does not support descriptors from 1024.
+    poll = select.poll()
+    for descriptor in (stdin, wake):
+        poll.register(descriptor, select.POLLIN)
     while True:
-        readable, _, _ = select.select([stdin, wake], [], [], QUIET_SECONDS)
-        if wake in readable:
+        ready = dict(poll.poll(QUIET_SECONDS * 1000))
+        if wake in ready:
             return
-        if not readable:
+        if not ready:
             yield memoryview(b"")
             continue
         try:

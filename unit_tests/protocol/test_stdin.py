@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -137,6 +138,19 @@ def test_wake_takes_precedence_over_input(stdin: Pipe, wake: Pipe) -> None:
     wake.write(b"!")
 
     assert list(chunks(stdin.read_end, wake.read_end)) == []
+
+
+def test_a_process_with_many_open_files_reads_its_input(wake: Pipe) -> None:
+    with contextlib.ExitStack() as files:
+        while files.enter_context(open(os.devnull, "rb")).fileno() < 1024:  # noqa: PTH123 (a device)
+            pass
+        stdin = Pipe()
+        stdin.write(b"a\n")
+        stdin.close_writer()
+
+        assert list(map(bytes, chunks(stdin.read_end, wake.read_end))) == [b"a\n"]
+
+        stdin.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"a\n", b"a\nb", b"x\n" * READ_BYTES])
