@@ -235,7 +235,7 @@ class ExecutorAccess:
 def start_engine(config: Config) -> Engine:
     """Start the configured Spark in the background: local, on a cluster, or by Spark Connect. Return the engine.
 
-    Raises OSError if no folder for temporary files can be used.
+    Raises SparkFailed if Java cannot be run, and OSError if no folder for temporary files can be used.
     """
     executor_access = None
     if not config.spark.is_local:
@@ -254,7 +254,7 @@ def start_engine(config: Config) -> Engine:
 def start_local_engine() -> Engine:
     """Start a local Spark with default options in the background. Return the engine. Imports no slow modules.
 
-    Raises OSError if no folder for temporary files can be used.
+    Raises SparkFailed if Java cannot be run, and OSError if no folder for temporary files can be used.
     """
     from destination_datalake.spark.classic.settings import ClassicSettings
 

@@ -82,7 +82,11 @@ class ClassicBackend:
         """
         self._settings = settings
         self._scratch = Path(tempfile.mkdtemp(prefix="destination-datalake-spark-"))
-        self._jvm = Jvm(self._scratch)
+        try:
+            self._jvm = Jvm(self._scratch)
+        except OSError:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
         self._context: SparkContext | None = None
         self._stopping = threading.Event()
         self.application_id: str | None = None
@@ -106,12 +110,18 @@ class ClassicBackend:
         """Launch Java early, and fork the worker daemon while Java starts.
 
         Does nothing if the settings require Spark's own launcher. Call this method on the main thread, before other
-        threads exist. Without this call, `start` launches Java. Raises OSError.
+        threads exist. Without this call, `start` launches Java. Raises SparkFailed if Java cannot be run, and otherwise
+        OSError. After an error, the folder for temporary files is deleted.
         """
         if self._settings.needs_launcher:
             return
         daemon = self._scratch / "daemon"
-        self._launch_java({ADDRESS: str(daemon)})
+        try:
+            self._launch_java({ADDRESS: str(daemon)})
+        except OSError:
+            self.stop(orderly=False)
+            require_java()
+            raise
         # A fork copies only the calling thread. A lock that another thread holds would stay locked in the daemon.
         if threading.active_count() == 1:
             with contextlib.suppress(OSError):  # Without the fork, Spark starts a daemon itself.

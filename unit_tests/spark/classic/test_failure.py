@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from destination_datalake.spark.classic.backend import (
     start_failure,
 )
 from destination_datalake.spark.classic.jvm import require_java
+from destination_datalake.spark.engine import start_local_engine
 
 
 def put_java(folder: Path, settings: str) -> str:
@@ -44,6 +46,29 @@ def test_path_is_searched_without_java_home(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
     require_java()
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"PATH": "/nowhere"}, "no command java was found"),
+        ({"JAVA_HOME": "/nowhere"}, "/nowhere/bin/java cannot be run"),
+    ],
+)
+def test_a_spark_that_is_started_without_java_names_the_remedy_and_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], words: str
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(SparkFailed, match="Install a Java runtime 17 or newer") as refused:
+        start_local_engine()
+
+    assert refused.value.failure.type == "config_error"
+    assert words in refused.value.failure.message
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize(
