@@ -199,10 +199,12 @@ _MEMORY = _Resource(
     "memory",
     frozenset({errno.ENOMEM}),
     re.compile(
-        r"MemoryError|OutOfMemory|Out of Memory Error|insufficient memory|Could not reserve enough space|"
-        r"Could not allocate (?:compressed class space|metaspace)|"
-        r"Cannot allocate memory|Not enough space|Failed to (?:mmap|reserve|commit)|failed to map segment|"
-        r"os::commit_memory|std::bad_alloc",
+        # Case matters in the names of classes, because a text may quote a table with a similar name.
+        r"(?-i:MemoryError|OutOfMemory(?:Error|Exception))|Out of Memory Error|insufficient memory|"
+        r"Could not reserve enough space|Could not allocate (?:compressed class space|metaspace)|"
+        # DuckDB and catalogs also write "Failed to commit" if a transaction fails.
+        r"Failed to mmap|Failed to (?:reserve|commit)(?: \w+){0,4} (?:memory|space|heap)|"
+        r"Cannot allocate memory|Not enough space|failed to map segment|os::commit_memory|std::bad_alloc",
         re.IGNORECASE,
     ),
     _memory_limits,
