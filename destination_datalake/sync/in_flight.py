@@ -6,7 +6,7 @@ The threads of a sync communicate through `InFlight`, which has one lock:
 - Job threads take batches, write them to the tables, and report the outcome of each batch (`settle`).
 - The releasing thread takes the states that are due, and writes them to stdout.
 
-No thread calls AWS or writes to stdout while it holds the lock.
+No thread calls AWS or Spark, or writes to stdout, while it holds the lock.
 """
 
 from __future__ import annotations
@@ -180,9 +180,10 @@ class InFlight:
         No batch can follow if the input has ended, and either no batch is left or Spark has failed. The caller must
         call `end_job` after the job.
         """
-        with self._changed:
-            while True:
-                slots = self._slots()
+        while True:
+            # Before the lock is acquired, because `_slots` can call Spark, which may not respond.
+            slots = self._slots()
+            with self._changed:
                 everything = self._input_ended or self._must_flush_locked()
                 early = self._policy.waits_for_spark(slots, self._tasks_running, everything=everything)
                 if not self._engine_failed and not early and (batches := self._due_batches_locked(slots)):

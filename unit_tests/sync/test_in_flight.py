@@ -40,13 +40,19 @@ FAILURE = Failure("It failed.", "", "system_error")
 class Flight:
     """What is in flight of the streams a and b."""
 
-    def __init__(self, directory: Path, staging: Staging | None = None, buffer_bytes: int = 1_000_000) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        staging: Staging | None = None,
+        buffer_bytes: int = 1_000_000,
+        slots: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self.termination = Termination()
         self.outcome = SyncOutcome([A, B])
         backlog = Backlog(
             Buffer(directory, RECORD_BYTES, buffer_bytes, time.monotonic, staging), BatchPolicy(RECORD_BYTES), 3600
         )
-        self.all = InFlight([A, B], backlog, self.outcome, self.termination)
+        self.all = InFlight([A, B], backlog, self.outcome, self.termination, slots)
 
     def add(self, *streams: StreamId) -> None:
         """Add a record of each."""
@@ -289,6 +295,29 @@ def test_the_end_waits_for_states_that_are_due(flight: Flight) -> None:
 
 def test_the_end_waits_for_patience_only_after_sigterm(flight: Flight) -> None:
     waits(lambda: flight.all.wait_until_finished(0.0), until=flight.termination.request)
+
+
+def test_a_spark_that_does_not_respond_delays_neither_reading_nor_the_end_after_sigterm(tmp_path: Path) -> None:
+    responding = threading.Event()
+
+    def slots() -> int:
+        responding.wait(10.0)
+        return 1
+
+    flight = Flight(tmp_path, slots=slots)
+    job = threading.Thread(target=flight.all.next_batches)
+    job.start()
+    begun = time.monotonic()
+
+    flight.add(A)
+    flight.termination.request()
+    flight.all.wait_until_finished(0.0)
+
+    assert time.monotonic() - begun < 5.0
+    assert job.is_alive()
+    responding.set()
+    job.join()
+    flight.termination.close()
 
 
 def test_the_end_does_not_wait_for_states_that_cannot_be_written(flight: Flight) -> None:

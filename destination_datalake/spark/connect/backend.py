@@ -116,8 +116,8 @@ class ConnectBackend:
     def parallelism(self) -> int:
         """Return the number of tasks that the server can run concurrently (see `RemoteSession.parallelism`).
 
-        If the session has ended, uses the number from this session, because the caller may hold a lock and must not
-        wait for a new session. A new session would use the same Spark anyway. Raises SparkFailed.
+        If the session has ended, uses the number from this session, because the caller must not wait for a new session.
+        A new session would use the same Spark anyway. Raises SparkFailed.
         """
         if self._failure is not None:
             raise self._failure
