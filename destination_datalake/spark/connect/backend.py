@@ -47,7 +47,7 @@ _MAX_LOST_SESSIONS = 3
 fails."""
 
 _CHECK_SECONDS = 15.0
-"""Maximum time, in seconds, that the command `check` waits for a server."""
+"""Maximum time, in seconds, that the command `check` retries a call, and waits for a response."""
 
 _CLOSE_SECONDS = 10.0
 """Maximum time, in seconds, that `stop` waits until the server has closed the session. If closing fails, the server
@@ -272,10 +272,10 @@ def server_version(config: Config) -> str:
 
     server = Endpoint.from_options(config.spark)
     try:
-        session = connect(server.url, server.token, _CHECK_SECONDS)
-        try:
-            return str(session.version)
-        finally:
-            close(session)
+        session = connect(server.url, server.token, _CHECK_SECONDS, _CHECK_SECONDS)
+        version = str(session.version)
+        # Not after an error, because a server that does not respond would not respond to this call either.
+        close(session)
+        return version
     except Exception as error:
         raise spark_failure(error_kind(error), error, server.name) from error

@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -263,11 +264,17 @@ _MAX_EXECUTORS = 10_000
 """The highest configured maximum number of executors that counts as a limit. Spark's default is 2147483647."""
 
 
-def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SECONDS) -> SparkSession:
+def connect(
+    url: str,
+    token: str | None = None,
+    retry_seconds: float = RETRY_SECONDS,
+    response_seconds: float = PATIENCE_SECONDS,
+) -> SparkSession:
     """Return a new session for the server at `url`. Sends nothing to the server yet.
 
     If `token` is given, the session authenticates with this bearer token. The session retries failed calls for
-    `retry_seconds`. Raises SparkFailed if the address is invalid.
+    `retry_seconds`, and waits for a response for at most `response_seconds` (see `limit_responses`). Raises SparkFailed
+    if the address is invalid.
     """
     reject_code()
     try:
@@ -285,6 +292,7 @@ def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SEC
         builder.set(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, "false")
     session = SparkSession(builder, userId=_USER)
     forget_at_exit(session)
+    limit_responses(session, response_seconds)
     session.client.set_retry_policies([_PatientPolicy(retry_seconds)])
     return session
 
@@ -305,6 +313,23 @@ def forget_at_exit(session: SparkSession) -> None:
     process would not exit until the retries of this call end.
     """
     atexit.unregister(session.client._on_exit)
+
+
+def limit_responses(session: SparkSession, seconds: float) -> None:
+    """Limit how long a session waits for a server that accepts calls, but does not respond.
+
+    Retries do not help against such a server, and PySpark's own limits are up to an hour. The limit does not apply to
+    jobs and to uploads. Before version 4.3, PySpark has no such limits.
+    """
+    if hasattr(core, "RpcDeadlines"):
+        session.client._rpc_deadlines = replace(
+            session.client._rpc_deadlines,
+            analyze_plan=seconds,
+            config=seconds,
+            interrupt=seconds,
+            release_session=seconds,
+            fetch_error_details=seconds,
+        )
 
 
 def reject_code() -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import grpc
 import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from destination_datalake.config.options import Config
 from destination_datalake.spark.backend import JobFailed, SparkFailed
 from destination_datalake.spark.connect import backend as backends
 from destination_datalake.spark.connect import jobs
 from destination_datalake.spark.connect.backend import ConnectBackend, Endpoint, server_version
+from destination_datalake.spark.connect.session import ErrorKind, RemoteSession, connect, error_kind
 from destination_datalake.spark.executors.python import ExecutorPython
 from unit_tests.config.examples import options
 from unit_tests.spark.connect.server import Server, fails
@@ -289,6 +292,31 @@ def test_check_reports_a_wrong_token_and_an_unreachable_server(monkeypatch: pyte
         server_version(config(remote=server.url))
 
     assert unreachable.value.failure.type == "transient_error"
+
+
+def test_a_server_that_accepts_calls_and_does_not_respond_fails_the_check_and_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    responding = threading.Event()
+
+    class Hanging(Server):
+        def AnalyzePlan(self, request: Any, context: Any) -> Any:  # noqa: N802
+            responding.wait(20)
+            return super().AnalyzePlan(request, context)
+
+    monkeypatch.setattr(backends, "_CHECK_SECONDS", 0.2)
+    begun = time.monotonic()
+    with Hanging() as server:
+        with pytest.raises(SparkFailed, match="did not respond") as in_check:
+            server_version(config(remote=server.url))
+        session = connect(server.url, response_seconds=0.2)
+        with pytest.raises(SparkConnectGrpcException) as in_session:
+            RemoteSession.open(session, ExecutorPython(), {})
+        responding.set()
+
+    assert in_check.value.failure.type == "transient_error"
+    assert error_kind(in_session.value) is ErrorKind.UNREACHABLE
+    assert time.monotonic() - begun < 10.0
 
 
 # --- Jobs that run while another one loses their session
