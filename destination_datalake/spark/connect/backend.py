@@ -222,9 +222,10 @@ class ConnectBackend:
             self._lost += 1
             self._session = None
             _logger.warning("The session on %s ended. Opening a new session.", self._server.name)
-            if session is not None:
-                # The server may still have the session, for example if only an operation was lost.
-                close(session.spark)
+        if session is not None:
+            # The server may still have the session, for example if only an operation was lost. Other jobs need the
+            # lock, so they would have to wait for the server.
+            close(session.spark)
 
     def _open(self) -> RemoteSession:
         """Open a session, and verify that its executors can run the connector. Return the session.

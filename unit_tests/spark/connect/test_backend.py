@@ -345,6 +345,29 @@ def test_a_job_whose_session_another_job_has_lost_is_run_again(
     assert backend.ended() is None
 
 
+def test_other_jobs_do_not_wait_until_a_lost_session_is_closed() -> None:
+    closing, closed = threading.Event(), threading.Event()
+
+    class SlowToClose(Server):
+        def Interrupt(self, request: Any, context: Any) -> Any:  # noqa: N802
+            closing.set()
+            closed.wait(20)
+            return super().Interrupt(request, context)
+
+    with SlowToClose() as server, ThreadPoolExecutor(2) as threads:
+        backend = ConnectBackend(Endpoint(server.url), ExecutorPython(), {})
+        backend.start()
+        server.executions = [CLOSED]
+        losing = threads.submit(backend.run, doubled, [1])
+        closing.wait(10)
+
+        assert threads.submit(backend.run, doubled, [2]).result(10) == [4]
+        assert not losing.done()
+        closed.set()
+        assert losing.result(30) == [2]
+        backend.stop(orderly=True)
+
+
 def test_how_many_tasks_run_at_once_is_known_while_a_session_is_replaced(
     server: Server, backend: ConnectBackend
 ) -> None:
