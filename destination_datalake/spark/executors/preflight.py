@@ -58,6 +58,7 @@ def check(expected: dict[str, str]) -> None:
                 return
         except metadata.PackageNotFoundError:
             facts["missing"] = "destination-datalake"
-        except ImportError as error:
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
+            # A library of another version can lack a name, or reject an argument, while it is imported.
             facts["unusable"] = f"{error} ({platform.machine()}, {' '.join(platform.libc_ver()).strip()})"
     raise RuntimeError(MARK + json.dumps(facts))
