@@ -261,7 +261,8 @@ def _spark_config_path(options: Sequence[str]) -> str | None:
 def _early_spark(config: str) -> Engine | None:
     """Start Spark, and import Arrow (without pandas) while Spark starts. Return the engine.
 
-    Returns None if the configuration is unreadable or invalid, which the command reports later.
+    Returns None if the configuration is unreadable or invalid, which the command reports later. Also returns None if
+    the configuration is a pipe, because only the command itself can read a pipe.
     """
     from destination_datalake.spark.classic.pyspark_internals import import_arrow
 
@@ -273,6 +274,8 @@ def _early_spark(config: str) -> Engine | None:
 def _started_spark(config: str) -> Engine | None:
     from destination_datalake.spark.engine import start_engine, start_local_engine
 
+    if not Path(config).is_file():
+        return None
     try:
         options = json.loads(Path(config).read_bytes())
         if options.get("spark") is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import re
+import subprocess
+import sys
 from importlib import import_module
 
 import pytest
@@ -88,3 +90,26 @@ def test_an_option_that_is_given_twice_is_refused(option: str, capsys: pytest.Ca
         parser.parse_args(["--config", "a.json", "--days", "30", option, "30"])
 
     assert f"argument {option}: is set twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["write --catalog /dev/null", "verify --all"])
+def test_a_configuration_can_be_a_pipe(command: str) -> None:
+    """As from `--config <(…)`: a pipe can be read only once."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, b'{"misspelt_option": 1}')
+    os.close(write_end)
+    arguments = [*command.split(), "--config", f"/dev/fd/{read_end}"]
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "destination_datalake.cli", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        pass_fds=[read_end],
+        check=False,
+        timeout=60,
+    )
+    os.close(read_end)
+
+    said = (ended.stdout + ended.stderr).decode()
+    assert (ended.returncode, "is empty" in said) == (1, False), said
+    assert "lakeformation_database_name" in said
