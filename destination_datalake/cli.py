@@ -13,7 +13,7 @@ import os
 import pkgutil
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +24,7 @@ from destination_datalake.aws.access import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError, route_logging
 from destination_datalake.terminal import Parser, put
-from destination_datalake.termination import EXIT_PIPE_CLOSED, Termination
+from destination_datalake.termination import EXIT_PIPE_CLOSED, EXIT_TERMINATED, Termination
 from destination_datalake.unforeseen import REPORT_ERROR, described, exhaustion, trace_of
 
 if TYPE_CHECKING:
@@ -97,9 +97,16 @@ def run() -> int:
         # As in `write`, Spark starts while this thread imports the command's modules. `delete-rows` starts Spark
         # itself, because it encrypts Spark's local files.
         config = _spark_config_path(options) if command in ("replay", "verify") else None
+        # Handle SIGTERM before Spark starts, as in `_write`. The command then handles SIGTERM itself.
+        termination = Termination()
         spark = [_early_spark(config)] if config is not None else []
-        exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options, *spark)
-        return exit_code
+        run_command: Callable[..., int] = getattr(import_module(f"destination_datalake.{module}"), function)
+        if termination.requested:
+            for engine in filter(None, spark):
+                engine.stop()
+            return EXIT_TERMINATED
+        termination.close()
+        return run_command(options, *spark)
     parsed = _parser().parse_args(arguments)
     # Reserve stdout before anything else is written, so that stdout contains only protocol messages.
     out = Stdout.claim(mask_secrets)

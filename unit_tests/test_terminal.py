@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -113,3 +115,25 @@ def test_a_configuration_can_be_a_pipe(command: str) -> None:
     said = (ended.stdout + ended.stderr).decode()
     assert (ended.returncode, "is empty" in said) == (1, False), said
     assert "lakeformation_database_name" in said
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.2])
+def test_a_command_that_is_terminated_while_spark_starts_leaves_no_files(seconds: float, tmp_path: Path) -> None:
+    config, temporary = tmp_path / "config.json", tmp_path / "temporary"
+    config.write_text("{}")
+    temporary.mkdir()
+    arguments = ["verify", "--all", "--config", str(config)]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "destination_datalake.cli", *arguments],
+        env=os.environ | {"TMPDIR": str(temporary)},
+        stderr=subprocess.PIPE,
+    )
+    while not [*temporary.iterdir()]:
+        assert command.poll() is None
+        time.sleep(0.01)
+    time.sleep(seconds)
+    command.terminate()
+    command.communicate(timeout=60)
+
+    assert command.returncode in (1, 143)
+    assert [*temporary.iterdir()] == []
