@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -245,14 +246,16 @@ def silence_accumulator_server(context: SparkContext) -> None:
 
 
 def silence_py4j() -> None:
-    """Suppress py4j's log messages from now on.
+    """Suppress py4j's log messages, and PySpark's warning about a JVM that has ended, from now on.
 
     py4j calls the JVM on a thread of its own to release objects, and logs the errors of these calls after the JVM has
     ended. Calls of the connector still raise their errors. py4j logs some messages through the root logger, so this
-    function also adds a filter to the root logger.
+    function also adds a filter to the root logger. The connector kills the JVM if it needs no job, even during the
+    start. PySpark then warns of a possible crash.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
+    warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
 
 
 def _ignore(*_: object) -> None:

@@ -92,6 +92,26 @@ def test_only_py4j_is_silenced() -> None:
     assert run(LOGGING) == "of ours\n"
 
 
+STOP = """
+from types import SimpleNamespace
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
+from destination_datalake.spark.classic.pyspark_internals import silence_py4j
+
+def fail():
+    raise Py4JNetworkError("the JVM has ended")
+
+silence_py4j()
+context = object.__new__(SparkContext)
+context._jsc = SimpleNamespace(stop=fail)
+context.stop()
+"""
+
+
+def test_a_context_whose_jvm_has_ended_is_stopped_without_a_warning() -> None:
+    assert run(STOP) == ""
+
+
 LAUNCH = """
 import os, sys
 from pathlib import Path
