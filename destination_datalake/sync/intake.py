@@ -22,6 +22,12 @@ from destination_datalake.protocol.states import InvalidState, State, parse_stat
 
 _IGNORED = frozenset({"LOG", "CONTROL", "SPEC", "CONNECTION_STATUS", "CATALOG", "DESTINATION_CATALOG"})
 
+_MAX_UNKNOWN_TYPES = 20
+"""Maximum number of unknown message types that the connector remembers and reports."""
+
+_MAX_SHOWN_LENGTH = 50
+"""Maximum number of characters of an unknown message type that the connector remembers and reports."""
+
 
 class UnexpectedMessage(Exception):
     """Raised for a message that does not fit this sync, such as a record of an unknown stream.
@@ -51,7 +57,10 @@ _REPORT_ERROR = "Report this error to the maintainers of the source."
 
 
 class Intake:
-    """Parses the input of one sync, chunk by chunk. Calls `warn` with a text once for each unknown message type."""
+    """Parses the input of one sync, chunk by chunk. Calls `warn` with a text once for each unknown message type.
+
+    The number of warnings is limited.
+    """
 
     def __init__(self, streams: Iterable[StreamId], statuses: Statuses, warn: Callable[[str], None]) -> None:
         self._finder = StreamFinder(streams)
@@ -119,10 +128,18 @@ class Intake:
             if state.stream is None:
                 return state
             return replace(state, stream=self._find("STATE", message.number, *state.stream))
-        elif message.type not in _IGNORED and message.type not in self._unknown_types:
-            self._unknown_types.add(message.type)
-            self._warn(f"The connector ignores messages of the unknown type {message.type[:50]!r}.")
+        elif message.type not in _IGNORED:
+            self._warn_of_type(message.type[:_MAX_SHOWN_LENGTH])
         return None
+
+    def _warn_of_type(self, unknown_type: str) -> None:
+        """Warn once for each unknown message type. After _MAX_UNKNOWN_TYPES types, no longer warn."""
+        if unknown_type in self._unknown_types or len(self._unknown_types) == _MAX_UNKNOWN_TYPES:
+            return
+        self._unknown_types.add(unknown_type)
+        last = len(self._unknown_types) == _MAX_UNKNOWN_TYPES
+        further = " It does not report further unknown types." if last else ""
+        self._warn(f"The connector ignores messages of the unknown type {unknown_type!r}.{further}")
 
     def _read_trace(self, message: Message) -> None:
         try:

@@ -103,6 +103,15 @@ def test_an_unknown_type_of_message_is_warned_of_once(intake: Reading) -> None:
     assert [warning.split("'")[1] for warning in intake.warnings] == ["NEWS", "MORE"]
 
 
+def test_warnings_of_unknown_types_are_limited_in_number_and_length(intake: Reading) -> None:
+    for number in range(1000):
+        intake.read(f'{{"type":"{number:03}{"X" * 1_000}"}}'.encode())
+
+    assert len(intake.warnings) == 20
+    assert max(map(len, intake.warnings)) < 200
+    assert "does not report further unknown types" in intake.warnings[-1]
+
+
 # --- Statuses of streams --------------------------------------------------------------------------------------------
 
 
