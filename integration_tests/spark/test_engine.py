@@ -444,3 +444,28 @@ def test_ended_jvm_is_reported_before_the_next_job() -> None:
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("transient_error Spark's Java process ended (signal 9)")
     assert ended.stderr == ""
+
+
+UNPICKLABLE = """
+import threading
+from pickle import PicklingError
+from destination_datalake.spark.engine import start_local_engine
+
+def work(tasks):
+    yield from tasks
+
+engine = start_local_engine()
+try:
+    engine.run(work, [threading.Lock()])
+except Exception as error:
+    print(type(error).__name__, error)
+print(engine.error, engine.run(work, [1, 2]))
+engine.stop()
+"""
+
+
+def test_a_task_that_cannot_be_sent_to_spark_is_not_reported_as_the_end_of_spark() -> None:
+    ended = subprocess.run([sys.executable, "-c", UNPICKLABLE], capture_output=True, text=True, timeout=120)
+
+    assert "Spark ended" not in ended.stdout
+    assert ended.stdout.endswith("None [1, 2]\n"), ended.stderr

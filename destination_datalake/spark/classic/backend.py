@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from pickle import PicklingError
 from typing import TYPE_CHECKING
 
 from destination_datalake.spark.backend import (
@@ -212,9 +213,14 @@ class ClassicBackend:
 
     @contextlib.contextmanager
     def _spark_errors(self) -> Iterator[None]:
-        """Convert errors of the `with` block to SparkFailed, or to JobFailed if Spark can run other jobs."""
+        """Convert errors of the `with` block to SparkFailed, or to JobFailed if Spark can run other jobs.
+
+        Does not convert the errors of this process, which has no memory for the results, or cannot pickle the tasks.
+        """
         try:
             yield
+        except (MemoryError, PicklingError):
+            raise
         except Exception as error:
             # Check this first: when Spark ends, running jobs can fail with an exception of the JVM, too.
             if (ended := self.ended()) is not None:
