@@ -310,6 +310,7 @@ def test_sync_without_an_archive_in_between_is_named(warehouse: Warehouse, repla
     assert "Difference: The table contains 1 row of other writers, or of syncs without an archive." in (replayed.lines)
 
 
+@pytest.mark.slow
 def test_deletions_of_a_sync_without_an_archive_are_not_undone(
     lake: Lake, platform: Platform, replays: Replays
 ) -> None:
@@ -362,6 +363,7 @@ def test_rows_of_a_dropped_table_come_back_into_another_table_or_if_gaps_are_acc
     assert warehouse.ids("orders") == [0, 1, 7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ids", [None, 1], ids=["without ids", "as PyAirbyte sends them"])
 def test_overwrite_that_was_killed_after_its_publication_does_not_revive_older_rows(
     warehouse: Warehouse, replays: Replays, ids: int | None

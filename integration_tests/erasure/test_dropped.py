@@ -92,6 +92,7 @@ def test_folders_of_a_dropped_table_without_a_description_are_left(warehouse: Wa
     assert objects_with(lake.s3, lake.bucket, people(2)) == {}
 
 
+@pytest.mark.slow
 def test_objects_of_a_dropped_database_are_searched(warehouse: Warehouse, deletions: Deletions) -> None:
     lake, namespace = warehouse.lake, warehouse.lake.name("shop")
     stream = configured_stream("orders", SCHEMA, namespace=namespace)

@@ -464,6 +464,7 @@ engine.stop()
 """
 
 
+@pytest.mark.slow
 def test_a_task_that_cannot_be_sent_to_spark_is_not_reported_as_the_end_of_spark() -> None:
     ended = subprocess.run([sys.executable, "-c", UNPICKLABLE], capture_output=True, text=True, timeout=120)
 

@@ -118,6 +118,7 @@ def test_a_pending_overwrite_is_searched_and_its_next_attempt_goes_on(cloud: Clo
     assert ids(cloud) == [2, 3]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_sync_is_fenced_that_may_have_read_a_file_before_a_rewrite_whose_response_was_lost(
     cloud: Cloud, tmp_path: Path, *, fails: bool

@@ -216,6 +216,7 @@ def test_a_stdout_that_is_not_read_delays_neither_commits_nor_the_end_after_sigt
     os.close(write_end)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("count", "expected"),
     [pytest.param(1, 0, id="a pipe holds the state"), pytest.param(5000, EXIT_TERMINATED, id="states are missing")],

@@ -226,6 +226,7 @@ def test_copies_of_rows_in_unreferenced_position_deletes_are_left(people: People
     assert [(object_.uri, object_.rows_found) for object_ in of_table(report).left] == [(stray, 1)]
 
 
+@pytest.mark.slow
 def test_file_whose_ids_only_its_partition_has_is_refused(people: People) -> None:
     """Files of Hive tables that `add_files` registers have neither field IDs nor the columns of their partition."""
     people.commit([1], partition_by=[{"source": "id", "transform": "identity", "name": "pk"}])
@@ -413,6 +414,7 @@ def test_a_file_outside_the_folder_is_left_only_as_long_as_it_has_the_rows(peopl
     assert people.traces(*ids_of(2)) == {}
 
 
+@pytest.mark.slow
 def test_versions_of_files_outside_the_folder_are_left(people: People) -> None:
     bucket, s3 = people.lake.bucket, people.lake.access.client("s3")
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
@@ -581,6 +583,7 @@ def test_files_in_the_former_folder_of_a_table_stay_as_long_as_the_table_uses_th
     assert numbers(people.rows()) == [1, 4]
 
 
+@pytest.mark.slow
 def test_rows_in_the_former_folder_of_a_table_are_erased_like_those_of_dropped_tables(people: People) -> None:
     described(people)
     people.commit([1, 2], [3])
@@ -795,6 +798,7 @@ def test_bounds_of_files_that_were_removed_long_ago_are_erased_from_manifests(
     assert people.traces(*ids_of(2)) == {}
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("column", "bound"), [("id", b"abc"), ("name", b"\xff"), ("amount", b"\x7f" * 40)])
 def test_bounds_of_removed_files_that_are_no_values_reveal_nothing(people: People, column: str, bound: bytes) -> None:
     columns = (*COLUMNS, Field("amount", "amount", Decimal(38, 2)))
