@@ -98,7 +98,7 @@ def try_location(context: CheckContext, findings: StepFindings) -> None:
 
 
 def try_permissions(context: CheckContext, findings: StepFindings) -> None:
-    """Warn if the caller lacks permissions on all tables of the database.
+    """Warn if the caller has not been granted permissions on every table of the database.
 
     Syncs need these permissions for tables that other principals created. On tables that the caller created, the caller
     has these permissions implicitly.

@@ -110,7 +110,7 @@ def try_folder(context: CheckContext, findings: StepFindings, folder: S3Address)
 
 
 def _delete_leftovers(s3: S3Client, bucket: str, prefix: str) -> None:
-    """List the objects with this prefix. Delete up to 10 objects of checks that are older than LEFTOVER_AGE.
+    """List the objects with this prefix. Delete up to 10 that earlier checks left and that are older than LEFTOVER_AGE.
 
     Raises botocore's errors if the list request fails. Ignores errors from deletions.
     """

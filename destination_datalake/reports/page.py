@@ -381,9 +381,10 @@ def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, floa
 
 
 def _changes(runs: Iterable[Run]) -> list[Change]:
-    """Return the changes to columns, newest first. Combine the changes of one kind that the same syncs made to a table.
+    """Return the changes to columns, newest first.
 
-    `runs` must begin with the newest run.
+    Changes to a table are combined if they are of the same kind and occurred in the same syncs. `runs` must begin with
+    the newest run.
     """
     times: dict[tuple[str, str, str, str], list[str]] = {}
     for run in runs:

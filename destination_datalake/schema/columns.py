@@ -340,8 +340,9 @@ class Collision:
 def find_collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str, ...] = ()) -> Iterator[Collision]:
     """Yield the collisions among the names of columns, and among the names of fields in each struct.
 
-    Fields with the same identifier collide if the name of one of them is neither this identifier nor the identifier
-    with words instead of signs (`Naming.in_words`). The same rule finds a single field whose identifier is reserved.
+    Fields may share an identifier only if each of their names equals the identifier, or equals it with signs spelled
+    out as words (`Naming.in_words`). Otherwise, the fields collide. A single field also collides if its identifier is
+    reserved and its name fails this test.
     `parents` contains the sources of the enclosing structs. For columns, `parents` is empty.
     """
     by_identifier: dict[str, list[Field]] = {}

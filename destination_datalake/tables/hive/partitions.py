@@ -362,7 +362,7 @@ class PartitionIndex:
     def has_partitions_outside(self, table_input: TableInput, content: str) -> bool:
         """Return whether any registered partition is outside the folder `content`.
 
-        Return True if the table does not register partitions.
+        Also return True if the table does not register partitions.
         """
         folder = ContentFolders(content)
         return not has_registered_partitions(table_input) or any(

@@ -560,9 +560,9 @@ class Promotion:
             )
         if self._without_field_ids:
             _logger.warning(
-                "Table %s: column %s was promoted to double, but files of other writers without field IDs (%d) still "
-                "store the column as float. Some engines, such as Trino, fail on these files when a query filters by "
-                "the column. Rewrite these files with another engine.",
+                "Table %s: column %s was promoted to double, but %d files that other writers created without field "
+                "IDs still store the column as float. Some engines, such as Trino, fail on these files when a query "
+                "filters by the column. Rewrite these files with another engine.",
                 self._table,
                 self._columns,
                 self._without_field_ids,

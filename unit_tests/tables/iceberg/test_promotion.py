@@ -185,7 +185,7 @@ def test_files_without_field_ids_are_not_rewritten_and_a_warning_counts_them(
 
     promote(lake, lake.open(columns=columns()), Executors(), 2)
 
-    assert "files of other writers without field IDs (1) still store the column as float" in caplog.text
+    assert "1 files that other writers created without field IDs still store the column as float" in caplog.text
     assert rows(lake) == [(1, TENTH), (2, 0.1)]
 
 

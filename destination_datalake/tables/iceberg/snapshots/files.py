@@ -265,7 +265,7 @@ def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
 
 
 def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
-    """Return the manifests of a snapshot that contain live data files or delete files. Empty if `snapshot` is None.
+    """Return those manifests of a snapshot that contain live data files or delete files. Empty if `snapshot` is None.
 
     Reads only the manifest list. Raises TableConflict if the manifest list cannot be read completely.
     """
