@@ -129,7 +129,7 @@ POINTS: Sequence[str] = (
 )
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(50))
 def test_a_replay_that_is_killed_goes_on_and_loses_nothing(
     lake: Lake, platform: Platform, replays: Replays, seed: int

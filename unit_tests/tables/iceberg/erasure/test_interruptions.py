@@ -16,7 +16,7 @@ from unit_tests.tables.iceberg.erasure.people import COLUMNS, Killed, People, at
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
 
-pytestmark = pytest.mark.share(2)
+pytestmark = pytest.mark.share(1)
 
 _ERASED = (2, 3, 12)
 _PLACES = 560
