@@ -58,6 +58,7 @@ rejects requests of a sync whose clock is wrong by more than 15 minutes."""
 _ENTRY = re.compile(r"index/(\d+)-([0-9a-f]+)/(begin|end|\d+)\.json")
 _LINES = re.compile(r"(dt=[0-9-]+/([0-9a-f]+)-(\d+)-\d+-[0-9a-f]+\.jsonl\.gz)")
 
+_Result = TypeVar("_Result")
 _Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
 
 
@@ -450,15 +451,13 @@ def _split_at_restarts(events: Sequence[_Event]) -> Iterator[Sequence[_Event]]:
 
 def _read_objects(folder: str, names: Iterable[str], access: AwsAccess) -> Mapping[str, bytes]:
     """Return the contents of these objects by name, without objects that do not exist (any more)."""
-    s3, names = access.client("s3"), [*names]
-    with ThreadPoolExecutor(CONCURRENT_CALLS, "archive") as pool:
-        contents = pool.map(lambda name: get_or_none(s3, f"{folder}/{name}"), names)
-        return {name: content for name, content in zip(names, contents, strict=True) if content is not None}
+    s3 = access.client("s3")
+    return _read_each(names, lambda name: get_or_none(s3, f"{folder}/{name}"))
 
 
 def _read_metadata(folder: str, names: Iterable[str], access: AwsAccess) -> Mapping[str, Mapping[str, str]]:
     """Return the S3 metadata of these objects by name, without objects that do not exist (any more)."""
-    s3, root, names = access.client("s3"), S3Address.parse(f"{folder}/"), sorted(names)
+    s3, root = access.client("s3"), S3Address.parse(f"{folder}/")
 
     def metadata(name: str) -> Mapping[str, str] | None:
         try:
@@ -468,9 +467,15 @@ def _read_metadata(folder: str, names: Iterable[str], access: AwsAccess) -> Mapp
                 raise
             return None
 
+    return _read_each(sorted(names), metadata)
+
+
+def _read_each(names: Iterable[str], read: Callable[[str], _Result | None]) -> Mapping[str, _Result]:
+    """Return the results of `read` by name, without names for which it returns None. Several threads call `read`."""
+    names = [*names]
     with ThreadPoolExecutor(CONCURRENT_CALLS, "archive") as pool:
-        found = pool.map(metadata, names)
-        return {name: headers for name, headers in zip(names, found, strict=True) if headers is not None}
+        results = zip(names, pool.map(read, names), strict=True)
+        return {name: result for name, result in results if result is not None}
 
 
 # --- Plan -------------------------------------------------------------------------------------------------------------
