@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_ATTEMPTS = 5
-
 _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
 
@@ -163,7 +161,11 @@ class ArchiveLedger(CommitListener):
         schema = {"database": database, "table": name, "stream": str(stream), "files": plan.folder, "columns": columns}
         try:
             # Names can contain unpaired surrogates, which UTF-8 cannot encode.
-            self._put_if_different(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
+            content = json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace")
+            description = ConditionalObject(uri, self._access.client("s3"))
+            # An equal description costs no second write.
+            if not description.put(content):
+                description.update(lambda _: content)
         except Exception:
             # The archive already contains the lines. Only the replay or erasure of a dropped table needs the
             # description.
@@ -191,17 +193,6 @@ class ArchiveLedger(CommitListener):
             modified = s3.head_object(Bucket=address.bucket, Key=address.key)["LastModified"]
             if modified.date() < datetime.fromtimestamp(self._clock(), UTC).date():
                 put(s3, uri, catalog)
-
-    def _put_if_different(self, uri: str, content: bytes) -> None:
-        """Write an object, unless it already has this content.
-
-        Uses conditional writes, so that concurrent writers do not overwrite each other's content unread.
-        """
-        object_ = ConditionalObject(uri, self._access.client("s3"))
-        for _ in range(_ATTEMPTS):
-            # A failed `put` is followed by a read, which remembers the ETag that the next `put` requires.
-            if object_.put(content) or object_.read() == content:
-                return
 
     def _put_entry(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
         uri = f"{location.index}/{name}.json"
